@@ -1,0 +1,97 @@
+val spark = SparkVersions.current
+
+ThisBuild / organization := "io.statemark"
+ThisBuild / version := IO.read(file("VERSION")).trim
+ThisBuild / scalaVersion := spark.scala
+ThisBuild / licenses := Seq(License.Apache2)
+
+// Spark reaches into the JDK; the same doors that its launcher opens.
+val sparkJvmOptions = Seq(
+  "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio",
+  "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs",
+  "sun.security.action", "sun.util.calendar"
+).map(p => s"--add-opens=java.base/$p=ALL-UNNAMED") ++ Seq(
+  "-Djdk.reflect.useDirectMethodHandle=false",
+  "-Dio.netty.tryReflectionSetAccessible=true"
+)
+
+val scalatest = "org.scalatest" %% "scalatest" % "3.2.19"
+val rocksdb = "org.rocksdb" % "rocksdbjni" % spark.rocksdb
+
+def sparkModule(name: String): ModuleID = "org.apache.spark" %% s"spark-$name" % spark.spark
+
+val common = Seq(
+  scalacOptions ++= Seq(
+    "-release:17", "-encoding", "utf8", "-deprecation", "-feature", "-unchecked",
+    "-Werror", "-Wdead-code", "-Wunused", "-Wvalue-discard", "-Xlint:_,-byname-implicit"
+  ),
+  Test / fork := true,
+  Test / parallelExecution := false,
+  Test / testOptions += Tests.Argument(TestFrameworks.ScalaTest, "-oDF"),
+  Test / javaOptions ++= sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g"),
+  Test / scalacOptions -= "-Wvalue-discard"
+)
+
+/** The transactional store: neither Spark nor Kafka on its class path. */
+lazy val core = (project in file("jvm/core"))
+  .settings(common)
+  .settings(
+    name := "statemark-core",
+    libraryDependencies ++= Seq(rocksdb % Provided, scalatest % Test)
+  )
+
+/** The state store provider; assembled into the one jar that users add. */
+lazy val provider = (project in file("jvm/spark"))
+  .dependsOn(core, testkit % Test)
+  .settings(common)
+  .settings(
+    name := s"statemark-spark_${spark.line}",
+    libraryDependencies ++= Seq(
+      sparkModule("sql") % Provided,
+      rocksdb % Provided,
+      sparkModule("sql") % Test classifier "tests",
+      sparkModule("core") % Test classifier "tests",
+      sparkModule("catalyst") % Test classifier "tests",
+      sparkModule("common-utils") % Test classifier "tests",
+      sparkModule("tags") % Test classifier "tests",
+      scalatest % Test,
+      "org.scalatestplus" %% "scalacheck-1-18" % "3.2.19.0" % Test,
+      "org.scalatestplus" %% "mockito-5-18" % "3.2.19.0" % Test
+    ),
+    Test / javaOptions ++= Seq(
+      "-Dspark.testing=1",
+      s"-Dspark.test.home=${(Test / target).value}",
+      s"-Djava.io.tmpdir=${(Test / target).value / "tmp"}"
+    ),
+    Test / compile := {
+      IO.createDirectory((Test / target).value / "tmp")
+      (Test / compile).value
+    },
+    assembly / assemblyJarName := s"statemark-spark_${spark.line}_2.13-${version.value}.jar",
+    assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
+  )
+
+/** A counting file system and timed faults, for tests, the demo and the benchmarks; never shipped. */
+lazy val testkit = (project in file("jvm/testkit"))
+  .settings(common)
+  .settings(
+    name := "statemark-testkit",
+    libraryDependencies ++= Seq(sparkModule("sql") % Provided, scalatest % Test),
+    assembly / assemblyJarName := "statemark-testkit.jar",
+    assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
+  )
+
+/** Benchmarks side by side with Spark's own providers. */
+lazy val bench = (project in file("jvm/bench"))
+  .dependsOn(provider, testkit)
+  .settings(common)
+  .settings(
+    name := "statemark-bench",
+    libraryDependencies ++= Seq(sparkModule("sql") % Provided, rocksdb % Provided),
+    assembly / assemblyJarName := "statemark-bench.jar",
+    assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
+  )
+
+lazy val root = (project in file("."))
+  .aggregate(core, provider, testkit, bench)
+  .settings(publish / skip := true)
