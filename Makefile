@@ -1,0 +1,56 @@
+# One command each; none needs sbt installed. SPARK picks the Spark line (project/SparkVersions.scala).
+SHELL := /bin/bash
+export SPARK ?= 4.2
+VERSION := $(shell cat VERSION)
+SBT := bin/sbt
+VENV := .venv
+PY := $(VENV)/bin/python
+JAR := python/src/statemark/jars/statemark-spark_$(SPARK)_2.13-$(VERSION).jar
+TESTKIT := jvm/testkit/target/scala-2.13/statemark-testkit.jar
+BENCH := jvm/bench/target/scala-2.13/statemark-bench.jar
+BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
+main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
+
+.PHONY: help build test check demo bench fmt clean test-jvm test-python
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+build: $(JAR) $(VENV)/.installed ## the plugin's jar and .venv with the package, jar bundled
+
+$(JAR): $(BUILD_FILES) $(call main_sources,core) $(call main_sources,spark)
+	$(SBT) provider/assembly
+	mkdir -p $(dir $@) && rm -f $(dir $@)statemark-spark_$(SPARK)_*.jar
+	cp jvm/spark/target/scala-2.13/$(notdir $@) $@
+
+$(TESTKIT): $(BUILD_FILES) $(call main_sources,testkit)
+	$(SBT) testkit/assembly && touch $@
+
+$(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p)))
+	$(SBT) bench/assembly && touch $@
+
+$(VENV)/.installed: python/pyproject.toml
+	test -x $(PY) || python3 -m venv $(VENV)
+	$(PY) -m pip install -q -e 'python[pyspark,dev]'
+	touch $@
+
+test: check test-jvm test-python ## everything: formatters, linters, scalatest, pytest
+
+test-jvm:
+	$(SBT) test
+
+test-python: build $(TESTKIT)
+	$(PY) -m pytest python/tests tests
+
+check: $(VENV)/.installed ## formatters, linters, type checkers
+	$(SBT) scalafmtCheckAll scalafmtSbtCheck
+	$(VENV)/bin/ruff format --check python tests
+	$(VENV)/bin/ruff check python tests
+	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
+
+fmt: $(VENV)/.installed ## rewrite sources to the project's format
+	$(SBT) scalafmtAll scalafmtSbt
+	$(VENV)/bin/ruff format python tests
+	$(VENV)/bin/ruff check --fix python tests
+
+clean: ## remove what was built
+	rm -rf $(VENV) $(dir $(JAR)) target jvm/*/target project/target
