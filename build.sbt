@@ -7,9 +7,19 @@ ThisBuild / licenses := Seq(License.Apache2)
 
 // Spark reaches into the JDK; the same doors that its launcher opens.
 val sparkJvmOptions = Seq(
-  "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio",
-  "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs",
-  "sun.security.action", "sun.util.calendar"
+  "java.lang",
+  "java.lang.invoke",
+  "java.lang.reflect",
+  "java.io",
+  "java.net",
+  "java.nio",
+  "java.util",
+  "java.util.concurrent",
+  "java.util.concurrent.atomic",
+  "sun.nio.ch",
+  "sun.nio.cs",
+  "sun.security.action",
+  "sun.util.calendar"
 ).map(p => s"--add-opens=java.base/$p=ALL-UNNAMED") ++ Seq(
   "-Djdk.reflect.useDirectMethodHandle=false",
   "-Dio.netty.tryReflectionSetAccessible=true"
@@ -22,8 +32,17 @@ def sparkModule(name: String): ModuleID = "org.apache.spark" %% s"spark-$name" %
 
 val common = Seq(
   scalacOptions ++= Seq(
-    "-release:17", "-encoding", "utf8", "-deprecation", "-feature", "-unchecked",
-    "-Werror", "-Wdead-code", "-Wunused", "-Wvalue-discard", "-Xlint:_,-byname-implicit"
+    "-release:17",
+    "-encoding",
+    "utf8",
+    "-deprecation",
+    "-feature",
+    "-unchecked",
+    "-Werror",
+    "-Wdead-code",
+    "-Wunused",
+    "-Wvalue-discard",
+    "-Xlint:_,-byname-implicit"
   ),
   Test / fork := true,
   Test / parallelExecution := false,

@@ -11,7 +11,9 @@ object SparkVersions {
   def current: Line = {
     val asked = sys.env.getOrElse("SPARK", all.head.line)
     all.find(_.line == asked).getOrElse {
-      sys.error(s"SPARK=$asked is not a Spark line that Statemark is built for; use one of ${all.map(_.line).mkString(", ")}")
+      sys.error(
+        s"SPARK=$asked is not a Spark line that Statemark is built for; use one of ${all.map(_.line).mkString(", ")}"
+      )
     }
   }
 }

@@ -1,0 +1,255 @@
+package statemark
+
+import java.io.File
+import statemark.changelog.ChangelogWriter
+import statemark.common.IllegalCallException
+import statemark.engine._
+import statemark.transaction._
+
+/** One store: a base at a confirmed version, at most one prepared version on top of it, and at most
+  * one open transaction (I1).
+  *
+  * {{{
+  *   newTransaction ─► stage ─► commit ─► prepared v+1 ─► confirm ─► base v+1
+  *                        └─► rollback         └─► dropPrepared ─► base v, untouched
+  * }}}
+  * A committed version stays prepared because Spark may ask for the version before it again: a task
+  * or a batch that is rerun. Dropping it costs nothing and reads nothing (I4).
+  *
+  * ''Thread:'' the owner of the open transaction commits, confirms and drops; `snapshot` and
+  * `markSnapshot` may come from another thread beside it. The lock is this object's monitor and
+  * guards `base` and `prepared` as a pair.
+  *
+  * ''Source:'' KIP-892, `TransactionalStateStore`; design: prepared versions are Spark's addition.
+  */
+final class TransactionalStore private (
+    engine: RocksEngine,
+    initial: StoreState,
+    usesFamilies: Boolean,
+    options: EngineOptions,
+    observer: CommitObserver
+) extends AutoCloseable {
+  private val mergeDelimiter = options.mergeDelimiter.getBytes
+  @volatile private var base_ = initial
+  @volatile private var prepared_ : Option[PreparedTransaction] = None
+  private var open: Option[Transaction] = None
+  private var isClosed = false
+
+  /** What the base store holds. */
+  def base: StoreState = base_
+
+  /** The committed version that waits to be confirmed. */
+  def prepared: Option[PreparedTransaction] = prepared_
+
+  def statistics: org.rocksdb.Statistics = engine.statistics
+
+  def property(name: String): Long = engine.property(name)
+
+  /** Begins a transaction on the base.
+    * @throws IllegalCallException while another is open or a version is prepared: confirm or drop it
+    */
+  def newTransaction(openChangelog: () => ChangelogWriter): Transaction = synchronized {
+    require(open.forall(!_.isOpen), s"a transaction on version ${base_.version} is open")
+    require(prepared_.isEmpty, s"version ${prepared_.map(_.state.version)} is prepared")
+    val transaction = new Transaction(engine, base_, mergeDelimiter, openChangelog)
+    open = Some(transaction)
+    transaction
+  }
+
+  /** Makes the open transaction the prepared version `base + 1`: its changelog becomes durable
+    * first (I3). When this throws, the transaction is still open and can be rolled back.
+    *
+    * @param checkpointId id of the new version, in checkpoint format v2
+    * @param uploadSnapshot uploads a snapshot of the new version where the commit needs one
+    */
+  def commit(
+      transaction: Transaction,
+      checkpointId: Option[String],
+      uploadSnapshot: Option[PreparedTransaction => Unit]
+  ): PreparedTransaction = {
+    require(open.contains(transaction), "the transaction is of another store")
+    val next = transaction.serialize(VersionId(base_.version + 1, checkpointId), usesFamilies)
+    observer.reached(CommitPhase.BatchSerialized)
+    transaction.changelog.commit()
+    observer.reached(CommitPhase.ChangelogDurable)
+    uploadSnapshot.foreach { upload =>
+      upload(next)
+      observer.reached(CommitPhase.SnapshotUploaded)
+    }
+    synchronized {
+      transaction.end()
+      open = None
+      val newest = if (uploadSnapshot.isDefined) next.state.at else base_.lastSnapshot
+      prepared_ = Some(next.copy(state = withSnapshot(next.state, newest)))
+    }
+    observer.reached(CommitPhase.VersionPrepared)
+    next
+  }
+
+  /** Moves the prepared version into the base: rows and offsets in one write (I2). Does nothing
+    * where none is prepared.
+    */
+  def confirm(): Unit = prepared_.foreach { prepared =>
+    observer.reached(CommitPhase.ConfirmStarted)
+    synchronized {
+      engine.apply(prepared.segments, TransactionalStore.records(prepared.state, Some(base_)))
+      base_ = prepared.state
+      prepared_ = None
+    }
+    observer.reached(CommitPhase.ConfirmApplied)
+  }
+
+  /** Drops the prepared version: the base stands at the version before it, as if that version had
+    * never been committed. True where there was one. Reads nothing (I4).
+    */
+  def dropPrepared(): Boolean = synchronized {
+    val isDropped = prepared_.isDefined
+    prepared_ = None
+    isDropped
+  }
+
+  /** Replays the changelog of version `base + 1` into the base: `writes` stages it. */
+  def replay(checkpointId: Option[String])(writes: Transaction => Unit): Unit = {
+    val transaction = newTransaction(() => ChangelogWriter.None)
+    try {
+      writes(transaction)
+      val next = transaction.serialize(VersionId(base_.version + 1, checkpointId), usesFamilies)
+      synchronized {
+        engine.apply(next.segments, TransactionalStore.records(next.state, Some(base_)))
+        base_ = next.state
+      }
+    } finally transaction.rollback()
+  }
+
+  /** Writes an image of a version to `target` in which form Spark's own provider opens it: a copy
+    * of the base made of hard links, with the prepared version applied where `version` is that one.
+    * Names of SST files that were born in the copy mean nothing outside it; the result names those
+    * that are hard links of the base's own files.
+    *
+    * @param target a directory that does not exist; the caller's to delete
+    * @return what the image holds, and its hard-linked SST files; None where `version` is neither
+    *   base nor prepared any more, or the store is closed
+    */
+  def snapshot(version: VersionId, target: File): Option[(StoreState, Set[String])] =
+    imageOf(version, target).map { case (segments, state) => (state, exported(target, segments)) }
+
+  /** As [[snapshot]], of a version that is being committed. */
+  def snapshot(next: PreparedTransaction, target: File): (StoreState, Set[String]) = {
+    synchronized(engine.checkpoint(target))
+    (next.state, exported(target, next.segments))
+  }
+
+  private def imageOf(version: VersionId, target: File) = synchronized {
+    val image = prepared_.filter(_.state.at == version).map(p => (p.segments, p.state))
+      .orElse(Option.when(base_.at == version)((Vector.empty[Array[Byte]], base_)))
+    val there = image.filterNot(_ => isClosed)
+    there.foreach(_ => engine.checkpoint(target))
+    there
+  }
+
+  private def exported(target: File, segments: Seq[Array[Byte]]): Set[String] = {
+    val linked = target.list.filter(_.endsWith(".sst")).toSet
+    RocksEngine.exportFrom(target, options, segments)
+    linked & target.list.toSet
+  }
+
+  /** Remembers that a snapshot of `at` is in the checkpoint location, and forgets the lineage before
+    * it. ''Source:'' Spark 4.2 `RocksDB.uploadSnapshot`.
+    */
+  def markSnapshot(at: VersionId): Unit = synchronized {
+    base_ = withSnapshot(base_, at)
+    prepared_ = prepared_.map(p => p.copy(state = withSnapshot(p.state, at)))
+  }
+
+  private def withSnapshot(state: StoreState, at: VersionId): StoreState =
+    if (at.version <= state.lastSnapshot.version || at.version > state.version) state
+    else state.copy(lastSnapshot = at, lineage = state.lineage.filter(_.version >= at.version))
+
+  def flush(): Unit = synchronized(engine.flush())
+
+  /** Idempotent; waits for a snapshot that is being taken. */
+  override def close(): Unit = synchronized {
+    isClosed = true
+    open.foreach(_.end())
+    engine.close()
+  }
+
+  private def require(condition: Boolean, problem: => String): Unit =
+    if (!condition) {
+      throw new IllegalCallException(
+        s"A store has one open transaction and one prepared version at most, but $problem."
+      )
+    }
+}
+
+object TransactionalStore {
+
+  /** Opens a base store that is at `state`: a new one, or one that was imported from a snapshot.
+    * Writes all records of the offsets column family.
+    *
+    * @param usesFamilies keys begin with the id of a virtual column family
+    */
+  def create(
+      directory: File,
+      options: EngineOptions,
+      identity: StoreIdentity,
+      state: StoreState,
+      usesFamilies: Boolean,
+      observer: CommitObserver
+  ): TransactionalStore = {
+    val engine = RocksEngine.open(directory, options)
+    val header = Seq(
+      OffsetsColumnFamily.FormatKey -> OffsetsColumnFamily.encodeFormat(FormatVersion.current),
+      OffsetsColumnFamily.IdentityKey -> OffsetsColumnFamily.encodeIdentity(identity)
+    )
+    engine.apply(Nil, header ++ records(state, None))
+    new TransactionalStore(engine, state, usesFamilies, options, observer)
+  }
+
+  /** What the base store in `directory` says of itself; None where it says nothing. Opens and closes
+    * it.
+    * @throws StoreUnusableException where its records are damaged or of a newer format
+    */
+  def inspect(directory: File, options: EngineOptions): Option[(StoreIdentity, StoreState)] = {
+    val engine = RocksEngine.open(directory, options)
+    try
+      engine.offsetsRecord(OffsetsColumnFamily.FormatKey).map { format =>
+        OffsetsColumnFamily.decodeFormat(format)
+        def record(key: Array[Byte]): Array[Byte] =
+          engine.offsetsRecord(key).getOrElse(Array.emptyByteArray)
+        val families = OffsetsColumnFamily.decodeFamilies(record(OffsetsColumnFamily.FamiliesKey))
+        (
+          OffsetsColumnFamily.decodeIdentity(record(OffsetsColumnFamily.IdentityKey)),
+          OffsetsColumnFamily.decodeState(record(OffsetsColumnFamily.StateKey), families)
+        )
+      }
+    finally engine.close()
+  }
+
+  /** Number of rows of an image that does not tell it, by reading all of them. */
+  def count(
+      directory: File,
+      options: EngineOptions,
+      families: ColumnFamilies,
+      usesFamilies: Boolean
+  ): RowCounts = {
+    val engine = RocksEngine.open(directory, options)
+    try engine.countRows(families, usesFamilies)
+    finally engine.close()
+  }
+
+  /** Column families have a record of their own, written only where they changed. */
+  private def records(
+      state: StoreState,
+      before: Option[StoreState]
+  ): Seq[(Array[Byte], Array[Byte])] = {
+    val stateRecord = OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(state)
+    if (before.exists(_.families == state.families)) Seq(stateRecord)
+    else {
+      Seq(
+        stateRecord,
+        OffsetsColumnFamily.FamiliesKey -> OffsetsColumnFamily.encodeFamilies(state.families)
+      )
+    }
+  }
+}

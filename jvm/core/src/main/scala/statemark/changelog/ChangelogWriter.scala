@@ -1,0 +1,36 @@
+package statemark.changelog
+
+/** The ordered log of one transaction: every call, in the order in which the program made it.
+  *
+  * It is written while the transaction stages, never derived from what the transaction folded:
+  * merges and the change feed depend on the order of calls.
+  *
+  * ''Thread:'' the owner of the transaction.
+  */
+trait ChangelogWriter {
+  def put(key: Array[Byte], value: Array[Byte]): Unit
+  def delete(key: Array[Byte]): Unit
+  def merge(key: Array[Byte], operand: Array[Byte]): Unit
+
+  /** Deletes `[begin, end)`. */
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit
+
+  /** Makes the log durable, all of it or nothing; when this returns, it can be replayed. */
+  def commit(): Unit
+
+  /** Drops the log. Idempotent; does nothing after `commit`. */
+  def abort(): Unit
+}
+
+object ChangelogWriter {
+
+  /** For replays and for versions that exist as a snapshot only. */
+  object None extends ChangelogWriter {
+    override def put(key: Array[Byte], value: Array[Byte]): Unit = ()
+    override def delete(key: Array[Byte]): Unit = ()
+    override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
+    override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
+    override def commit(): Unit = ()
+    override def abort(): Unit = ()
+  }
+}

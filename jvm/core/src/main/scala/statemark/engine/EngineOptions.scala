@@ -1,0 +1,28 @@
+package statemark.engine
+
+import org.rocksdb.{Cache, CompressionType, WriteBufferManager}
+
+/** How a base store's RocksDB is opened.
+  *
+  * @param blockCache shared or own cache; the engine never closes it
+  * @param writeBufferManager bounds memtables over several stores; None for no common bound
+  * @param isMemoryBounded index and filter blocks are charged to the cache
+  * @param writeBufferBytes size of a memtable in bytes, 0 for RocksDB's default
+  * @param maxWriteBuffers number of memtables, 0 for RocksDB's default
+  * @param tableFormatVersion version of the block-based table
+  * @param mergeDelimiter bytes between merged values; pinned by the checkpoint
+  * @param maxOpenFiles -1 for no limit
+  */
+final case class EngineOptions(
+    blockCache: Cache,
+    writeBufferManager: Option[WriteBufferManager],
+    isMemoryBounded: Boolean,
+    blockSizeBytes: Long,
+    writeBufferBytes: Long,
+    maxWriteBuffers: Int,
+    compression: CompressionType,
+    tableFormatVersion: Int,
+    mergeDelimiter: String,
+    maxOpenFiles: Int,
+    allowFallocate: Boolean
+)

@@ -1,0 +1,135 @@
+package statemark.engine
+
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
+import java.nio.charset.StandardCharsets.UTF_8
+import statemark.common.StoreUnusableException
+
+/** The bytes of the offsets column family, in which a base store says what it holds.
+  *
+  * {{{
+  *   key "format"    int32 format version
+  *   key "identity"  utf queryId | int64 operator | int32 partition | utf store | int32 partitions
+  *   key "state"     versionId | int64 keys | int64 internalKeys | versionId lastSnapshot
+  *                   | int32 n | n x versionId lineage
+  *   key "families"  int16 maxId | int32 n | n x (utf name | int16 id | int8 internal)
+  *   versionId       int64 version | int8 hasId [| utf checkpointId]
+  *   utf             uint16 length | modified UTF-8   (java.io.DataOutput.writeUTF)
+  * }}}
+  * Integers are big endian. FORMAT.md is the reader's and writer's contract; a golden file pins
+  * these bytes. Changed only together with [[FormatVersion]].
+  */
+object OffsetsColumnFamily {
+  val Name: String = "statemark_offsets"
+
+  val FormatKey: Array[Byte] = "format".getBytes(UTF_8)
+  val IdentityKey: Array[Byte] = "identity".getBytes(UTF_8)
+  val StateKey: Array[Byte] = "state".getBytes(UTF_8)
+  val FamiliesKey: Array[Byte] = "families".getBytes(UTF_8)
+
+  def encodeFormat(format: FormatVersion): Array[Byte] = encode(_.writeInt(format.number))
+
+  def decodeFormat(bytes: Array[Byte]): FormatVersion =
+    decode("format", bytes)(in => FormatVersion.of(in.readInt()))
+
+  def encodeIdentity(identity: StoreIdentity): Array[Byte] = encode { out =>
+    out.writeUTF(identity.queryId)
+    out.writeLong(identity.operatorId)
+    out.writeInt(identity.partitionId)
+    out.writeUTF(identity.storeName)
+    out.writeInt(identity.partitions)
+  }
+
+  def decodeIdentity(bytes: Array[Byte]): StoreIdentity = decode("identity", bytes) { in =>
+    StoreIdentity(in.readUTF(), in.readLong(), in.readInt(), in.readUTF(), in.readInt())
+  }
+
+  /** All of a state but its column families, which have a record of their own. */
+  def encodeState(state: StoreState): Array[Byte] = encode { out =>
+    writeVersionId(out, state.at)
+    out.writeLong(state.counts.keys)
+    out.writeLong(state.counts.internalKeys)
+    writeVersionId(out, state.lastSnapshot)
+    out.writeInt(state.lineage.length)
+    state.lineage.foreach(writeVersionId(out, _))
+  }
+
+  def decodeState(bytes: Array[Byte], families: ColumnFamilies): StoreState =
+    decode("state", bytes) { in =>
+      val at = readVersionId(in)
+      val counts = RowCounts(in.readLong(), in.readLong())
+      val snapshot = readVersionId(in)
+      val lineage = Vector.fill(in.readInt())(readVersionId(in))
+      StoreState(at, counts, families, snapshot, lineage)
+    }
+
+  def encodeFamilies(families: ColumnFamilies): Array[Byte] = encode { out =>
+    out.writeShort(families.maxId.toInt)
+    out.writeInt(families.byName.size)
+    families.byName.toSeq.sortBy(_._2.id).foreach { case (name, family) =>
+      out.writeUTF(name)
+      out.writeShort(family.id.toInt)
+      out.writeBoolean(family.isInternal)
+    }
+  }
+
+  def decodeFamilies(bytes: Array[Byte]): ColumnFamilies = decode("families", bytes) { in =>
+    val maxId = in.readShort()
+    val byName =
+      Seq.fill(in.readInt())(in.readUTF() -> ColumnFamily(in.readShort(), in.readBoolean()))
+    ColumnFamilies(byName.toMap, maxId)
+  }
+
+  private def writeVersionId(out: DataOutputStream, id: VersionId): Unit = {
+    out.writeLong(id.version)
+    out.writeBoolean(id.checkpointId.isDefined)
+    id.checkpointId.foreach(out.writeUTF)
+  }
+
+  private def readVersionId(in: DataInputStream): VersionId =
+    VersionId(in.readLong(), Option.when(in.readBoolean())(in.readUTF()))
+
+  private def encode(write: DataOutputStream => Unit): Array[Byte] = {
+    val bytes = new ByteArrayOutputStream()
+    write(new DataOutputStream(bytes))
+    bytes.toByteArray
+  }
+
+  private def decode[A](record: String, bytes: Array[Byte])(read: DataInputStream => A): A = {
+    val in = new DataInputStream(new ByteArrayInputStream(bytes))
+    val result =
+      try read(in)
+      catch {
+        case e: java.io.IOException => throw damaged(record, bytes, Some(e))
+      }
+    if (in.available() > 0) throw damaged(record, bytes, None)
+    result
+  }
+
+  private def damaged(record: String, bytes: Array[Byte], cause: Option[Throwable]) =
+    new StoreUnusableException(
+      s"The record '$record' of the offsets column family cannot be read: its ${bytes.length} bytes " +
+        s"are not in format ${FormatVersion.current.number}. The local copy is damaged; it is " +
+        "loaded again from the checkpoint.",
+      cause
+    )
+}
+
+/** How a base store writes its offsets column family. One case per step, for ever. */
+sealed abstract class FormatVersion(val number: Int)
+
+object FormatVersion {
+
+  /** The first: records format, identity, state, families. */
+  case object V1 extends FormatVersion(1)
+
+  val all: Seq[FormatVersion] = Seq(V1)
+  val current: FormatVersion = V1
+
+  /** @throws StoreUnusableException for a version that this release does not know */
+  def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {
+    throw new StoreUnusableException(
+      s"The local store is in format $number, but this release knows ${all.map(_.number).mkString(", ")} " +
+        "only: it was written by a newer release. It is loaded again from the checkpoint."
+    )
+  }
+}

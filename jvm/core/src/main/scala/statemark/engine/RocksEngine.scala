@@ -1,0 +1,266 @@
+package statemark.engine
+
+import java.io.File
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.Files
+import java.util.{ArrayList => JArrayList, Arrays => JArrays}
+import org.rocksdb._
+import scala.jdk.CollectionConverters._
+import statemark.common.StoreUnusableException
+
+/** A base store: RocksDB with the default column family, which holds the rows, and the offsets
+  * column family, which says what version they are.
+  *
+  *   - No write-ahead log: rows are durable in the checkpoint location before they come here (I3).
+  *   - Both families change in the same write (I2), and every explicit flush names both: with atomic
+  *     flush on, a flush of one family still writes that one alone, and a crash then leaves rows
+  *     ahead of their offsets.
+  *
+  * ''Thread:'' reads from any thread; `apply`, `flush` and `checkpoint` from one at a time, beside
+  * reads.
+  */
+final class RocksEngine private (
+    val directory: File,
+    db: RocksDB,
+    rows: ColumnFamilyHandle,
+    offsets: ColumnFamilyHandle,
+    val statistics: Statistics,
+    handles: NativeHandles
+) extends AutoCloseable {
+
+  private val readOptions = handles.add(new ReadOptions())
+  private val writeOptions = handles.add(new WriteOptions().setDisableWAL(true))
+  @volatile private var isOpen = true
+
+  def get(key: Array[Byte]): Option[Array[Byte]] = Option(db.get(rows, readOptions, key))
+
+  /** Whether each of `keys` is there; fastest for sorted keys. */
+  def exist(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
+    val found = new Array[Boolean](keys.length)
+    for (from <- keys.indices by RocksEngine.ReadAtOnce) {
+      val until = math.min(from + RocksEngine.ReadAtOnce, keys.length)
+      val chunk = new JArrayList[Array[Byte]](until - from)
+      for (i <- from until until) chunk.add(keys(i))
+      val values = db.multiGetAsList(readOptions, chunk)
+      for (i <- from until until) found(i) = values.get(i - from) != null
+    }
+    found
+  }
+
+  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] =
+    db.multiGetAsList(readOptions, keys.asJava).asScala.iterator.map(Option(_)).toSeq
+
+  /** Rows of `[begin, end)` in key order, as they are now. */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan = {
+    val scanHandles = new NativeHandles
+    val options = scanHandles.add(new ReadOptions())
+    end.foreach(e => options.setIterateUpperBound(scanHandles.add(new Slice(e))))
+    val iterator = scanHandles.add(db.newIterator(rows, options))
+    begin.fold(iterator.seekToFirst())(iterator.seek)
+    new EngineScan(iterator, scanHandles)
+  }
+
+  /** What the offsets column family holds under `key`. */
+  def offsetsRecord(key: Array[Byte]): Option[Array[Byte]] =
+    Option(db.get(offsets, readOptions, key))
+
+  /** Applies serialized write batches in order, the last one together with `records` for the
+    * offsets column family.
+    */
+  def apply(segments: Seq[Array[Byte]], records: Seq[(Array[Byte], Array[Byte])]): Unit = {
+    segments.dropRight(1).foreach(segment => write(new WriteBatch(segment)))
+    val last = segments.lastOption.fold(new WriteBatch())(new WriteBatch(_))
+    records.foreach { case (key, value) => last.put(offsets, key, value) }
+    write(last)
+  }
+
+  private def write(batch: WriteBatch): Unit =
+    try db.write(writeOptions, batch)
+    finally batch.close()
+
+  /** Memtables of both families to SST files. */
+  def flush(): Unit = {
+    val options = new FlushOptions().setWaitForFlush(true)
+    try db.flush(options, JArrays.asList(rows, offsets))
+    finally options.close()
+  }
+
+  def compact(): Unit = db.compactRange(rows)
+
+  /** A RocksDB checkpoint: hard links of what is there now, memtables flushed first.
+    * @param target does not exist
+    */
+  def checkpoint(target: File): Unit = {
+    flush()
+    val checkpoint = Checkpoint.create(db)
+    try checkpoint.createCheckpoint(target.getPath)
+    finally checkpoint.close()
+  }
+
+  /** Number of rows, by reading all of them. */
+  def countRows(families: ColumnFamilies, usesFamilies: Boolean): RowCounts = {
+    val scan = this.scan(None, None)
+    var keys = 0L
+    var internal = 0L
+    try {
+      while (scan.isValid) {
+        if (usesFamilies && families.isInternal(RocksEngine.familyId(scan.key))) internal += 1
+        else keys += 1
+        scan.next()
+      }
+      RowCounts(keys, internal)
+    } finally scan.close()
+  }
+
+  def property(name: String): Long = db.getLongProperty(rows, name)
+
+  /** Closes RocksDB; what was not flushed is lost, as after a crash. Idempotent. */
+  override def close(): Unit = synchronized {
+    if (isOpen) {
+      isOpen = false
+      db.cancelAllBackgroundWork(true)
+      handles.close()
+    }
+  }
+
+  /** Leaves a directory that holds the default column family only, in which form Spark's own
+    * provider opens it: the offsets family dropped, SST files of nobody and log files removed.
+    * Closes the engine.
+    */
+  private[engine] def stripAndClose(): Unit = {
+    db.dropColumnFamily(offsets)
+    val live = db.getLiveFilesMetaData.asScala
+      .filter(_.columnFamilyName.sameElements(RocksDB.DEFAULT_COLUMN_FAMILY))
+      .map(_.fileName.stripPrefix("/"))
+      .toSet
+    close()
+    for (file <- directory.listFiles) {
+      val name = file.getName
+      val isKept =
+        if (name.endsWith(".sst")) live(name)
+        else name == "CURRENT" || name.startsWith("MANIFEST-")
+      if (!isKept) Files.delete(file.toPath)
+    }
+  }
+}
+
+object RocksEngine {
+  private val ReadAtOnce = 1024
+
+  /** The virtual column family of a row: the first two bytes of its key, little endian. */
+  def familyId(key: Array[Byte]): Short = ((key(0) & 0xff) | (key(1) << 8)).toShort
+
+  /** What the keys of a virtual column family begin with; the inverse of [[familyId]]. */
+  def familyPrefix(id: Short): Array[Byte] = Array(id.toByte, (id >> 8).toByte)
+
+  /** Opens `directory`, creating what is missing.
+    * @throws StoreUnusableException where RocksDB refuses the directory
+    */
+  def open(directory: File, options: EngineOptions): RocksEngine =
+    open(directory, options, isForExport = false)
+
+  /** Opens a RocksDB checkpoint, applies `segments` and strips it for export: see
+    * [[RocksEngine.stripAndClose]]. SST files that are there stay as they are.
+    */
+  def exportFrom(directory: File, options: EngineOptions, segments: Seq[Array[Byte]]): Unit = {
+    val engine = open(directory, options, isForExport = true)
+    try {
+      if (segments.nonEmpty) {
+        engine.apply(segments, Nil)
+        engine.flush()
+      }
+      engine.stripAndClose()
+    } finally engine.close()
+  }
+
+  private def open(directory: File, options: EngineOptions, isForExport: Boolean): RocksEngine = {
+    RocksDB.loadLibrary()
+    val handles = new NativeHandles
+    try {
+      Files.createDirectories(directory.toPath)
+      val statistics = handles.add(new Statistics())
+      val dbOptions = handles.add(databaseOptions(options, statistics))
+      val rowOptions = handles.add(familyOptions(options, handles, isForExport))
+      val offsetsOptions = handles.add(
+        new ColumnFamilyOptions().setDisableAutoCompactions(isForExport)
+      )
+      val descriptors = JArrays.asList(
+        new ColumnFamilyDescriptor(RocksDB.DEFAULT_COLUMN_FAMILY, rowOptions),
+        new ColumnFamilyDescriptor(OffsetsColumnFamily.Name.getBytes(UTF_8), offsetsOptions)
+      )
+      val families = new JArrayList[ColumnFamilyHandle]()
+      val db = handles.add(RocksDB.open(dbOptions, directory.getPath, descriptors, families))
+      families.forEach(family => handles.add(family): Unit)
+      new RocksEngine(directory, db, families.get(0), families.get(1), statistics, handles)
+    } catch {
+      case e: RocksDBException =>
+        handles.close()
+        throw new StoreUnusableException(
+          s"RocksDB cannot open $directory: ${e.getMessage}. The local copy is given up; it is " +
+            "loaded again from the checkpoint.",
+          Some(e)
+        )
+      case e: Throwable =>
+        handles.close()
+        throw e
+    }
+  }
+
+  private def databaseOptions(options: EngineOptions, statistics: Statistics): DBOptions = {
+    val db = new DBOptions()
+      .setCreateIfMissing(true)
+      .setCreateMissingColumnFamilies(true)
+      .setAtomicFlush(true)
+      .setAvoidFlushDuringShutdown(true)
+      .setStatistics(statistics)
+      .setMaxOpenFiles(options.maxOpenFiles)
+      .setAllowFAllocate(options.allowFallocate)
+      .setInfoLogLevel(InfoLogLevel.ERROR_LEVEL)
+      .setKeepLogFileNum(1)
+    options.writeBufferManager.foreach(db.setWriteBufferManager)
+    db
+  }
+
+  private def familyOptions(
+      options: EngineOptions,
+      handles: NativeHandles,
+      isForExport: Boolean
+  ): ColumnFamilyOptions = {
+    val table = new BlockBasedTableConfig()
+      .setBlockSize(options.blockSizeBytes)
+      .setBlockCache(options.blockCache)
+      .setFilterPolicy(handles.add(new BloomFilter()))
+      .setFormatVersion(options.tableFormatVersion)
+    if (options.isMemoryBounded) {
+      table
+        .setCacheIndexAndFilterBlocks(true)
+        .setCacheIndexAndFilterBlocksWithHighPriority(true)
+        .setPinL0FilterAndIndexBlocksInCache(true)
+    }
+    val family = new ColumnFamilyOptions()
+      .setCompressionType(options.compression)
+      .setTableFormatConfig(table)
+      .setMergeOperator(handles.add(new StringAppendOperator(options.mergeDelimiter)))
+      .setDisableAutoCompactions(isForExport)
+    if (options.writeBufferBytes > 0) family.setWriteBufferSize(options.writeBufferBytes)
+    if (options.maxWriteBuffers > 0) family.setMaxWriteBufferNumber(options.maxWriteBuffers)
+    family
+  }
+}
+
+/** A cursor over rows of a base store; stands before the end at a row where `isValid`.
+  *
+  * ''Thread:'' one at a time.
+  */
+final class EngineScan private[engine] (iterator: RocksIterator, handles: NativeHandles)
+    extends AutoCloseable {
+  def isValid: Boolean = {
+    val valid = iterator.isValid
+    if (!valid) iterator.status()
+    valid
+  }
+  def key: Array[Byte] = iterator.key()
+  def value: Array[Byte] = iterator.value()
+  def next(): Unit = iterator.next()
+  override def close(): Unit = handles.close()
+}

@@ -1,0 +1,69 @@
+package statemark.transaction
+
+/** What a transaction knows of one key: the write that stands, if any, and whether the base has it.
+  *
+  * A write is folded into the one before it. While scans are open, the one before is kept for them
+  * (`older`), so that each sees what stood when it was opened; `seq` orders writes and scans.
+  *
+  * A value is the first `length` bytes of `value`: merges append to the array beyond what older
+  * writes see of it.
+  */
+private[transaction] final class StagedEntry(val key: Array[Byte], val hash: Int) {
+  var op: Byte = StagedEntry.NoWrite
+  var seq: Long = 0L
+  var value: Array[Byte] = Array.emptyByteArray
+  var length: Int = 0
+  var older: Option[StagedEntry.OlderWrite] = None
+
+  /** Whether the base has the key; Unknown until a read told. */
+  var inBase: Byte = StagedEntry.Unknown
+
+  /** Eight key bytes after what all keys share, for sorting; set by [[TransactionBuffer.sorted]]. */
+  var sortPrefix: Long = 0L
+
+  /** The next entry of the same hash slot, null at the end. */
+  var nextInSlot: StagedEntry = _
+
+  def hasWrite: Boolean = op != StagedEntry.NoWrite
+}
+
+private[transaction] object StagedEntry {
+  final val NoWrite: Byte = 0
+  final val Put: Byte = 1
+  final val Delete: Byte = 2
+
+  /** Operands to append to what the base has. */
+  final val Merge: Byte = 3
+
+  final val Unknown: Byte = 0
+  final val Present: Byte = 1
+  final val Absent: Byte = 2
+
+  final case class OlderWrite(
+      seq: Long,
+      op: Byte,
+      value: Array[Byte],
+      length: Int,
+      older: Option[OlderWrite]
+  )
+}
+
+/** What a transaction has staged for a key. */
+sealed trait StagedLookup
+
+object StagedLookup {
+
+  /** Nothing: the base decides. */
+  case object NotStaged extends StagedLookup
+
+  /** Nothing, and a read of this transaction has found that the base has nothing either. */
+  case object KnownAbsent extends StagedLookup
+
+  /** Deleted, by its key or with a range. */
+  case object Deleted extends StagedLookup
+
+  final case class Value(bytes: Array[Byte]) extends StagedLookup
+
+  /** Operands, already joined, that append to what the base has. */
+  final case class Operands(bytes: Array[Byte]) extends StagedLookup
+}

@@ -1,0 +1,231 @@
+package statemark.transaction
+
+import statemark.changelog.ChangelogWriter
+import statemark.common.{Bytes, IllegalCallException}
+import statemark.engine._
+
+/** All writes of one store between the load of a version and its commit or rollback.
+  *
+  * Writes are staged; the base store is not touched (I4). Reads see the transaction's own writes over
+  * the base. Every call that changes something is appended to the changelog in program order.
+  *
+  * ''Thread:'' one owner at a time. ''Throws:'' [[IllegalCallException]] from every call but
+  * `rollback` once the transaction has ended.
+  *
+  * ''Source:'' KIP-892, `KeyValueStore` transactions.
+  *
+  * @param base what the store held when the transaction began
+  * @param openChangelog makes the changelog writer; called at the first write or at commit
+  */
+final class Transaction private[statemark] (
+    engine: RocksEngine,
+    val base: StoreState,
+    mergeDelimiter: Array[Byte],
+    openChangelog: () => ChangelogWriter
+) {
+  private val buffer = new TransactionBuffer(mergeDelimiter)
+  private var openedChangelog: Option[ChangelogWriter] = None
+  private var scans = Set.empty[TransactionScan]
+  private var families_ = base.families
+  private var isOpen_ = true
+
+  def isOpen: Boolean = isOpen_
+
+  /** Column families of this transaction; what it created is gone if it rolls back. */
+  def families: ColumnFamilies = families_
+
+  /** Heap bytes held by staged writes and remembered reads. ''Source:'' KIP-892,
+    * `approximateNumUncommittedBytes`.
+    */
+  def approximateNumUncommittedBytes: Long = buffer.bytes
+
+  /** The row of `key`; the array is the caller's. */
+  def get(key: Array[Byte]): Option[Array[Byte]] = {
+    checkOpen()
+    buffer.lookup(key) match {
+      case StagedLookup.Value(bytes) => Some(bytes)
+      case StagedLookup.Deleted | StagedLookup.KnownAbsent => None
+      case StagedLookup.Operands(bytes) => Some(buffer.merged(engine.get(key), bytes))
+      case StagedLookup.NotStaged =>
+        val found = engine.get(key)
+        if (base.counts.isTracked) buffer.rememberBase(key, found.isDefined)
+        found
+    }
+  }
+
+  /** Rows of `keys` in their order, the base read once for all of them. */
+  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = {
+    checkOpen()
+    val staged = keys.map(buffer.lookup)
+    val needed = keys.zip(staged).collect {
+      case (key, StagedLookup.NotStaged | StagedLookup.Operands(_)) => key
+    }
+    val read = engine.getAll(needed).iterator
+    staged.map {
+      case StagedLookup.Value(bytes) => Some(bytes)
+      case StagedLookup.Deleted | StagedLookup.KnownAbsent => None
+      case StagedLookup.Operands(bytes) => Some(buffer.merged(read.next(), bytes))
+      case StagedLookup.NotStaged => read.next()
+    }
+  }
+
+  /** Upsert. `key` and `value` belong to the transaction afterwards. */
+  def put(key: Array[Byte], value: Array[Byte]): Unit = {
+    checkOpen()
+    buffer.put(key, value)
+    changelog.put(key, value)
+  }
+
+  /** Deletes `key`; a key that is not there is fine. */
+  def remove(key: Array[Byte]): Unit = {
+    checkOpen()
+    buffer.remove(key)
+    changelog.delete(key)
+  }
+
+  /** Appends `operand` to the row of `key`, or makes it the row. */
+  def merge(key: Array[Byte], operand: Array[Byte]): Unit = {
+    checkOpen()
+    buffer.merge(key, operand)
+    changelog.merge(key, operand)
+  }
+
+  /** Deletes every row in `[begin, end)`. */
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = {
+    checkOpen()
+    buffer.deleteRange(begin, end)
+    changelog.deleteRange(begin, end)
+  }
+
+  /** Rows of `[begin, end)` in key order, as they are now; the caller closes it, or the end of the
+    * transaction does.
+    */
+  def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
+    checkOpen()
+    val scan = new TransactionScan(
+      engine.scan(begin, end),
+      buffer.scan(begin, end),
+      buffer,
+      closed => scans -= closed
+    )
+    scans += scan
+    scan
+  }
+
+  /** Rows whose key starts with `prefix`, as [[range]]. */
+  def prefix(prefix: Array[Byte]): TransactionScan = range(Some(prefix), Bytes.prefixEnd(prefix))
+
+  /** Id of the column family `name`, created where it is absent. */
+  def createColumnFamily(name: String, isInternal: Boolean): Short = {
+    checkOpen()
+    families_ = families_.created(name, isInternal)
+    families_.byName(name).id
+  }
+
+  /** Deletes the column family `name` and its rows, each with a delete of its own in the changelog;
+    * false where it does not exist.
+    */
+  def dropColumnFamily(name: String): Boolean = {
+    checkOpen()
+    val family = families_.byName.get(name)
+    family.foreach { f =>
+      val rows = prefix(RocksEngine.familyPrefix(f.id))
+      try while (rows.next()) remove(rows.key)
+      finally rows.close()
+      families_ = families_.removed(name)
+    }
+    family.isDefined
+  }
+
+  /** Drops all that is staged and the changelog. Idempotent; reads nothing (I4). */
+  def rollback(): Unit = if (isOpen_) {
+    end()
+    openedChangelog.foreach(_.abort())
+  }
+
+  /** Ends the transaction; its writes, counted, sorted and serialized, as the version `at`. */
+  private[statemark] def serialize(at: VersionId, usesFamilies: Boolean): PreparedTransaction = {
+    checkOpen()
+    val entries = buffer.sorted
+    val counts = countedRows(entries, usesFamilies)
+    val batch = new BatchWriter
+    buffer.tombstones.ranges.foreach { case (begin, end) => batch.deleteRange(begin, end) }
+    entries.foreach { entry =>
+      entry.op match {
+        case StagedEntry.Put => batch.put(entry.key, entry.value, entry.length)
+        case StagedEntry.Delete => batch.delete(entry.key)
+        case _ => batch.merge(entry.key, entry.value, entry.length)
+      }
+    }
+    val lineage = if (at.checkpointId.isDefined) base.lineage :+ at else Vector.empty
+    PreparedTransaction(
+      batch.result(),
+      StoreState(at, counts, families_, base.lastSnapshot, lineage)
+    )
+  }
+
+  /** The changelog, opened if nothing was written. */
+  private[statemark] def changelog: ChangelogWriter = openedChangelog.getOrElse {
+    val writer = openChangelog()
+    openedChangelog = Some(writer)
+    writer
+  }
+
+  /** Marks the transaction as committed. */
+  private[statemark] def end(): Unit = {
+    isOpen_ = false
+    scans.foreach(_.close())
+  }
+
+  /** Rows after this transaction: what reads remembered, one sorted read of the base for the rest,
+    * and a scan of the base under range tombstones.
+    */
+  private def countedRows(entries: Array[StagedEntry], usesFamilies: Boolean): RowCounts =
+    if (!base.counts.isTracked) RowCounts.untracked
+    else {
+      if (!base.counts.isZero) resolveExistence(entries)
+      val counter = new RowCounter(base.counts, if (usesFamilies) Some(families_) else None)
+      val tombstones = buffer.tombstones
+      entries.foreach { entry =>
+        val isInBase = entry.inBase == StagedEntry.Present && !tombstones.covers(entry.key)
+        val isRow = entry.op != StagedEntry.Delete
+        if (isRow != isInBase) counter.add(entry.key, if (isRow) 1 else -1)
+      }
+      if (!base.counts.isZero) tombstones.ranges.foreach { case (begin, end) =>
+        val deleted = engine.scan(Some(begin), Some(end))
+        try
+          while (deleted.isValid) {
+            counter.add(deleted.key, -1)
+            deleted.next()
+          }
+        finally deleted.close()
+      }
+      counter.result
+    }
+
+  private def resolveExistence(entries: Array[StagedEntry]): Unit = {
+    val unknown = entries.filter(_.inBase == StagedEntry.Unknown)
+    val found = engine.exist(unknown.map(_.key).toIndexedSeq)
+    for (i <- unknown.indices)
+      unknown(i).inBase = if (found(i)) StagedEntry.Present else StagedEntry.Absent
+  }
+
+  private def checkOpen(): Unit = if (!isOpen_) {
+    throw new IllegalCallException(
+      s"The transaction on version ${base.version} has ended; begin a new one to read or write."
+    )
+  }
+}
+
+/** Adds up row counts, those of internal column families apart. */
+private final class RowCounter(from: RowCounts, families: Option[ColumnFamilies]) {
+  private val hasInternal = families.exists(_.hasInternal)
+  private var keys = from.keys
+  private var internalKeys = from.internalKeys
+
+  def add(key: Array[Byte], n: Int): Unit =
+    if (hasInternal && families.exists(_.isInternal(RocksEngine.familyId(key)))) internalKeys += n
+    else keys += n
+
+  def result: RowCounts = RowCounts(keys, internalKeys)
+}

@@ -1,0 +1,274 @@
+package statemark.transaction
+
+import java.util.Arrays
+import java.util.concurrent.ConcurrentSkipListMap
+import scala.jdk.CollectionConverters._
+import statemark.common.Bytes
+
+/** The staged writes of one transaction.
+  *
+  * A hash table serves point reads and writes. The first scan builds an ordered index beside it,
+  * which then grows with every new key: so a transaction that never scans pays for no order, and
+  * one that scans between writes pays the logarithm of what is staged, never its size (ADR 1). At
+  * commit the index, or one sort, gives the writes in key order.
+  *
+  * Rules of folding: a put or delete replaces what stood; a merge appends to a staged value, starts
+  * a value after a staged delete or under a range tombstone, and else collects operands for the
+  * base; a range tombstone turns staged writes inside it into deletes, later ones stand above it.
+  *
+  * ''Thread:'' the owner of the transaction. Ownership may pass between threads (PySpark's
+  * transformWithState does that) where the passing orders memory.
+  */
+final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
+  import StagedEntry._
+  import TransactionBuffer._
+
+  // Slots and chains end with null, inside this class only: they are the hot path of every write.
+  private var slots = new Array[StagedEntry](256)
+  private var entries = 0
+  private var index: Option[ConcurrentSkipListMap[Array[Byte], StagedEntry]] = None
+  private var tombstones_ = RangeTombstones.none
+  private var seq = 0L
+  private var openScans = 0
+  private var newestScanSeq = -1L
+  private var bytes_ = 0L
+  private var rememberedBytes = 0L
+  private var writes_ = 0
+
+  /** Heap bytes held, keys, values and bookkeeping. */
+  def bytes: Long = bytes_
+
+  /** Number of keys with a staged write. */
+  def writes: Int = writes_
+
+  def tombstones: RangeTombstones = tombstones_
+
+  def isEmpty: Boolean = writes_ == 0 && tombstones_.isEmpty
+
+  def lookup(key: Array[Byte]): StagedLookup = {
+    val entry = find(key)
+    if (entry != null && entry.hasWrite) resultOf(entry.op, entry.value, entry.length)
+    else if (entry != null && entry.inBase == Absent) StagedLookup.KnownAbsent
+    else if (tombstones_.covers(key)) StagedLookup.Deleted
+    else StagedLookup.NotStaged
+  }
+
+  /** `key` and `value` are the buffer's from now on: the caller does not change them. */
+  def put(key: Array[Byte], value: Array[Byte]): Unit =
+    write(entryFor(key), Put, value, value.length)
+
+  def remove(key: Array[Byte]): Unit = write(entryFor(key), Delete, Bytes.empty, 0)
+
+  def merge(key: Array[Byte], operand: Array[Byte]): Unit = {
+    val entry = entryFor(key)
+    entry.op match {
+      case Put | Merge => append(entry, operand)
+      case Delete => write(entry, Put, operand, operand.length)
+      case _ if tombstones_.covers(key) => write(entry, Put, operand, operand.length)
+      case _ => write(entry, Merge, operand, operand.length)
+    }
+  }
+
+  /** Deletes `[begin, end)`, staged and base. */
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
+    if (Bytes.order.lt(begin, end)) {
+      orderedIndex.subMap(begin, true, end, false).values.forEach { entry =>
+        if (entry.hasWrite) write(entry, Delete, Bytes.empty, 0)
+      }
+      tombstones_ = tombstones_.added(begin, end)
+      bytes_ += begin.length + end.length + EntryOverhead
+    }
+
+  /** Keeps what a read found in the base, so that counting rows at commit need not ask again. */
+  def rememberBase(key: Array[Byte], exists: Boolean): Unit =
+    if (rememberedBytes < MaxRememberedBytes) {
+      val before = bytes_
+      val entry = entryFor(key)
+      if (entry.inBase == Unknown) entry.inBase = if (exists) Present else Absent
+      rememberedBytes += bytes_ - before
+    }
+
+  /** What is staged in `[begin, end)` now, in key order; later writes do not show (I7). */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedScan = {
+    val all = orderedIndex
+    val part = (begin, end) match {
+      case (Some(b), Some(e)) =>
+        if (Bytes.order.lt(b, e)) all.subMap(b, true, e, false) else all.subMap(b, true, b, false)
+      case (Some(b), None) => all.tailMap(b, true)
+      case (None, Some(e)) => all.headMap(e, false)
+      case (None, None) => all
+    }
+    openScans += 1
+    newestScanSeq = seq
+    new StagedScan(this, part.values.iterator.asScala, seq, tombstones_)
+  }
+
+  /** All entries with a write, in key order. */
+  private[statemark] def sorted: Array[StagedEntry] = index match {
+    case Some(ordered) => ordered.values.iterator.asScala.filter(_.hasWrite).toArray
+    case None =>
+      val result = allEntries.filter(_.hasWrite).toArray
+      sort(result)
+      result
+  }
+
+  private[transaction] def scanClosed(): Unit = {
+    openScans -= 1
+    if (openScans == 0) newestScanSeq = -1L
+  }
+
+  private[transaction] def resultOf(op: Byte, value: Array[Byte], length: Int): StagedLookup =
+    op match {
+      case Put => StagedLookup.Value(exact(value, length))
+      case Delete => StagedLookup.Deleted
+      case Merge => StagedLookup.Operands(exact(value, length))
+      case _ => StagedLookup.NotStaged
+    }
+
+  /** A base value with staged operands appended. */
+  def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =
+    base.fold(operands)(Bytes.concat(_, mergeDelimiter, operands))
+
+  private def write(entry: StagedEntry, op: Byte, value: Array[Byte], length: Int): Unit = {
+    keepForScans(entry)
+    if (!entry.hasWrite) {
+      writes_ += 1
+      index.foreach(addTo(_, entry))
+    }
+    bytes_ += value.length - entry.value.length
+    seq += 1
+    entry.seq = seq
+    entry.op = op
+    entry.value = value
+    entry.length = length
+  }
+
+  private def append(entry: StagedEntry, operand: Array[Byte]): Unit = {
+    val needed = entry.length + mergeDelimiter.length + operand.length
+    val room =
+      if (entry.value.length >= needed && ownsTail(entry)) entry.value
+      else Arrays.copyOf(entry.value, math.max(needed, entry.length * 2))
+    System.arraycopy(mergeDelimiter, 0, room, entry.length, mergeDelimiter.length)
+    System.arraycopy(operand, 0, room, entry.length + mergeDelimiter.length, operand.length)
+    write(entry, entry.op, room, needed)
+  }
+
+  /** Whether the bytes after the entry's value are free: arrays that callers handed over end with
+    * their value, so a longer array is one that `append` made for this entry.
+    */
+  private def ownsTail(entry: StagedEntry): Boolean = entry.value.length > entry.length
+
+  private def keepForScans(entry: StagedEntry): Unit =
+    if (openScans == 0) entry.older = None
+    else if (entry.hasWrite && entry.seq <= newestScanSeq)
+      entry.older = Some(OlderWrite(entry.seq, entry.op, entry.value, entry.length, entry.older))
+
+  private def orderedIndex: ConcurrentSkipListMap[Array[Byte], StagedEntry] = index.getOrElse {
+    val built = new ConcurrentSkipListMap[Array[Byte], StagedEntry](Bytes.order)
+    index = Some(built)
+    allEntries.filter(_.hasWrite).foreach(addTo(built, _))
+    built
+  }
+
+  private def addTo(
+      ordered: ConcurrentSkipListMap[Array[Byte], StagedEntry],
+      entry: StagedEntry
+  ): Unit = {
+    ordered.put(entry.key, entry)
+    bytes_ += IndexOverhead
+  }
+
+  private def allEntries: Iterator[StagedEntry] =
+    slots.iterator.flatMap(Iterator.iterate(_)(_.nextInSlot).takeWhile(_ != null))
+
+  private def find(key: Array[Byte]): StagedEntry = find(key, hashOf(key))
+
+  private def find(key: Array[Byte], hash: Int): StagedEntry = {
+    var at = slots(hash & (slots.length - 1))
+    while (at != null && !(at.hash == hash && Arrays.equals(at.key, key))) at = at.nextInSlot
+    at
+  }
+
+  private def entryFor(key: Array[Byte]): StagedEntry = {
+    val hash = hashOf(key)
+    val found = find(key, hash)
+    if (found != null) found
+    else {
+      if (entries >= slots.length - (slots.length >> 2)) grow()
+      val entry = new StagedEntry(key, hash)
+      link(slots, entry)
+      entries += 1
+      bytes_ += key.length + EntryOverhead
+      entry
+    }
+  }
+
+  private def link(into: Array[StagedEntry], entry: StagedEntry): Unit = {
+    val slot = entry.hash & (into.length - 1)
+    entry.nextInSlot = into(slot)
+    into(slot) = entry
+  }
+
+  private def grow(): Unit = {
+    val larger = new Array[StagedEntry](slots.length * 2)
+    slots.foreach { head =>
+      var at = head
+      while (at != null) {
+        val next = at.nextInSlot
+        link(larger, at)
+        at = next
+      }
+    }
+    slots = larger
+  }
+
+  private def exact(value: Array[Byte], length: Int): Array[Byte] =
+    if (value.length == length) value else Arrays.copyOf(value, length)
+}
+
+object TransactionBuffer {
+
+  // Heap bytes of an entry with its slot and two array headers; of a skip list node and its tower.
+  private val EntryOverhead = 128
+  private val IndexOverhead = 48L
+
+  /** Beyond this, reads are not remembered: a batch that reads far more than it writes would
+    * otherwise hold all keys that it read.
+    */
+  private val MaxRememberedBytes = 32L * 1024 * 1024
+
+  private def hashOf(key: Array[Byte]): Int = {
+    val h = Arrays.hashCode(key) * 0x9e3779b9
+    h ^ (h >>> 16)
+  }
+
+  /** Sorts by eight bytes after what all keys share, then in full: encoded rows begin with bytes
+    * that are the same in every key.
+    */
+  private[transaction] def sort(entries: Array[StagedEntry]): Unit = if (entries.length > 1) {
+    val first = entries(0).key
+    val shared = entries.foldLeft(first.length) { (n, entry) =>
+      val m = Arrays.mismatch(first, 0, n, entry.key, 0, math.min(n, entry.key.length))
+      if (m < 0) n else m
+    }
+    entries.foreach(entry => entry.sortPrefix = prefix(entry.key, shared))
+    Arrays.sort(
+      entries,
+      (a: StagedEntry, b: StagedEntry) => {
+        val byPrefix = java.lang.Long.compareUnsigned(a.sortPrefix, b.sortPrefix)
+        if (byPrefix != 0) byPrefix else Arrays.compareUnsigned(a.key, b.key)
+      }
+    )
+  }
+
+  private def prefix(key: Array[Byte], from: Int): Long = {
+    var result = 0L
+    var i = 0
+    while (i < 8) {
+      val byte = if (from + i < key.length) key(from + i) & 0xffL else 0L
+      result = (result << 8) | byte
+      i += 1
+    }
+    result
+  }
+}

@@ -1,0 +1,58 @@
+package statemark.spark
+
+import org.apache.spark.sql.execution.streaming.state.{
+  LineageItem,
+  RocksDBFileManager,
+  StatemarkBridge
+}
+import scala.annotation.tailrec
+import statemark.engine.VersionId
+
+/** The history of a version in checkpoint format v2: which attempt each earlier version was. The
+  * header of a changelog tells it from the last snapshot on; older headers tell the rest.
+  *
+  * ''Source:'' Spark 4.2 `RocksDB.getFullLineage`.
+  */
+final class CheckpointLineage(files: RocksDBFileManager) {
+
+  /** What the header of a changelog says: ascending, up to the version before `at`. */
+  def header(at: VersionId): Vector[VersionId] = {
+    val reader = files.getChangelogReader(at.version, at.checkpointId)
+    try CheckpointLineage.toVersions(reader.lineage)
+    finally reader.closeIfNeeded()
+  }
+
+  /** Every version from `from` to `end`, both included, ascending.
+    * @throws SparkException CANNOT_LOAD_STATE_STORE.INVALID_CHECKPOINT_LINEAGE where headers do not
+    *   lead back that far
+    */
+  def full(from: Long, end: VersionId): Vector[VersionId] = {
+    @tailrec def back(known: Vector[VersionId]): Vector[VersionId] =
+      if (known.head.version <= from) known
+      else {
+        val before =
+          header(known.head).filter(v => v.version >= from && v.version < known.head.version)
+        if (before.isEmpty) {
+          throw invalid(known, s"No header leads from version ${known.head.version} back to $from.")
+        }
+        back(before ++ known)
+      }
+    val all = back(Vector(end))
+    val expected = (from to end.version).toVector
+    if (all.map(_.version) != expected) {
+      throw invalid(all, s"Versions $from to ${end.version} are expected, without a gap.")
+    }
+    all
+  }
+
+  private def invalid(lineage: Vector[VersionId], message: String): Throwable =
+    StatemarkBridge.invalidLineage(CheckpointLineage.toItems(lineage).mkString(" "), message)
+}
+
+object CheckpointLineage {
+  def toVersions(items: Array[LineageItem]): Vector[VersionId] =
+    items.toVector.sortBy(_.version).map(i => VersionId(i.version, Some(i.checkpointUniqueId)))
+
+  def toItems(lineage: Vector[VersionId]): Array[LineageItem] =
+    lineage.collect { case VersionId(version, Some(id)) => LineageItem(version, id) }.toArray
+}

@@ -1,0 +1,136 @@
+package statemark.spark
+
+import java.util.UUID
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+import org.rocksdb.CompressionType
+import statemark.common.Clock
+import statemark.engine.{EngineOptions, StoreIdentity}
+import statemark.transaction.CommitObserver
+
+/** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
+  * all that loads native code or touches a disk is made at the first use.
+  */
+final class ProviderContext(
+    val storeId: StateStoreId,
+    val keySchema: StructType,
+    val valueSchema: StructType,
+    val usesFamilies: Boolean,
+    val storeConf: StateStoreConf,
+    val hadoopConf: Configuration,
+    schemas: Option[StateSchemaProvider],
+    val observer: CommitObserver,
+    val clock: Clock
+) {
+  val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
+  val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
+  val conf: RocksDBConf = RocksDBConf(storeConf)
+  val settings: StoreSettings =
+    StoreSettings.from(storeConf.sqlConfs, Runtime.getRuntime.maxMemory)
+
+  /** ''Source:'' Spark 4.2 `RocksDB.mergeDelimiter`: pinned in the checkpoint by its version. */
+  val mergeDelimiter: String = if (conf.mergeOperatorVersion == 1) "," else ""
+  require(
+    RocksDBConf.MERGE_OPERATOR_VALID_VERSIONS.contains(conf.mergeOperatorVersion),
+    s"Invalid merge operator version: ${conf.mergeOperatorVersion}; " +
+      s"it must be one of ${RocksDBConf.MERGE_OPERATOR_VALID_VERSIONS.mkString(", ")}"
+  )
+
+  val stateMachine = new RocksDBStateMachine(storeId, conf)
+  val encoders = new RowEncoderRegistry(
+    storeId,
+    queryRunId.toString,
+    storeConf.stateStoreEncodingFormat,
+    usesFamilies,
+    mergeDelimiter.length,
+    schemas
+  )
+  val committedVersions = new CommittedVersions(storeId, queryRunId, hadoopConf)
+
+  /** Under this name the memory of the store is known to Spark's memory manager. */
+  val memoryId: String = s"${providerId}_${UUID.randomUUID()}"
+
+  /** In checkpoint format v2 every version has an id of its own. */
+  def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
+
+  lazy val directory: LocalDirectory = LocalDirectory.open(settings.localDir, queryId, storeId)
+
+  lazy val files: RocksDBFileManager = new RocksDBFileManager(
+    storeId.storeCheckpointLocation().toString,
+    directory.fresh("files"),
+    hadoopConf,
+    conf.compressionCodec,
+    providerId.toString,
+    storeConf,
+    fileChecksumEnabled = conf.fileChecksumEnabled,
+    fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
+  )
+
+  lazy val options: EngineOptions = {
+    RocksDBLoader.loadLibrary()
+    val (writeBufferManager, cache) =
+      RocksDBMemoryManager.getOrCreateRocksDBMemoryManagerAndCache(conf)
+    EngineOptions(
+      cache,
+      Option(writeBufferManager),
+      conf.boundedMemoryUsage,
+      conf.blockSizeKB * 1024,
+      math.max(conf.writeBufferSizeMB, 0) * 1024 * 1024,
+      math.max(conf.maxWriteBufferNumber, 0),
+      CompressionType.getCompressionType(conf.compression),
+      conf.formatVersion,
+      mergeDelimiter,
+      conf.maxOpenFiles,
+      conf.allowFAllocate
+    )
+  }
+
+  lazy val snapshots = new Snapshots(files, conf, clock)
+
+  lazy val loader = new StoreLoader(LoadContext(
+    files,
+    conf,
+    options,
+    identity,
+    usesFamilies,
+    directory,
+    observer,
+    clock,
+    reportSnapshot
+  ))
+
+  /** Another executor may commit a version of this store: not where the driver runs the tasks. */
+  val isOnCluster: Boolean = Option(SparkEnv.get).exists(_.executorId != "driver")
+
+  /** The changelog of a version as it stands in the checkpoint location now, in format v1: two
+    * attempts at a version write the same file.
+    */
+  def changelogFingerprint(version: Long): Option[(Long, Long)] = {
+    val path = new Path(storeId.storeCheckpointLocation(), s"$version.changelog")
+    try {
+      val status = path.getFileSystem(hadoopConf).getFileStatus(path)
+      Some((status.getLen, status.getModificationTime))
+    } catch {
+      case _: java.io.FileNotFoundException => None
+    }
+  }
+
+  def reportSnapshot(version: Long): Unit =
+    if (conf.reportSnapshotUploadLag)
+      StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs())
+
+  private def queryId: String =
+    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty("sql.streaming.queryId")))
+      .getOrElse("")
+
+  private def identity: StoreIdentity = StoreIdentity(
+    queryId,
+    storeId.operatorId,
+    storeId.partitionId,
+    storeId.storeName,
+    Option(TaskContext.get()).fold(-1)(_.numPartitions())
+  )
+}

@@ -1,0 +1,76 @@
+package statemark.spark
+
+import java.util.concurrent.ConcurrentHashMap
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** Spark's encoders of one column family. Not thread-safe: they reuse their rows. */
+final case class RowEncoders(key: RocksDBKeyStateEncoder, value: RocksDBValueStateEncoder)
+
+/** The encoders of a provider by column family. They outlive aborts and stores: Spark registers a
+  * column family in one store, aborts it, and reads the family with the next.
+  *
+  * @param delimiterBytes length of the delimiter between merged values
+  */
+final class RowEncoderRegistry(
+    storeId: StateStoreId,
+    queryRunId: String,
+    encoding: String,
+    usesFamilies: Boolean,
+    delimiterBytes: Int,
+    schemas: Option[StateSchemaProvider]
+) {
+  private val byFamily = new ConcurrentHashMap[String, RowEncoders]()
+
+  def get(family: String): Option[RowEncoders] = Option(byFamily.get(family))
+
+  /** Keeps the encoders that are there. Keys are encoded by the schema in `spec`; the key schema
+    * beside it may differ (joins do that) and is for schema checks only.
+    */
+  def register(
+      family: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      spec: KeyStateEncoderSpec,
+      hasMultipleValues: Boolean
+  ): Unit = {
+    schemas match {
+      case Some(recording: TestStateSchemaProvider) =>
+        recording.captureSchema(family, keySchema, valueSchema)
+      case _ =>
+    }
+    byFamily.computeIfAbsent(
+      family,
+      _ => create(family, valueSchema, spec, hasMultipleValues)
+    ): Unit
+  }
+
+  def remove(family: String): Unit = byFamily.remove(family): Unit
+
+  private def create(
+      family: String,
+      valueSchema: StructType,
+      spec: KeyStateEncoderSpec,
+      hasMultipleValues: Boolean
+  ): RowEncoders = {
+    val cacheKey = StateRowEncoderCacheKey(
+      queryRunId,
+      storeId.operatorId,
+      storeId.partitionId,
+      storeId.storeName,
+      family
+    )
+    val data = RocksDBStateStoreProvider.getDataEncoder(
+      encoding,
+      cacheKey,
+      spec,
+      valueSchema,
+      schemas,
+      Some(family)
+    )
+    RowEncoders(
+      RocksDBStateEncoder.getKeyEncoder(data, spec, usesFamilies),
+      RocksDBStateEncoder.getValueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes)
+    )
+  }
+}

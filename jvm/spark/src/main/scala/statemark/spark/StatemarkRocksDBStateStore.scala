@@ -1,0 +1,489 @@
+package statemark.spark
+
+import java.nio.charset.StandardCharsets.ISO_8859_1
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.common.Bytes
+import statemark.engine.RocksEngine
+import statemark.transaction.{Transaction, TransactionScan}
+
+/** One version of a store, checked out by a task: Spark's rows on one side, a transaction on the other.
+  *
+  * A read store becomes a write store as the same object, so that reads that began on it go on and see
+  * the writes. Listeners end it with the task; abort and release may come several times.
+  *
+  * ''Thread:'' one at a time, not always the task's own (PySpark's transformWithState).
+  * ''Source:'' Spark 4.2 `StateStore`, `ReadStateStore`.
+  *
+  * (Suites of Spark's look for `RocksDBStateStore` in the name of a store's class.)
+  */
+final class StatemarkRocksDBStateStore private[spark] (
+    private[spark] val provider: StatemarkStateStoreProvider,
+    context: ProviderContext,
+    override val version: Long,
+    private[spark] val stamp: Long,
+    startsReadOnly: Boolean,
+    startsForced: Boolean,
+    checkout: StatemarkRocksDBStateStore => Checkout
+) extends StateStore {
+  import context.{encoders, storeConf, usesFamilies}
+
+  private val log = LoggerFactory.getLogger(classOf[StatemarkRocksDBStateStore])
+  @volatile private var state: HandleState = HandleState.Updating
+  @volatile private var isReadOnly_ = startsReadOnly
+  @volatile private[spark] var isSnapshotForced: Boolean = startsForced
+  @volatile private var isValidated = false
+  @volatile private var committed: Option[Commit] = None
+  private[spark] var gets = 0L
+  private[spark] var puts = 0L
+  private[spark] val checkedOut: Checkout = checkout(this)
+  private val transaction: Transaction = checkedOut.transaction
+  private val verifier = KeyValueIntegrityVerifier.create(
+    id.toString,
+    storeConf.rowChecksumEnabled,
+    storeConf.rowChecksumReadVerificationRatio
+  )
+  private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
+
+  override def id: StateStoreId = context.storeId
+
+  private[spark] def isReadOnly: Boolean = isReadOnly_
+
+  private[spark] def becomeWritable(forceSnapshot: Boolean): Unit = {
+    isReadOnly_ = false
+    isSnapshotForced = forceSnapshot
+  }
+
+  // ---- reads
+
+  override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
+    val rows = reading("get", colFamilyName, key)
+    gets += 1
+    val encoded = keyBytes(rows, key, colFamilyName)
+    val value = transaction.get(encoded).map(v => rows.value.decodeValue(verified(encoded, v)))
+    value.foreach(validate(key, _))
+    value.orNull
+  }
+
+  override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] = {
+    verify(keys != null && keys.forall(_ != null), "Keys cannot be null")
+    val rows = updating("multiGet", colFamilyName)
+    gets += keys.length
+    val encoded = keys.toSeq.map(keyBytes(rows, _, colFamilyName))
+    encoded.zip(transaction.getAll(encoded)).iterator.map { case (key, value) =>
+      value.map(v => rows.value.decodeValue(verified(key, v))).orNull
+    }
+  }
+
+  override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
+    val rows = reading("keyExists", colFamilyName, key)
+    gets += 1
+    transaction.get(keyBytes(rows, key, colFamilyName)).isDefined
+  }
+
+  override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
+    val rows = reading("valuesIterator", colFamilyName, key)
+    verify(
+      rows.value.supportsMultipleValuesPerKey,
+      "valuesIterator requires a encoder that supports multiple values for a single key."
+    )
+    gets += 1
+    val encoded = keyBytes(rows, key, colFamilyName)
+    transaction.get(encoded).fold(Iterator.empty[UnsafeRow])(decodeAll(rows, encoded, _))
+  }
+
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val rows = updating("iterator", colFamilyName)
+    pairs(rows, transaction.prefix(familyPrefix(colFamilyName)), isValidating = true)
+  }
+
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val rows = updating("iteratorWithMultiValues", colFamilyName)
+    verifyMultiple(rows, "Multi-value iterator operation")
+    allPairs(rows, transaction.prefix(familyPrefix(colFamilyName)))
+  }
+
+  override def prefixScan(
+      prefixKey: UnsafeRow,
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair] = {
+    val rows = updating("prefixScan", colFamilyName)
+    require(rows.key.supportPrefixKeyScan, "Prefix scan requires setting prefix key!")
+    pairs(rows, transaction.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
+  }
+
+  override def prefixScanWithMultiValues(
+      prefixKey: UnsafeRow,
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair] = {
+    val rows = updating("prefixScanWithMultiValues", colFamilyName)
+    verify(
+      rows.key.supportPrefixKeyScan,
+      "prefixScanWithMultiValues requires encoder supporting prefix scan!"
+    )
+    verifyMultiple(rows, "Multi-value iterator operation")
+    allPairs(rows, transaction.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
+  }
+
+  override def rangeScan(
+      startKey: Option[UnsafeRow],
+      endKey: Option[UnsafeRow],
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair] = {
+    val rows = updating("rangeScan", colFamilyName)
+    require(
+      rows.key.supportsRangeScan,
+      "Range scan requires an encoder that supports range scanning!"
+    )
+    pairs(rows, range(rows, startKey, endKey, colFamilyName))
+  }
+
+  override def rangeScanWithMultiValues(
+      startKey: Option[UnsafeRow],
+      endKey: Option[UnsafeRow],
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair] = {
+    val rows = updating("rangeScanWithMultiValues", colFamilyName)
+    require(
+      rows.key.supportsRangeScan,
+      "Range scan with multiple values requires an encoder that supports range scanning!"
+    )
+    verifyMultiple(rows, "Range scan with multiple values")
+    allPairs(rows, range(rows, startKey, endKey, colFamilyName))
+  }
+
+  // ---- writes
+
+  override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    val rows = writing("put", colFamilyName, key)
+    require(value != null, "Cannot put a null value")
+    val encoded = keyBytes(rows, key, colFamilyName)
+    transaction.put(encoded, withChecksum(encoded, rows.value.encodeValue(value)))
+  }
+
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    val rows = writing("put", colFamilyName, key)
+    requireValues(values, "put")
+    verifyMultiple(rows, "Multi-value put operation")
+    val encoded = keyBytes(rows, key, colFamilyName)
+    transaction.put(encoded, joined(rows, encoded, values))
+  }
+
+  override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    val rows = writing("merge", colFamilyName, key)
+    verifyMultiple(rows, "Merge operation")
+    require(value != null, "Cannot merge a null value")
+    val encoded = keyBytes(rows, key, colFamilyName)
+    transaction.merge(encoded, withChecksum(encoded, rows.value.encodeValue(value)))
+  }
+
+  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    val rows = writing("merge", colFamilyName, key)
+    verifyMultiple(rows, "Merge operation")
+    requireValues(values, "merge")
+    val encoded = keyBytes(rows, key, colFamilyName)
+    transaction.merge(encoded, joined(rows, encoded, values))
+  }
+
+  override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
+    val rows = writing("remove", colFamilyName, key)
+    transaction.remove(keyBytes(rows, key, colFamilyName))
+  }
+
+  override def deleteRange(
+      beginKey: UnsafeRow,
+      endKey: UnsafeRow,
+      colFamilyName: String
+  ): Unit = {
+    val rows = writing("deleteRange", colFamilyName, beginKey)
+    verify(endKey != null, "End key cannot be null")
+    verify(
+      rows.key.supportsDeleteRange,
+      "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding"
+    )
+    transaction.deleteRange(
+      keyBytes(rows, beginKey, colFamilyName),
+      keyBytes(rows, endKey, colFamilyName)
+    )
+  }
+
+  // ---- column families
+
+  override def allColumnFamilyNames: Set[String] = transaction.families.byName.keySet
+
+  override def createColFamilyIfAbsent(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean
+  ): Unit = {
+    enter(HandleState.Update)
+    FamilyRules.checkChange("create_col_family", colFamilyName, isInternal, usesFamilies)
+    transaction.createColumnFamily(colFamilyName, isInternal): Unit
+    encoders.register(
+      colFamilyName,
+      keySchema,
+      valueSchema,
+      keyStateEncoderSpec,
+      useMultipleValuesPerKey
+    )
+  }
+
+  override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
+    FamilyRules.checkChange("remove_col_family", colFamilyName, isInternal = false, usesFamilies)
+    verifyWritable()
+    val existed = transaction.dropColumnFamily(colFamilyName)
+    if (existed) encoders.remove(colFamilyName)
+    existed
+  }
+
+  // ---- end
+
+  override def commit(): Long = synchronized {
+    if (state != HandleState.Updating) HandleState.next(state, HandleState.Commit): Unit
+    try {
+      verifyWritable()
+      context.stateMachine.verifyStamp(stamp)
+      committed = Some(provider.commit(this))
+      enter(HandleState.Commit)
+      version + 1
+    } catch {
+      case e: Throwable => throw StatemarkBridge.commitFailed(toString, e)
+    }
+  }
+
+  override def abort(): Unit =
+    if (state != HandleState.Aborted) {
+      enter(HandleState.Abort)
+      try provider.abort(this)
+      finally context.stateMachine.releaseStamp(stamp): Unit
+    }
+
+  override def release(): Unit = {
+    verify(isReadOnly, "Release can only be called on a read-only store")
+    if (state != HandleState.Released) {
+      transaction.rollback()
+      enter(HandleState.Release)
+    }
+  }
+
+  override def hasCommitted: Boolean = state == HandleState.Committed
+
+  override def metrics: StateStoreMetrics = {
+    enter(HandleState.Metrics)
+    committed.fold(StateStoreMetrics(0, 0, Map.empty, Map.empty))(_.metrics)
+  }
+
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
+    enter(HandleState.Metrics)
+    committed.map(_.info).getOrElse(throw StateStoreErrors.stateStoreOperationOutOfOrder(
+      "Cannot get checkpointInfo without committing the store"
+    ))
+  }
+
+  override def toString: String = s"StatemarkRocksDBStateStore[stateStoreId=$id, version=$version]"
+
+  Option(TaskContext.get()).foreach { task =>
+    task.addTaskCompletionListener[Unit](_ => endWithTask())
+    task.addTaskFailureListener((_, _) => if (!hasCommitted) abort())
+    // Listeners that are added to a failed task run at once; nobody may use the store then.
+    StatemarkBridge.failureOf(task).foreach(throw _)
+  }
+
+  /** Never frees the stamp of a later owner: each has its own. */
+  private def endWithTask(): Unit =
+    try
+      if (state == HandleState.Updating) {
+        if (isReadOnly) release() else abort()
+      }
+    catch {
+      case NonFatal(e) => log.warn(s"$this could not be aborted or released with its task.", e)
+    } finally context.stateMachine.releaseStamp(stamp, throwEx = false): Unit
+
+  // ---- checks
+
+  private def enter(operation: HandleState.Operation): Unit = {
+    val isRepeated = (state == HandleState.Aborted && operation == HandleState.Abort) ||
+      (state == HandleState.Released && operation == HandleState.Release)
+    if (operation != HandleState.Metrics && !isRepeated) context.stateMachine.verifyStamp(stamp)
+    val next = HandleState.next(state, operation)
+    if (operation == HandleState.Commit || operation == HandleState.Release)
+      context.stateMachine.releaseStamp(stamp): Unit
+    state = next
+  }
+
+  private def updating(operation: String, family: String): RowEncoders = {
+    if (state != HandleState.Updating) enter(HandleState.Update)
+    else context.stateMachine.verifyStamp(stamp)
+    FamilyRules.checkUse(operation, family, usesFamilies, transaction.families)
+    encoders.get(family).getOrElse(
+      throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, family)
+    )
+  }
+
+  private def reading(operation: String, family: String, key: UnsafeRow): RowEncoders = {
+    val rows = updating(operation, family)
+    verify(key != null, "Key cannot be null")
+    rows
+  }
+
+  private def writing(operation: String, family: String, key: UnsafeRow): RowEncoders = {
+    val rows = reading(operation, family, key)
+    verifyWritable()
+    puts += 1
+    rows
+  }
+
+  private def verifyWritable(): Unit =
+    verify(!isReadOnly, s"$this was opened for reading; upgrade it before it is written.")
+
+  private def verifyMultiple(rows: RowEncoders, operation: String): Unit = verify(
+    rows.value.supportsMultipleValuesPerKey,
+    s"$operation requires an encoder which supports multiple values for a single key"
+  )
+
+  private def requireValues(values: Array[UnsafeRow], verb: String): Unit = {
+    require(values != null, s"Cannot $verb a null value")
+    values.foreach(v => require(v != null, s"Cannot $verb a null value in the array"))
+  }
+
+  private def verify(condition: Boolean, problem: => String): Unit =
+    if (!condition) throw new IllegalStateException(problem)
+
+  /** Spark checks the first row that it reads against the schema, once per store. */
+  private def validate(key: UnsafeRow, value: UnsafeRow): Unit =
+    if (!isValidated && !usesFamilies && value != null) {
+      StateStoreProvider.validateStateRowFormat(
+        key,
+        context.keySchema,
+        value,
+        context.valueSchema,
+        id,
+        storeConf
+      )
+      isValidated = true
+    }
+
+  // ---- bytes
+
+  private def familyPrefix(family: String): Array[Byte] =
+    if (usesFamilies) RocksEngine.familyPrefix(transaction.families.byName(family).id)
+    else Bytes.empty
+
+  private def keyBytes(rows: RowEncoders, key: UnsafeRow, family: String): Array[Byte] =
+    prefixed(rows.key.encodeKey(key), family)
+
+  private def prefixBytes(rows: RowEncoders, key: UnsafeRow, family: String): Array[Byte] =
+    prefixed(rows.key.encodePrefixKey(key), family)
+
+  private def prefixed(encoded: Array[Byte], family: String): Array[Byte] =
+    if (usesFamilies)
+      RocksDBStateStoreProvider.encodeStateRowWithPrefix(
+        encoded,
+        transaction.families.byName(family).id
+      )
+    else encoded
+
+  private def range(
+      rows: RowEncoders,
+      start: Option[UnsafeRow],
+      end: Option[UnsafeRow],
+      family: String
+  ): TransactionScan = {
+    val prefix = familyPrefix(family)
+    val begin = start.map(keyBytes(rows, _, family)).orElse(Option.when(usesFamilies)(prefix))
+    transaction.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
+  }
+
+  private def withChecksum(key: Array[Byte], value: Array[Byte]): Array[Byte] =
+    if (storeConf.rowChecksumEnabled) RowChecksums.encode(key, value) else value
+
+  private def verified(key: Array[Byte], value: Array[Byte]): Array[Byte] =
+    if (storeConf.rowChecksumEnabled)
+      KeyValueChecksumEncoder.decodeAndVerifyValueRowWithChecksum(
+        verifier,
+        key,
+        value,
+        delimiter.length
+      )
+    else value
+
+  private def joined(
+      rows: RowEncoders,
+      key: Array[Byte],
+      values: Array[UnsafeRow]
+  ): Array[Byte] = {
+    val encoded = values.toSeq.map(v => withChecksum(key, rows.value.encodeValue(v)))
+    val separated = encoded.drop(1).flatMap(Seq(delimiter, _))
+    Bytes.concat(encoded.take(1) ++ separated: _*)
+  }
+
+  private def decodeAll(
+      rows: RowEncoders,
+      key: Array[Byte],
+      value: Array[Byte]
+  ): Iterator[UnsafeRow] =
+    if (storeConf.rowChecksumEnabled)
+      rows.value.decodeValues(KeyValueChecksumEncoder.decodeAndVerifyMultiValueRowWithChecksum(
+        verifier,
+        key,
+        value,
+        delimiter.length
+      ))
+    else rows.value.decodeValues(value)
+
+  private def decodeKey(rows: RowEncoders, key: Array[Byte]): UnsafeRow =
+    rows.key.decodeKey(
+      if (usesFamilies) RocksDBStateStoreProvider.decodeStateRowWithPrefix(key) else key
+    )
+
+  private def pairs(
+      rows: RowEncoders,
+      scan: TransactionScan,
+      isValidating: Boolean = false
+  ): StateStoreIterator[UnsafeRowPair] = {
+    val pair = new UnsafeRowPair()
+    val iterator = new ScanIterator(scan).map { key =>
+      pair.withRows(decodeKey(rows, key), rows.value.decodeValue(verified(key, scan.value)))
+      if (isValidating) validate(pair.key, pair.value)
+      pair
+    }
+    new StateStoreIterator(iterator, () => scan.close())
+  }
+
+  /** One pair for each value of a key's list. */
+  private def allPairs(
+      rows: RowEncoders,
+      scan: TransactionScan
+  ): StateStoreIterator[UnsafeRowPair] = {
+    val pair = new UnsafeRowPair()
+    val iterator = new ScanIterator(scan).flatMap { key =>
+      val row = decodeKey(rows, key)
+      rows.value.decodeValues(verified(key, scan.value)).map(pair.withRows(row, _))
+    }
+    new StateStoreIterator(iterator, () => scan.close())
+  }
+}
+
+/** The keys of a scan; its values are read beside it. */
+private final class ScanIterator(scan: TransactionScan) extends Iterator[Array[Byte]] {
+  private var ahead: Option[Boolean] = None
+
+  override def hasNext: Boolean = ahead.getOrElse {
+    val found = scan.next()
+    ahead = Some(found)
+    found
+  }
+
+  override def next(): Array[Byte] = {
+    if (!hasNext) throw new NoSuchElementException("The scan has no more rows.")
+    ahead = None
+    scan.key
+  }
+}

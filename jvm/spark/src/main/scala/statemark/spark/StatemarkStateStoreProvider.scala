@@ -1,0 +1,488 @@
+package statemark.spark
+
+import java.util.UUID
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.TransactionalStore
+import statemark.changelog.ChangelogWriter
+import statemark.common.Clock
+import statemark.engine.VersionId
+import statemark.transaction.{CommitObserver, PreparedTransaction, Transaction}
+
+/** A version that a handle has checked out: the transaction on it, and its checkpoint id if it commits
+  * in format v2.
+  */
+private[spark] final case class Checkout(
+    generation: Generation,
+    transaction: Transaction,
+    nextId: Option[String],
+    hasChangelog: Boolean,
+    confirmMs: Long
+)
+
+/** What a commit leaves for Spark to ask. */
+private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateStoreCheckpointInfo)
+
+/** Statemark's state store provider: the value of `spark.sql.streaming.stateStore.providerClass`.
+  * Spark pins the name in every checkpoint; it stays for ever.
+  *
+  * A committed version stays prepared on top of the base until Spark asks for it. So a task that is
+  * aborted, or a version that is asked for again after the next was committed, reads nothing from the
+  * checkpoint location (I4).
+  *
+  * ''Thread:'' one task at a time has the store checked out (the stamp of Spark's state machine);
+  * `doMaintenance` may run beside it.
+  * ''Source:'' Spark 4.2 `StateStoreProvider`, `SupportsFineGrainedReplay`.
+  */
+final class StatemarkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {
+  // The driver makes providers without init, many times per batch: nothing is done here.
+  private val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
+  @volatile private var initialized: Option[ProviderContext] = None
+  @volatile private var current: Option[Generation] = None
+  @volatile private var load = LoadFigures()
+  @volatile private var lastUploaded = -1L
+  @volatile private var preparedFingerprint: Option[(Long, Long)] = None
+  private val events = new EventCounts
+  private val maintenance = new Object
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConfs: StateStoreConf,
+      hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]
+  ): Unit = {
+    require(
+      useColumnFamilies || !useMultipleValuesPerKey,
+      "Multiple values per key need column families, and this store was asked to do without them."
+    )
+    val context = new ProviderContext(
+      stateStoreId,
+      keySchema,
+      valueSchema,
+      useColumnFamilies,
+      storeConfs,
+      hadoopConf,
+      stateSchemaProvider,
+      StatemarkStateStoreProvider.observer,
+      Clock.system
+    )
+    context.encoders.register(
+      StateStore.DEFAULT_COL_FAMILY_NAME,
+      keySchema,
+      valueSchema,
+      keyStateEncoderSpec,
+      useMultipleValuesPerKey
+    )
+    initialized = Some(context)
+  }
+
+  override def stateStoreId: StateStoreId = context.storeId
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
+
+  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = StoreMetrics.instance
+
+  override def getStore(
+      version: Long,
+      uniqueId: Option[String],
+      forceSnapshotOnCommit: Boolean,
+      loadEmpty: Boolean
+  ): StateStore =
+    checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
+      if (loadEmpty) {
+        require(uniqueId.isEmpty, "an empty store has no checkpoint id")
+        replaceWith((context.loader.empty(version), LoadFigures()))
+      } else moveTo(VersionId(version, idOf(uniqueId)))
+      !loadEmpty
+    }
+
+  override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
+    checkedOut(version, isReadOnly = true, forceSnapshot = false) {
+      moveTo(VersionId(version, idOf(uniqueId)))
+      true
+    }
+
+  /** The same object becomes writable. Where another provider object made it (this one replaced that
+    * between the read and the write phase of a task, SPARK-56476), that provider goes on with it.
+    */
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      uniqueId: Option[String],
+      forceSnapshotOnCommit: Boolean
+  ): StateStore = readStore match {
+    case store: StatemarkRocksDBStateStore if store.id == stateStoreId =>
+      assert(
+        version == store.version,
+        s"Can only upgrade a read store to a write store of the same version, but it is at " +
+          s"${store.version} and $version is asked for"
+      )
+      require(store.isReadOnly, "Existing store must be readOnly, but got a read-write store")
+      store.provider.context.stateMachine.verifyStamp(store.stamp)
+      store.becomeWritable(forceSnapshotOnCommit)
+      store
+    case _ => getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty = false)
+  }
+
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      readOnly: Boolean,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]
+  ): StateStore = {
+    def checkVersions(): Unit = {
+      if (snapshotVersion < 1) throw StatemarkBridge.unexpectedVersion(snapshotVersion)
+      if (endVersion < snapshotVersion) throw StatemarkBridge.unexpectedVersion(endVersion)
+    }
+    checkedOut(endVersion, readOnly, forceSnapshot = false) {
+      checkVersions()
+      replaceWith(context.loader.restoreFrom(
+        VersionId(snapshotVersion, snapshotVersionStateStoreCkptId),
+        VersionId(endVersion, endVersionStateStoreCkptId)
+      ))
+      true
+    }
+  }
+
+  override def replayReadStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]
+  ): ReadStateStore =
+    replayStateFromSnapshot(
+      snapshotVersion,
+      endVersion,
+      readOnly = true,
+      snapshotVersionStateStoreCkptId,
+      endVersionStateStoreCkptId
+    )
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      colFamilyNameOpt: Option[String],
+      endVersionStateStoreCkptId: Option[String]
+  ): StateStoreChangeDataReader =
+    new ChangeFeed(
+      context,
+      startVersion,
+      VersionId(endVersion, endVersionStateStoreCkptId),
+      colFamilyNameOpt,
+      current.map(_.store.base.families)
+    )
+
+  /** Uploads a snapshot where one is due and deletes what retention no longer needs. What goes wrong is
+    * logged and tried again at the next tick: an exception would unload the provider.
+    */
+  override def doMaintenance(): Unit = {
+    context.stateMachine.verifyForMaintenance()
+    try
+      maintenance.synchronized {
+        current.foreach(uploadIfDue)
+        context.files.deleteOldVersions(
+          context.conf.minVersionsToRetain,
+          context.conf.maxVersionsToDeletePerMaintenance,
+          context.conf.minVersionsToDelete
+        )
+      }
+    catch {
+      case NonFatal(e) =>
+        log.warn(s"Maintenance of $stateStoreId failed; the next tick tries again.", e)
+    }
+  }
+
+  override def close(): Unit = initialized.filter(_.stateMachine.close()).foreach { context =>
+    maintenance.synchronized {
+      current.foreach { generation =>
+        generation.close()
+        context.files.close()
+        if (!context.conf.boundedMemoryUsage) context.options.blockCache.close()
+      }
+      current = None
+      RocksDBMemoryManager.unregisterInstance(context.memoryId)
+      context.directory.close()
+    }
+  }
+
+  // ---- what store handles call, holding the stamp
+
+  private[spark] def commit(store: StatemarkRocksDBStateStore): Commit = {
+    import store.checkedOut.{generation, transaction}
+    val uncommittedBytes = transaction.approximateNumUncommittedBytes
+    val next = transaction.base.version + 1
+    // A snapshot of an earlier attempt at this version must not outlive it: Spark's reader prefers
+    // snapshots to changelogs.
+    val isStaleSnapshot = lastUploaded >= next && store.checkedOut.nextId.isEmpty
+    val needsSnapshot =
+      store.isSnapshotForced || !store.checkedOut.hasChangelog || isStaleSnapshot ||
+        transaction.families != transaction.base.families
+    var uploaded: Option[SnapshotFigures] = None
+    def upload(version: PreparedTransaction): Unit =
+      uploaded = Some(uploadInCommit(generation, version))
+    try {
+      val (prepared, totalMs) = Clock.timedMs(context.clock) {
+        generation.store.commit(
+          transaction,
+          store.checkedOut.nextId,
+          Option.when(needsSnapshot)(upload _)
+        )
+      }
+      noteAttempt(next)
+      context.files.setMaxSeenVersion(next)
+      val figures = CommitFigures(
+        totalMs,
+        totalMs - uploaded.fold(0L)(_.totalMs),
+        uploaded,
+        store.checkedOut.confirmMs,
+        uncommittedBytes,
+        prepared.bytes,
+        store.gets,
+        store.puts,
+        store.isSnapshotForced
+      )
+      if (context.storeConf.commitValidationEnabled)
+        StateStore.reportCommitToCoordinator(next, stateStoreId, context.hadoopConf)
+      context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
+      warnAboutLimit(uncommittedBytes)
+      Commit(
+        metricsOf(generation.store, figures),
+        StateStoreCheckpointInfo(
+          stateStoreId.partitionId,
+          next,
+          store.checkedOut.nextId,
+          transaction.base.at.checkpointId
+        )
+      )
+    } catch {
+      case e: Throwable =>
+        generation.store.dropPrepared(): Unit
+        throw e
+    }
+  }
+
+  private[spark] def abort(store: StatemarkRocksDBStateStore): Unit = {
+    store.checkedOut.transaction.rollback()
+    if (!store.isReadOnly) events.rolledBack()
+  }
+
+  // ---- loading
+
+  /** Takes the stamp, brings the store to where `position` puts it, and hands out a handle. `position`
+    * returns whether a commit writes a changelog.
+    */
+  private def checkedOut(version: Long, isReadOnly: Boolean, forceSnapshot: Boolean)(
+      position: => Boolean
+  ): StateStore = {
+    var stamp: Option[Long] = None
+    try {
+      if (version < 0) throw StatemarkBridge.unexpectedVersion(version)
+      stamp = Some(context.stateMachine.acquireStamp())
+      val (hasChangelog, confirmMs) = Clock.timedMs(context.clock)(position)
+      reportMemory()
+      val handle = new StatemarkRocksDBStateStore(
+        this,
+        context,
+        version,
+        stamp.get,
+        isReadOnly,
+        forceSnapshot,
+        handle => begin(handle, hasChangelog, confirmMs)
+      )
+      stamp = None
+      handle
+    } catch {
+      case e: OutOfMemoryError => throw StatemarkBridge.outOfMemory(stateStoreId.toString, e)
+      case e: StateStoreInvalidStateMachineTransition => throw e
+      case e: Throwable => throw StateStoreErrors.cannotLoadStore(e)
+    } finally stamp.foreach(context.stateMachine.releaseStamp(_, throwEx = false))
+  }
+
+  private def begin(
+      handle: StatemarkRocksDBStateStore,
+      hasChangelog: Boolean,
+      confirmMs: Long
+  ): Checkout = {
+    val generation =
+      current.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
+    val nextId = Option.when(context.usesCheckpointIds)(UUID.randomUUID().toString)
+    val lineage = generation.store.base.lineage
+    def openChangelog(): ChangelogWriter =
+      if (!hasChangelog) ChangelogWriter.None
+      else {
+        new FileChangelog(
+          context.files.getChangeLogWriter(
+            handle.version + 1,
+            context.usesFamilies,
+            nextId,
+            nextId.map(_ => CheckpointLineage.toItems(lineage))
+          ),
+          context.storeConf.rowChecksumEnabled
+        )
+      }
+    val transaction = generation.store.newTransaction(() => openChangelog())
+    if (context.usesFamilies)
+      transaction.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false): Unit
+    Checkout(generation, transaction, nextId, hasChangelog, confirmMs)
+  }
+
+  /** Brings the store to `at` in the cheapest way that is right: confirm the prepared version, drop it,
+    * replay the changelogs in between, restore.
+    */
+  private def moveTo(at: VersionId): Unit = {
+    load = LoadFigures()
+    current match {
+      case Some(generation) if isReached(generation.store, at) =>
+        if (context.conf.resetStatsOnLoad) generation.store.statistics.reset()
+      case Some(generation) =>
+        catchUp(generation, at) match {
+          case Some(figures) => loaded(figures)
+          case None => replaceWith(context.loader.restore(at))
+        }
+      case None => replaceWith(context.loader.restore(at))
+    }
+  }
+
+  private def isReached(store: TransactionalStore, at: VersionId): Boolean = {
+    store.prepared.foreach { prepared =>
+      if (prepared.state.at == at && isCommittedAttempt(at)) store.confirm()
+      else if (store.dropPrepared()) events.rewound()
+    }
+    store.base.at == at
+  }
+
+  private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
+    try context.loader.catchUp(generation.store, at)
+    catch {
+      case NonFatal(e) =>
+        log.info(s"$stateStoreId cannot go from ${generation.store.base.at} to $at by changelogs " +
+          s"alone and is restored: $e")
+        None
+    }
+
+  private def replaceWith(restored: (Generation, LoadFigures)): Unit = {
+    val (generation, figures) = restored
+    current.foreach(_.close())
+    current = Some(generation)
+    preparedFingerprint = None
+    loaded(figures)
+  }
+
+  private def loaded(figures: LoadFigures): Unit = {
+    load = figures
+    if (figures.isFromCheckpoint) events.reloaded()
+  }
+
+  /** In format v1 another executor may have committed the version as well, and then its file is the
+    * truth; the id tells in format v2.
+    */
+  private def isCommittedAttempt(at: VersionId): Boolean =
+    at.checkpointId.isDefined || !context.isOnCluster ||
+      (preparedFingerprint.isDefined &&
+        context.changelogFingerprint(at.version) == preparedFingerprint)
+
+  private def noteAttempt(version: Long): Unit =
+    preparedFingerprint =
+      if (context.isOnCluster && !context.usesCheckpointIds) context.changelogFingerprint(version)
+      else None
+
+  private def idOf(uniqueId: Option[String]): Option[String] =
+    if (context.usesCheckpointIds) uniqueId else None
+
+  // ---- snapshots
+
+  private def uploadInCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures = {
+    val image = context.directory.fresh("snapshot")
+    try {
+      val (state, linked) = generation.store.snapshot(next, image)
+      val figures = context.snapshots.upload(image, state, linked, generation.uploaded)
+      noteUploaded(state.version)
+      figures
+    } finally LocalDirectory.deleteTree(image)
+  }
+
+  private def uploadIfDue(generation: Generation): Unit = {
+    val store = generation.store
+    def isDue(version: Long, lastSnapshot: Long): Boolean =
+      version > lastSnapshot && version - lastSnapshot >= context.conf.minDeltasForSnapshot
+    val due = store.prepared.map(_.state)
+      .filter(s => isDue(s.version, s.lastSnapshot.version))
+      .filter(s => context.committedVersions.contains(s.at) && isCommittedAttempt(s.at))
+      .orElse(Some(store.base).filter(s => isDue(s.version, s.lastSnapshot.version)))
+    due.foreach { state =>
+      val image = context.directory.fresh("snapshot")
+      try
+        store.snapshot(state.at, image).foreach { case (exported, linked) =>
+          context.snapshots.upload(image, exported, linked, generation.uploaded): Unit
+          store.markSnapshot(exported.at)
+          noteUploaded(exported.version)
+        }
+      finally LocalDirectory.deleteTree(image)
+    }
+  }
+
+  private def noteUploaded(version: Long): Unit = {
+    lastUploaded = math.max(lastUploaded, version)
+    context.reportSnapshot(version)
+  }
+
+  // ---- figures
+
+  private def metricsOf(store: TransactionalStore, figures: CommitFigures): StateStoreMetrics = {
+    val used = reportMemory()
+    val memory = RocksDBMemoryManager.getInstanceMemoryUsage(context.memoryId, used)
+    val pinned = RocksDBMemoryManager.getInstancePinnedBlocksMemUsage(
+      context.memoryId,
+      context.options.blockCache.getPinnedUsage
+    )
+    StoreMetrics.of(
+      stateStoreId,
+      store,
+      figures,
+      load,
+      events,
+      memory + figures.preparedBytes,
+      pinned,
+      lastUploaded
+    )
+  }
+
+  /** Native bytes of the store, as Spark's memory manager is told. */
+  private def reportMemory(): Long = current.fold(0L) { generation =>
+    val used = RocksDB.mainMemorySources.map(generation.store.property).sum
+    RocksDBMemoryManager.updateMemoryUsage(
+      context.memoryId,
+      used,
+      context.conf.boundedMemoryUsage
+    )
+    used
+  }
+
+  private def warnAboutLimit(bytes: Long): Unit =
+    context.settings.maxUncommittedBytes.filter(bytes > _).foreach { limit =>
+      log.warn(s"A batch staged $bytes bytes in $stateStoreId, above maxUncommittedBytes = $limit. " +
+        "This release counts them but keeps them on the heap: raise the executor's memory or lower " +
+        "the size of a batch.")
+    }
+
+  private def context: ProviderContext = initialized.getOrElse(
+    throw new IllegalStateException(
+      "The state store provider was not initialized; call init first."
+    )
+  )
+}
+
+object StatemarkStateStoreProvider {
+
+  /** Is told of the phases of every commit in this JVM; tests set it. */
+  @volatile private[spark] var observer: CommitObserver = CommitObserver.none
+}

@@ -1,0 +1,189 @@
+package statemark.spark
+
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
+import org.rocksdb.{HistogramType, Statistics, TickerType}
+import statemark.TransactionalStore
+
+/** Latency of the slowest commit of a store. Spark shows the instances with the largest values. */
+final case class CommitLatencyMaxMetric(
+    partitionId: Option[Int] = None,
+    storeName: String = StateStoreId.DEFAULT_STORE_NAME
+) extends StateStoreInstanceMetric {
+  override def metricPrefix: String = "statemarkCommitLatencyMsMax"
+  override def descPrefix: String = "Statemark: commit latency of a store, ms"
+  override def initValue: Long = 0
+  override def createSQLMetric(sparkContext: SparkContext): SQLMetric =
+    SQLMetrics.createSizeMetric(sparkContext, desc, initValue)
+  override def ordering: Ordering[Long] = Ordering.Long.reverse
+  override def ignoreIfUnchanged: Boolean = true
+  override def combine(originalMetric: SQLMetric, value: Long): Long =
+    math.max(originalMetric.value, value)
+  override def withNewId(partitionId: Int, storeName: String): CommitLatencyMaxMetric =
+    copy(Some(partitionId), storeName)
+}
+
+/** Counters of a provider between two commits of its store: an aborted task reports no metrics, so
+  * that its abort shows with the commit that follows.
+  */
+final class EventCounts {
+  private var rollbacks_ = 0L
+  private var rewinds_ = 0L
+  private var reloads_ = 0L
+
+  def rolledBack(): Unit = synchronized(rollbacks_ += 1)
+  def rewound(): Unit = synchronized(rewinds_ += 1)
+  def reloaded(): Unit = synchronized(reloads_ += 1)
+
+  /** Rollbacks, rewinds and reloads since the last call. */
+  def take(): (Long, Long, Long) = synchronized {
+    val taken = (rollbacks_, rewinds_, reloads_)
+    rollbacks_ = 0
+    rewinds_ = 0
+    reloads_ = 0
+    taken
+  }
+}
+
+/** One commit as its task measured it. */
+final case class CommitFigures(
+    totalMs: Long,
+    changelogMs: Long,
+    snapshot: Option[SnapshotFigures],
+    confirmMs: Long,
+    uncommittedBytes: Long,
+    preparedBytes: Long,
+    gets: Long,
+    puts: Long,
+    isSnapshotForced: Boolean
+)
+
+/** Statemark's metrics, and Spark's of its RocksDB provider under their names. All are sums: Spark adds
+  * them up over stores and partitions.
+  */
+object StoreMetrics {
+  val CommitCount: StateStoreCustomMetric =
+    StateStoreCustomSumMetric("statemarkCommitCount", "Statemark: number of commits")
+  val CommitLatency: StateStoreCustomMetric =
+    StateStoreCustomTimingMetric("statemarkCommitLatencyMs", "Statemark: time of commits")
+  val ConfirmLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
+    "statemarkConfirmLatencyMs",
+    "Statemark: time to apply prepared versions to base stores"
+  )
+  val UncommittedBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
+    "statemarkUncommittedBytes",
+    "Statemark: heap bytes of staged writes at commit"
+  )
+  val PreparedBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
+    "statemarkPreparedBytes",
+    "Statemark: heap bytes of prepared versions"
+  )
+  val RollbackCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
+    "statemarkRollbackCount",
+    "Statemark: number of transactions rolled back"
+  )
+  val RewindCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
+    "statemarkRewindCount",
+    "Statemark: number of prepared versions dropped"
+  )
+  val ReloadCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
+    "statemarkReloadCount",
+    "Statemark: number of loads that read the checkpoint location"
+  )
+  val CommitLatencyMax: CommitLatencyMaxMetric = CommitLatencyMaxMetric()
+
+  val custom: Seq[StateStoreCustomMetric] = ALL_CUSTOM_METRICS ++ Seq(
+    CommitCount,
+    CommitLatency,
+    ConfirmLatency,
+    UncommittedBytes,
+    PreparedBytes,
+    RollbackCount,
+    RewindCount,
+    ReloadCount
+  )
+
+  val instance: Seq[StateStoreInstanceMetric] = ALL_INSTANCE_METRICS :+ CommitLatencyMax
+
+  /** Everything that a commit reports, as values: another task may have the store by the time that
+    * Spark asks.
+    */
+  def of(
+      storeId: StateStoreId,
+      store: TransactionalStore,
+      commit: CommitFigures,
+      load: LoadFigures,
+      events: EventCounts,
+      memoryBytes: Long,
+      pinnedBytes: Long,
+      lastUploaded: Long
+  ): StateStoreMetrics = {
+    val state = store.prepared.fold(store.base)(_.state)
+    val (rollbacks, rewinds, reloads) = events.take()
+    val families = state.families.byName.values
+    val files = commit.snapshot.fold(load.files)(_.files)
+    val values = native(store.statistics) ++ Map(
+      CUSTOM_METRIC_SST_FILE_SIZE -> store.property("rocksdb.total-sst-files-size"),
+      CUSTOM_METRIC_GET_COUNT -> commit.gets,
+      CUSTOM_METRIC_PUT_COUNT -> commit.puts,
+      CUSTOM_METRIC_FLUSH_TIME -> 0L,
+      CUSTOM_METRIC_COMMIT_COMPACT_TIME -> 0L,
+      CUSTOM_METRIC_CHECKPOINT_TIME -> commit.snapshot.fold(0L)(_.totalMs),
+      CUSTOM_METRIC_FILESYNC_TIME -> (commit.changelogMs + commit.snapshot.fold(0L)(_.totalMs)),
+      CUSTOM_METRIC_CHANGE_LOG_WRITER_COMMIT_TIME -> commit.changelogMs,
+      CUSTOM_METRIC_SAVE_ZIP_FILES_TIME ->
+        commit.snapshot.flatMap(_.files.saveZipFilesTimeMs).getOrElse(0L),
+      CUSTOM_METRIC_LOAD_FROM_SNAPSHOT_TIME -> load.snapshotMs,
+      CUSTOM_METRIC_LOAD_TIME -> load.totalMs,
+      CUSTOM_METRIC_REPLAY_CHANGE_LOG -> load.replayMs,
+      CUSTOM_METRIC_NUM_REPLAY_CHANGE_LOG_FILES -> load.replayed.toLong,
+      CUSTOM_METRIC_LOADED_FROM_DFS -> (if (load.isFromCheckpoint) 1L else 0L),
+      CUSTOM_METRIC_NUM_SNAPSHOTS_AUTO_REPAIRED -> (if (load.isRepaired) 1L else 0L),
+      CUSTOM_METRIC_BYTES_COPIED -> files.bytesCopied,
+      CUSTOM_METRIC_FILES_COPIED -> files.filesCopied,
+      CUSTOM_METRIC_FILES_REUSED -> files.filesReused,
+      CUSTOM_METRIC_ZIP_FILE_BYTES_UNCOMPRESSED -> files.zipFileBytesUncompressed.getOrElse(0L),
+      CUSTOM_METRIC_PINNED_BLOCKS_MEM_USAGE -> pinnedBytes,
+      CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES_KEYS -> state.counts.internalKeys,
+      CUSTOM_METRIC_NUM_EXTERNAL_COL_FAMILIES -> families.count(!_.isInternal).toLong,
+      CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES -> families.count(_.isInternal).toLong,
+      CUSTOM_METRIC_FORCE_SNAPSHOT -> (if (commit.isSnapshotForced) 1L else 0L),
+      CommitCount -> 1L,
+      CommitLatency -> commit.totalMs,
+      ConfirmLatency -> commit.confirmMs,
+      UncommittedBytes -> commit.uncommittedBytes,
+      PreparedBytes -> commit.preparedBytes,
+      RollbackCount -> rollbacks,
+      RewindCount -> rewinds,
+      ReloadCount -> reloads
+    )
+    val ofThisStore = Map[StateStoreInstanceMetric, Long](
+      CUSTOM_INSTANCE_METRIC_SNAPSHOT_LAST_UPLOADED
+        .withNewId(storeId.partitionId, storeId.storeName) -> lastUploaded,
+      CommitLatencyMax.withNewId(storeId.partitionId, storeId.storeName) -> commit.totalMs
+    )
+    StateStoreMetrics(state.counts.keys, memoryBytes, values, ofThisStore)
+  }
+
+  private def native(statistics: Statistics): Map[StateStoreCustomMetric, Long] = {
+    def sumMs(histogram: HistogramType): Long =
+      statistics.getHistogramData(histogram).getSum / 1000
+    def count(ticker: TickerType): Long = statistics.getTickerCount(ticker)
+    Map(
+      CUSTOM_METRIC_GET_TIME -> sumMs(HistogramType.DB_GET),
+      CUSTOM_METRIC_PUT_TIME -> sumMs(HistogramType.DB_WRITE),
+      CUSTOM_METRIC_TOTAL_COMPACT_TIME -> sumMs(HistogramType.COMPACTION_TIME),
+      CUSTOM_METRIC_BLOCK_CACHE_MISS -> count(TickerType.BLOCK_CACHE_MISS),
+      CUSTOM_METRIC_BLOCK_CACHE_HITS -> count(TickerType.BLOCK_CACHE_HIT),
+      CUSTOM_METRIC_BYTES_READ -> count(TickerType.BYTES_READ),
+      CUSTOM_METRIC_BYTES_WRITTEN -> count(TickerType.BYTES_WRITTEN),
+      CUSTOM_METRIC_ITERATOR_BYTES_READ -> count(TickerType.ITER_BYTES_READ),
+      CUSTOM_METRIC_STALL_TIME -> count(TickerType.STALL_MICROS) / 1000,
+      CUSTOM_METRIC_COMPACT_READ_BYTES -> count(TickerType.COMPACT_READ_BYTES),
+      CUSTOM_METRIC_COMPACT_WRITTEN_BYTES -> count(TickerType.COMPACT_WRITE_BYTES),
+      CUSTOM_METRIC_FLUSH_WRITTEN_BYTES -> count(TickerType.FLUSH_WRITE_BYTES)
+    )
+  }
+}

@@ -1,0 +1,75 @@
+package statemark.spark
+
+import java.util.Locale
+import org.apache.spark.network.util.JavaUtils
+import scala.util.Try
+import statemark.IsolationLevel
+import statemark.common.InvalidInputException
+
+/** Statemark's own settings of one store.
+  *
+  * @param isolationLevel what a live query sees unless it says otherwise
+  * @param maxUncommittedBytes None for no limit
+  * @param localDir root of working directories; None for the executor's local directories
+  */
+final case class StoreSettings(
+    isolationLevel: IsolationLevel,
+    maxUncommittedBytes: Option[Long],
+    localDir: Option[String]
+)
+
+object StoreSettings {
+
+  /** Only keys with this prefix reach a state store provider. */
+  val Prefix: String = "spark.sql.streaming.stateStore.statemark."
+
+  private val MinAutoBytes = 64L * 1024 * 1024
+  private val Keys = Seq("isolationLevel", "maxUncommittedBytes", "localDir")
+
+  /** @param confs settings of the session; others than Statemark's are passed over
+    * @param heapBytes the most heap that the JVM takes
+    * @throws InvalidInputException for an unknown key under the prefix or a bad value
+    */
+  def from(confs: Map[String, String], heapBytes: Long): StoreSettings = {
+    val own = confs.collect {
+      case (key, value) if lower(key).startsWith(lower(Prefix)) => (key.drop(Prefix.length), value)
+    }
+    own.keys.filterNot(k => Keys.exists(_.equalsIgnoreCase(k))).toSeq.sorted.headOption.foreach { k =>
+      throw new InvalidInputException(
+        s"Unknown setting $Prefix$k; Statemark knows ${Keys.map(Prefix + _).mkString(", ")}."
+      )
+    }
+    def value(key: String): Option[String] =
+      own.collectFirst { case (k, v) if k.equalsIgnoreCase(key) => v.trim }
+    StoreSettings(
+      value("isolationLevel").fold[IsolationLevel](IsolationLevel.ReadCommitted)(v =>
+        checked("isolationLevel", v, "READ_COMMITTED or READ_UNCOMMITTED")(IsolationLevel.of(v))
+      ),
+      bytes(value("maxUncommittedBytes").getOrElse("auto"), heapBytes),
+      value("localDir").map(v => checked("localDir", v, "an absolute path")(directory(v)))
+    )
+  }
+
+  private def bytes(value: String, heapBytes: Long): Option[Long] = lower(value) match {
+    case "auto" => Some(math.max(heapBytes / 10, MinAutoBytes))
+    case "-1" => None
+    case _ =>
+      val allowed = "a size above 0 such as 64m or 268435456, -1 for no limit, or auto"
+      Some(checked("maxUncommittedBytes", value, allowed) {
+        val n = JavaUtils.byteStringAsBytes(value)
+        if (n > 0) n else throw new NumberFormatException(value)
+      })
+  }
+
+  private def directory(value: String): String = {
+    val path = if (value.startsWith("file:")) new java.net.URI(value).getPath else value
+    if (new java.io.File(path).isAbsolute) path else throw new IllegalArgumentException(value)
+  }
+
+  private def checked[A](key: String, value: String, allowed: String)(parse: => A): A =
+    Try(parse).getOrElse {
+      throw new InvalidInputException(s"$Prefix$key is '$value', but it must be $allowed.")
+    }
+
+  private def lower(s: String): String = s.toLowerCase(Locale.ROOT)
+}
