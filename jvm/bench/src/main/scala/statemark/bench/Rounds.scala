@@ -5,10 +5,17 @@ package statemark.bench
   */
 object Rounds {
 
-  /** @param measure one turn of a contender: the figures it measured, by name
+  /** @param collect whether to collect garbage before every turn; too slow for turns of milliseconds
+    * @param measure one turn of a contender: the figures it measured, by name
     * @return per contender and figure the measured values, in the order of rounds
     */
-  def interleaved[A](label: String, contenders: Seq[A], warmups: Int, rounds: Int)(
+  def interleaved[A](
+      label: String,
+      contenders: Seq[A],
+      warmups: Int,
+      rounds: Int,
+      collect: Boolean = true
+  )(
       measure: A => Map[String, Double]
   ): Map[A, Map[String, Seq[Double]]] = {
     val measured = (1 to warmups + rounds).map { round =>
@@ -16,7 +23,7 @@ object Rounds {
       Output.progress(s"$label: $kind ${if (round <= warmups) round else round - warmups}")
       contenders.map { contender =>
         // The garbage of one contender must not be collected on the time of the next.
-        System.gc()
+        if (collect) System.gc()
         contender -> measure(contender)
       }.toMap
     }.drop(warmups)
