@@ -11,7 +11,7 @@ BENCH := jvm/bench/target/scala-2.13/statemark-bench.jar
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build test check demo bench fmt clean test-jvm test-python
+.PHONY: help build test check demo bench bench-buffer fmt clean test-jvm test-python
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -46,6 +46,16 @@ check: $(VENV)/.installed ## formatters, linters, type checkers
 	$(VENV)/bin/ruff format --check python tests
 	$(VENV)/bin/ruff check python tests
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
+
+# spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
+BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
+
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, 8 minutes at most; QUICK=1 for a look
+	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
+	$(PY) bench/plot.py
+
+bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
+	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt

@@ -1,7 +1,8 @@
 package statemark.bench
 
-/** Rounds in which every contender takes its turn (A B C, A B C, ...), so that a machine that is
-  * slower for a while is slower for all of them. The first rounds warm the JIT and are dropped.
+/** Rounds in which every contender takes its turn, so that a machine that is slower for a while is
+  * slower for all of them. Each round starts with another one (A B C, B C A, ...), as what a turn
+  * leaves behind falls on its successor. The first rounds warm the JIT and are dropped.
   */
 object Rounds {
 
@@ -21,7 +22,8 @@ object Rounds {
     val measured = (1 to warmups + rounds).map { round =>
       val kind = if (round <= warmups) "warm-up" else "round"
       Output.progress(s"$label: $kind ${if (round <= warmups) round else round - warmups}")
-      contenders.map { contender =>
+      val (later, first) = contenders.splitAt(round % contenders.size)
+      (first ++ later).map { contender =>
         // The garbage of one contender must not be collected on the time of the next.
         if (collect) System.gc()
         contender -> measure(contender)

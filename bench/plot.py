@@ -1,0 +1,135 @@
+"""Turn bench/results/latest.json into docs/benchmarks: SVGs and a README with the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+# Stable ids and no date: the same results give the same file.
+matplotlib.rcParams["svg.hashsalt"] = "statemark"
+matplotlib.rcParams["svg.fonttype"] = "none"
+import matplotlib.pyplot as plt  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+COLORS = {
+    "spark-rocksdb": "#b0413e",
+    "spark-rocksdb-untracked": "#e0a09e",
+    "spark-hdfs": "#9a9a9a",
+    "statemark": "#1f5fa8",
+    "statemark-untracked": "#93b9e0",
+}
+GROUPS = {
+    "rows.svg": ("ns a row", "ns a value", "ns a scan", "ns a pair"),
+    "milliseconds.svg": ("ms", "ms, p99"),
+}
+
+
+def unit_of(figure: str) -> str:
+    """Return what stands behind the name of a figure: 'put 10,000, ns a row' has 'ns a row'."""
+    parts = figure.rsplit(", ", 2)
+    return ", ".join(parts[-2:]) if parts[-1] == "p99" else parts[-1]
+
+
+def three_digits(value: float | None) -> str:
+    """Format with three significant digits; medians of a few rounds carry no more."""
+    if value is None:
+        return "n/a"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def plot(figures: list[dict[str, Any]], providers: list[str], file: Path) -> None:
+    """Draw a dot per provider on a logarithmic axis; bars would suggest a zero to start from."""
+    step = 0.8 / len(providers)
+    fig, ax = plt.subplots(figsize=(9, 0.8 + 0.16 * len(figures) * (len(providers) + 1)))
+    for row in range(1, len(figures)):
+        ax.axhline(row - 0.1 - step / 2, color="#dddddd", linewidth=0.6)
+    for i, provider in enumerate(providers):
+        places = [
+            (f["median"][provider], row + i * step)
+            for row, f in enumerate(figures)
+            if provider in f["median"]
+        ]
+        xs, ys = [x for x, _ in places], [y for _, y in places]
+        ax.plot(xs, ys, "o", markersize=5, label=provider, color=COLORS.get(provider))
+        for x, y in places:
+            ax.annotate(
+                three_digits(x), (x, y), (6, 0), textcoords="offset points", va="center", fontsize=6
+            )
+    middle = 0.4 - step / 2
+    names = [f["figure"] for f in figures]
+    ax.set_yticks([row + middle for row in range(len(figures))], names, fontsize=8)
+    ax.set_ylim(len(figures) - 0.1 - step / 2, -0.1 - step / 2)
+    ax.set_xscale("log")
+    ax.margins(x=0.08)
+    ax.set_xlabel("median, lower is better (logarithmic)")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=7, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=5)
+    fig.savefig(file, bbox_inches="tight", metadata={"Date": None})
+    plt.close(fig)
+
+
+def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> str:
+    """Render the table, the way it was measured and the pictures."""
+    ratios = sorted({r for f in results["figures"] for r in f["ratio"]})
+    header = ["median", *providers, *(r.replace(" / ", " ÷ ") for r in ratios)]
+    lines = [
+        "# State store providers side by side",
+        "",
+        "Written by `bench/plot.py` from `bench/results/latest.json`; do not edit.",
+        "",
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" + "---:|" * (len(header) - 1),
+    ]
+    for f in results["figures"]:
+        cells = [three_digits(f["median"].get(p)) for p in providers]
+        cells += [three_digits(f["ratio"].get(r)) for r in ratios]
+        lines.append("| " + " | ".join([f["figure"], *cells]) + " |")
+    environment = ", ".join(f"{k} {v}" for k, v in sorted(results["environment"].items()))
+    lines += [
+        "",
+        f"Run by `{results['command']}` in {results['seconds']} s; {environment}.",
+    ]
+    if results["left out"]:
+        lines.append(f"Left out, as absent from the class path: {', '.join(results['left out'])}.")
+    settings = ", ".join(f"`{k}={v}`" for k, v in sorted(results["settings"].items()))
+    lines += [
+        "",
+        f"Settings of all: {settings}.",
+        "`untracked` runs with `trackTotalNumberOfRows=false`. Providers take turns within each",
+        "round and the median of the rounds is shown, so ratios mean more than absolute figures.",
+        "A turn leaves the state as it found it and ends with a commit. `whole batch` is `getStore`,",
+        "every put and the commit; `abort` is from `abort()` until the same version answers its",
+        "first `get`. n/a: Spark's in-memory provider has no column families, hence no merge.",
+        "",
+        *(f"![{name}]({name})" for name in images),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Read the results, write the pictures and the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results/latest.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks")
+    options = parser.parse_args()
+    results = json.loads(options.results.read_text())
+    providers = [p for p in COLORS if p in results["providers"]]
+    providers += [p for p in results["providers"] if p not in COLORS]
+    options.out.mkdir(parents=True, exist_ok=True)
+    images = []
+    for name, units in GROUPS.items():
+        figures = [f for f in results["figures"] if unit_of(f["figure"]) in units]
+        if figures:
+            plot(figures, providers, options.out / name)
+            images.append(name)
+    (options.out / "README.md").write_text(readme(results, providers, images))
+
+
+if __name__ == "__main__":
+    main()
