@@ -102,7 +102,7 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
         f"Settings of all: {settings}.",
         "`untracked` runs with `trackTotalNumberOfRows=false`. Providers take turns within each",
         "round and the median of the rounds is shown, so ratios mean more than absolute figures.",
-        "A turn leaves the state as it found it and ends with a commit. `whole batch` is `getStore`,",
+        "A turn leaves the state as it found it and ends in a commit. `whole batch` is `getStore`,",
         "every put and the commit; `abort` is from `abort()` until the same version answers its",
         "first `get`. n/a: Spark's in-memory provider has no column families, hence no merge.",
         "",
