@@ -61,9 +61,14 @@ final class BenchStore(val contender: Contender, shape: Shape, workspace: Path)
 
   private def initialize(): Unit = {
     val sqlConf = new SQLConf()
-    (Contender.shared ++ contender.confs +
-      ("spark.sql.streaming.stateStore.providerClass" -> contender.providerClass)).foreach {
-      case (k, v) => sqlConf.setConfString(k, v)
+    val conf = "spark.sql.streaming.stateStore"
+    val own = Map(
+      s"$conf.providerClass" -> contender.providerClass,
+      // Statemark keeps local state beyond the process; here it goes with the run.
+      s"$conf.statemark.localDir" -> workspace.resolve("statemark").toString
+    )
+    (Contender.shared ++ contender.confs ++ own).foreach { case (k, v) =>
+      sqlConf.setConfString(k, v)
     }
     val hadoopConf = new Configuration()
     hadoopConf.set("sql.streaming.runId", UUID.randomUUID().toString)
