@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from statemark import IsolationLevel, SettingsError, settings
+
+PREFIX = "spark.sql.streaming.stateStore.statemark."
+
+
+def test_keys_are_the_published_ones() -> None:
+    assert settings.ISOLATION_LEVEL == PREFIX + "isolationLevel"
+    assert settings.MAX_UNCOMMITTED_BYTES == PREFIX + "maxUncommittedBytes"
+    assert settings.LOCAL_DIR == PREFIX + "localDir"
+    assert settings.PROVIDER_CLASS_KEY == "spark.sql.streaming.stateStore.providerClass"
+    assert settings.PROVIDER_CLASS == "statemark.spark.StatemarkStateStoreProvider"
+
+
+@pytest.mark.parametrize("value", ["READ_COMMITTED", "read_committed", " Read_Committed "])
+def test_isolation_levels_are_read_in_either_case(value: str) -> None:
+    assert IsolationLevel.parse(value) is IsolationLevel.READ_COMMITTED
+    assert settings.isolation_level(value) == "READ_COMMITTED"
+
+
+def test_isolation_level_from_the_enumeration() -> None:
+    assert settings.isolation_level(IsolationLevel.READ_UNCOMMITTED) == "READ_UNCOMMITTED"
+
+
+@pytest.mark.parametrize("value", ["", "COMMITTED", "read-committed", "serializable", None, 1])
+def test_other_isolation_levels_are_refused(value: object) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.isolation_level(value)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        f"bad value {value!r} for {PREFIX}isolationLevel\n"
+        "  reason: it names none of the levels\n"
+        "  remedy: use one of READ_COMMITTED, READ_UNCOMMITTED, in either case"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (1, "1"),
+        (268435456, "268435456"),
+        (-1, "-1"),
+        ("-1", "-1"),
+        ("auto", "auto"),
+        ("AUTO", "auto"),
+        (" 64m ", "64m"),
+        ("64MB", "64mb"),
+        ("1b", "1b"),
+        ("2k", "2k"),
+        ("2kb", "2kb"),
+        ("3g", "3g"),
+        ("3Gb", "3gb"),
+        ("4t", "4t"),
+        ("4tb", "4tb"),
+        ("5p", "5p"),
+        ("5pb", "5pb"),
+        (2**63 - 1, str(2**63 - 1)),
+        ("8191p", "8191p"),
+    ],
+)
+def test_sizes(value: int | str, written: str) -> None:
+    assert settings.max_uncommitted_bytes(value) == written
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (0, f"0 bytes is not within 1..{2**63 - 1}"),
+        ("0m", f"0 bytes is not within 1..{2**63 - 1}"),
+        (2**63, f"{2**63} bytes is not within 1..{2**63 - 1}"),
+        ("8192p", f"{2**63} bytes is not within 1..{2**63 - 1}"),
+        (-2, "a size is a whole number and an optional unit"),
+        ("", "a size is a whole number and an optional unit"),
+        ("1.5g", "a size is a whole number and an optional unit"),
+        ("64 m", "a size is a whole number and an optional unit"),
+        ("m", "a size is a whole number and an optional unit"),
+        ("٣m", "a size is a whole number and an optional unit"),
+        ("64q", "'q' is not a unit of size; the units are b, k, m, g, t, p, kb, mb, gb, tb, pb"),
+        ("64bb", "'bb' is not a unit of size; the units are b, k, m, g, t, p, kb, mb, gb, tb, pb"),
+        (
+            "64mib",
+            "'mib' is not a unit of size; the units are b, k, m, g, t, p, kb, mb, gb, tb, pb",
+        ),
+        (True, "a bool is not a size"),
+        (64.0, "a float is not a size"),
+    ],
+)
+def test_other_sizes_are_refused(value: object, reason: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.max_uncommitted_bytes(value)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        f"bad value {value!r} for {PREFIX}maxUncommittedBytes\n"
+        f"  reason: {reason}\n"
+        "  remedy: use a size above 0 such as 64m or 268435456, -1 for no limit, or auto"
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["/var/lib/statemark", "file:/var/lib", "file:///var/lib", "file://localhost/x", "/a b"],
+)
+def test_local_directories(value: str) -> None:
+    assert settings.local_dir(value) == value
+
+
+def test_a_local_directory_may_be_a_path() -> None:
+    assert settings.local_dir(Path("/var/lib")) == "/var/lib"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("", "the path is empty"),
+        ("state", "the path is relative"),
+        ("~/state", "the path is relative"),
+        (Path("state"), "the path is relative"),
+        ("file:state", "the path in the URI is relative"),
+        ("file://host/state", "the URI names the host 'host'"),
+        ("s3a://bucket/state", "stores work on a local disk, and s3a: is not one"),
+        ("hdfs:/state", "stores work on a local disk, and hdfs: is not one"),
+        (3, "a int is not a path"),
+    ],
+)
+def test_other_directories_are_refused(value: object, reason: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.local_dir(value)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        f"bad value {value!r} for {PREFIX}localDir\n"
+        f"  reason: {reason}\n"
+        "  remedy: use an absolute path, or file: and an absolute path"
+    )
+
+
+@pytest.mark.parametrize("key", ["isolatonLevel", "isolationlevel", "rocksdb.x", ""])
+def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.check({PREFIX + key: "v"}, source="the builder")
+    assert str(caught.value) == (
+        f"unknown setting {PREFIX}{key} = 'v', set in the builder\n"
+        "  reason: no setting of Statemark has this key\n"
+        f"  remedy: remove it, or use one of {PREFIX}isolationLevel, {PREFIX}maxUncommittedBytes,"
+        f" {PREFIX}localDir"
+    )
+
+
+def test_a_prefix_in_the_wrong_case_is_an_unknown_key() -> None:
+    with pytest.raises(SettingsError, match="unknown setting spark.sql.streaming.statestore"):
+        settings.check({PREFIX.lower() + "localDir": "/d"}, source="the builder")
+
+
+def test_known_keys_are_checked_and_others_passed_over() -> None:
+    good = {PREFIX + "isolationLevel": "read_uncommitted", PREFIX + "localDir": "/d"}
+    settings.check({**good, "spark.x": "?", "spark.sql.streaming.stateStore.y": 1}, source="s")
+    with pytest.raises(SettingsError, match="bad value 'x' for .*maxUncommittedBytes"):
+        settings.check({**good, PREFIX + "maxUncommittedBytes": "x"}, source="s")
