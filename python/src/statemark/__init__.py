@@ -1,0 +1,63 @@
+"""Transactional state for Spark Structured Streaming, controlled from Python.
+
+`configure` sets up a session, `MetricsListener` collects what its queries commit.
+
+Examples
+--------
+>>> import statemark
+>>> from pyspark.sql import SparkSession
+>>> builder = statemark.configure(SparkSession.builder, local_dir="/var/lib/statemark")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statemark._version import __version__
+from statemark.errors import (
+    ConnectError,
+    JarNotFoundError,
+    MissingDependencyError,
+    SessionRunningError,
+    SettingsError,
+    SparkVersionError,
+    StatemarkError,
+)
+from statemark.isolation import IsolationLevel
+from statemark.jars import jar_path
+from statemark.operator_metrics import OperatorMetrics
+from statemark.session import conf, configure
+
+if TYPE_CHECKING:
+    from statemark.metrics import MetricsListener
+
+__all__ = [
+    "ConnectError",
+    "IsolationLevel",
+    "JarNotFoundError",
+    "MetricsListener",
+    "MissingDependencyError",
+    "OperatorMetrics",
+    "SessionRunningError",
+    "SettingsError",
+    "SparkVersionError",
+    "StatemarkError",
+    "__version__",
+    "conf",
+    "configure",
+    "jar_path",
+]
+
+
+# Spark's listener is the base class of ours, so it needs pyspark, which the rest does not.
+def __getattr__(name: str) -> object:
+    if name != "MetricsListener":
+        message = f"module 'statemark' has no attribute {name!r}"
+        raise AttributeError(message)
+    from statemark.metrics import MetricsListener
+
+    return MetricsListener
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,135 @@
+"""The one module that talks to the Java virtual machine, over py4j.
+
+Everything else reads files, environment variables and the builder's options. pyspark is
+imported inside the functions, for the package has to import without it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+_PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
+
+
+def started() -> bool:
+    """Return whether a Java virtual machine already serves this process.
+
+    Returns
+    -------
+    bool
+        True under spark-submit, in the pyspark shell, and after any session in this process,
+        also a stopped one: its class path is then past changing.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return True
+    # Without this module nobody can have started one, and importing it is slow.
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.util import is_remote_only
+
+    if is_remote_only():  # pragma: no cover - the client-only distribution has no py4j
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
+def has_context() -> bool:
+    """Return whether a classic Spark context is active in this process.
+
+    Returns
+    -------
+    bool
+        True from the start of a context until it is stopped.
+    """
+    if "pyspark" not in sys.modules or not started():
+        return False
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def spark_version() -> str | None:
+    """Return the version of the active Spark context.
+
+    Returns
+    -------
+    str or None
+        The version, or None without an active context.
+    """
+    if not has_context():
+        return None
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return None if context is None else str(context.version)
+
+
+def launched_jars() -> str:
+    """Return the jars that the virtual machine was started with.
+
+    spark-submit stores the outcome of all layers, with what ``--packages`` was resolved to, as
+    a system property; a fresh ``SparkConf`` shows it. It is what the driver's class path got.
+
+    Returns
+    -------
+    str
+        The value of ``spark.jars``, comma-separated; empty if there are none.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return SparkConf(_jvm=SparkContext._jvm).get("spark.jars", "")
+
+
+def sees_provider() -> bool:
+    """Return whether the driver finds the provider's class, wherever it came from.
+
+    Returns
+    -------
+    bool
+        True if the class is on the driver's class path.
+    """
+    from pyspark import SparkContext
+
+    SparkContext._ensure_initialized()
+    jvm = SparkContext._jvm
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()  # type: ignore[union-attr]
+    return loader.getResource(_PROVIDER_RESOURCE) is not None
+
+
+def launch(*, options: Mapping[str, object], submit_args: str) -> None:
+    """Start the virtual machine as a session would, with arguments for spark-submit.
+
+    Parameters
+    ----------
+    options : Mapping
+        The builder's options.
+    submit_args : str
+        What pyspark reads from ``PYSPARK_SUBMIT_ARGS``; the variable has its former value
+        again when this returns.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf()
+    for key, value in options.items():
+        conf.set(key, str(value))
+    with _submit_args(submit_args):
+        SparkContext._ensure_initialized(conf=conf)
+
+
+@contextmanager
+def _submit_args(value: str) -> Iterator[None]:
+    # pyspark takes these arguments from nowhere else.
+    former = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = value
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = former

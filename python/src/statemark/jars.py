@@ -1,0 +1,180 @@
+"""The plugin's jars that travel inside the package, one for each line of Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from statemark import _jvm
+from statemark._version import __version__
+from statemark.errors import JarNotFoundError, MissingDependencyError, SparkVersionError
+
+JARS_DIR = Path(__file__).parent / "jars"
+
+_NAME = re.compile(r"statemark-spark_(?P<line>\d+\.\d+)_\d+\.\d+-(?P<version>.+)\.jar")
+_CORE_NAME = re.compile(r"spark-core_\d+\.\d+-(?P<version>.+)\.jar")
+# Vendors append to the version (4.2.0-amzn-0, 4.2.0.7.2); the line is what decides.
+_LINE = re.compile(r"(\d+)\.(\d+)(?![\d])")
+
+
+def jar_path(*, spark_version: str | None = None) -> Path:
+    """Return the bundled jar for a line of Spark.
+
+    Parameters
+    ----------
+    spark_version : str, optional
+        A version of Spark, such as ``"4.2"``, ``"4.2.0"`` or ``"4.2.0-amzn-0"``; only major and
+        minor count. By default that of the running session, else of ``SPARK_HOME``, else of the
+        installed pyspark.
+
+    Returns
+    -------
+    pathlib.Path
+        Absolute path of the jar.
+
+    Raises
+    ------
+    JarNotFoundError
+        If the package has no jar at all, or several for this line and none of its own version.
+    SparkVersionError
+        If no bundled jar is for this line.
+    MissingDependencyError
+        If the version is not given, and there is no Spark to ask for it.
+    """
+    found = _bundled()
+    if not found:
+        problem = f"no Statemark jar in {JARS_DIR}"
+        raise JarNotFoundError(
+            problem,
+            reason="the package was installed from sources before the plugin was built",
+            remedy="run `make build` in the repository, install a wheel, or pass jar=",
+        )
+    version = _running_version() if spark_version is None else spark_version
+    parsed = _LINE.match(version)
+    candidates = found.get(f"{parsed[1]}.{parsed[2]}", []) if parsed else []
+    if not candidates:
+        problem = f"Statemark {__version__} has no jar for Spark {version}"
+        raise SparkVersionError(
+            problem,
+            reason=f"the bundled jars are for Spark {', '.join(sorted(found))}, in {JARS_DIR}",
+            remedy="run one of these lines of Spark, or a Statemark that supports yours",
+        )
+    if len(candidates) == 1:
+        return candidates[0]
+    own = [jar for jar in candidates if jar.name.endswith(f"-{__version__}.jar")]
+    if len(own) == 1:
+        return own[0]
+    problem = f"several Statemark jars for Spark {version}"
+    raise JarNotFoundError(
+        problem,
+        reason=f"none is of version {__version__}: {', '.join(jar.name for jar in candidates)}",
+        remedy=f"remove the stale ones from {JARS_DIR}, or pass jar=",
+    )
+
+
+def checked_jar(jar: str | os.PathLike[str]) -> str:
+    """Return the jar that a caller named, if Spark can be given it.
+
+    Parameters
+    ----------
+    jar : str or os.PathLike
+        A path, or a URI that Spark can read.
+
+    Returns
+    -------
+    str
+        An absolute path, or the URI as it is.
+
+    Raises
+    ------
+    JarNotFoundError
+        If it is a path where no file is, or holds a comma, which separates jars in Spark.
+    """
+    text = os.fspath(jar)
+    # Two letters or more: one is a drive.
+    is_uri = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) is not None
+    if not is_uri:
+        text = str(Path(text).absolute())
+    if "," in text:
+        problem = f"the jar {text} cannot be given to Spark"
+        raise JarNotFoundError(
+            problem,
+            reason="a comma separates jars in spark.jars",
+            remedy="move it, or the Python environment, to a path without a comma",
+        )
+    if not is_uri and not Path(text).is_file():
+        problem = f"the jar {text} does not exist"
+        raise JarNotFoundError(
+            problem,
+            reason="no file is at this path",
+            remedy="correct jar=, or leave it out to use the bundled jar",
+        )
+    return text
+
+
+def spark_home(*, env: Mapping[str, str]) -> Path:
+    """Return the home of the Spark that pyspark would start.
+
+    Parameters
+    ----------
+    env : Mapping
+        Environment variables.
+
+    Returns
+    -------
+    pathlib.Path
+        ``SPARK_HOME``, else the directory of the installed pyspark.
+
+    Raises
+    ------
+    MissingDependencyError
+        If neither is there.
+    """
+    if env.get("SPARK_HOME"):
+        return Path(env["SPARK_HOME"])
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        problem = "Spark was not found"
+        raise MissingDependencyError(
+            problem,
+            reason="pyspark is not installed in this environment, and SPARK_HOME is not set",
+            remedy="pip install 'statemark[pyspark]', or set SPARK_HOME",
+        )
+    package = Path(spec.origin).parent
+    downloaded = package / "spark-distribution"  # where pyspark puts another Hadoop build
+    return downloaded if (downloaded / "bin" / "spark-submit").is_file() else package
+
+
+def _bundled() -> dict[str, list[Path]]:
+    """Return the bundled jars by line of Spark."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(JARS_DIR.glob("*.jar")):
+        named = _NAME.fullmatch(path.name)
+        if named:
+            found.setdefault(named["line"], []).append(path.absolute())
+    return found
+
+
+def _running_version() -> str:
+    running = _jvm.spark_version()
+    if running is not None:
+        return running
+    home = spark_home(env=os.environ)
+    # The jar names the Spark that will run; an installed pyspark may differ from SPARK_HOME.
+    for path in (home / "jars").glob("spark-core_*.jar"):
+        named = _CORE_NAME.fullmatch(path.name)
+        if named:
+            return named["version"]
+    if find_spec("pyspark") is None:
+        problem = f"the version of Spark in {home} is unknown"
+        raise MissingDependencyError(
+            problem,
+            reason="it has no jars/spark-core_*.jar, and pyspark is not installed",
+            remedy="correct SPARK_HOME, or name the version of Spark",
+        )
+    import pyspark
+
+    return str(pyspark.__version__)

@@ -1,0 +1,176 @@
+"""Setting up a Spark session that keeps its state in Statemark stores."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from statemark import launch, layers, settings
+from statemark.errors import SettingsError
+from statemark.jars import checked_jar, jar_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from statemark.isolation import IsolationLevel
+
+
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    isolation_level: IsolationLevel | str | None = None,
+    max_uncommitted_bytes: int | str | None = None,
+    local_dir: str | os.PathLike[str] | None = None,
+    jar: str | os.PathLike[str] | None = None,
+) -> SparkSession.Builder:
+    """Make the sessions of a builder keep streaming state in Statemark stores.
+
+    The plugin's jar is added to the jars that the builder, ``PYSPARK_SUBMIT_ARGS`` and
+    ``spark-defaults.conf`` name, and to those of packages (``spark.jars.packages``, as delta's
+    helper sets them). No jar is taken away from the driver or the executors. Options may be set
+    on the builder before and after this call.
+
+    Parameters
+    ----------
+    builder : SparkSession.Builder
+        The builder; it is changed in place.
+    isolation_level : IsolationLevel or str, optional
+        What a live query sees unless it says otherwise. Unset: ``READ_COMMITTED``.
+    max_uncommitted_bytes : int or str, optional
+        Staged and prepared writes in memory for each executor, in bytes (> 0) or as a byte
+        string of Spark's (``"64m"``); ``-1`` for no limit; ``"auto"``, as if unset, for a tenth
+        of the executor's heap, at least 64 MiB.
+    local_dir : str or os.PathLike, optional
+        Absolute path, or ``file:`` URI, of the directory on each executor under which stores
+        keep their files.
+    jar : str or os.PathLike, optional
+        Path or URI of the plugin's jar. By default the bundled one for the running Spark.
+
+    Returns
+    -------
+    SparkSession.Builder
+        The builder that was passed.
+
+    Raises
+    ------
+    SettingsError
+        If a value is bad, here or where Spark's own configuration sets it, or a key is unknown.
+    ConnectError
+        If the builder is for Spark Connect.
+    SessionRunningError
+        If Spark already runs without the plugin. The session that ``getOrCreate`` returned
+        would ignore the jar.
+    JarNotFoundError
+        If there is no jar.
+    SparkVersionError
+        If no bundled jar is for this version of Spark.
+    MissingDependencyError
+        If pyspark is not installed.
+
+    Notes
+    -----
+    Settings that are left unset are not written, so that those of ``spark-defaults.conf`` count.
+    Where layers name jars, Spark takes the highest only; here all of them count, the highest
+    first. Checks are repeated when the builder starts its session.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> from pyspark.sql import SparkSession
+    >>> builder = SparkSession.builder.appName("clicks")
+    >>> builder = statemark.configure(builder, max_uncommitted_bytes="256m")
+    >>> spark = builder.getOrCreate()  # doctest: +SKIP
+    """
+    if not hasattr(builder, "getOrCreate") or not hasattr(builder, "config"):
+        problem = f"cannot configure a {type(builder).__name__}"
+        reason = "it is not a SparkSession.Builder"
+        remedy = "pass SparkSession.builder, with options if any, before getOrCreate()"
+        raise SettingsError(problem, reason=reason, remedy=remedy)
+    wanted = _settings(
+        isolation_level=isolation_level,
+        max_uncommitted_bytes=max_uncommitted_bytes,
+        local_dir=local_dir,
+    )
+    launch.refuse_connect(builder, wanted=wanted)
+    added = checked_jar(jar_path() if jar is None else jar)
+    launch.prepare(builder, jar=added, wanted=wanted)
+    return builder
+
+
+def conf(
+    *,
+    isolation_level: IsolationLevel | str | None = None,
+    max_uncommitted_bytes: int | str | None = None,
+    local_dir: str | os.PathLike[str] | None = None,
+    jar: str | os.PathLike[str] | None = None,
+    spark_version: str | None = None,
+) -> dict[str, str]:
+    """Return the settings that `configure` makes, for whoever sets them in another way.
+
+    Parameters
+    ----------
+    isolation_level : IsolationLevel or str, optional
+        As for `configure`.
+    max_uncommitted_bytes : int or str, optional
+        As for `configure`.
+    local_dir : str or os.PathLike, optional
+        As for `configure`.
+    jar : str or os.PathLike, optional
+        As for `configure`.
+    spark_version : str, optional
+        The version of Spark that picks the bundled jar, as for `jar_path`.
+
+    Returns
+    -------
+    dict of str to str
+        Spark's settings by key: ``spark.jars`` with the plugin's jar alone, the provider's
+        class, and what was asked for.
+
+    Raises
+    ------
+    SettingsError
+        If a value is bad.
+    JarNotFoundError
+        If there is no jar.
+    SparkVersionError
+        If no bundled jar is for this version of Spark.
+    MissingDependencyError
+        If the version is not given, and there is no Spark to ask for it.
+
+    Notes
+    -----
+    Setting ``spark.jars`` hides what a lower layer has set. `configure` merges; the caller of
+    this function has to.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> statemark.conf()["spark.sql.streaming.stateStore.providerClass"]
+    'statemark.spark.StatemarkStateStoreProvider'
+    """
+    wanted = _settings(
+        isolation_level=isolation_level,
+        max_uncommitted_bytes=max_uncommitted_bytes,
+        local_dir=local_dir,
+    )
+    path = jar_path(spark_version=spark_version) if jar is None else jar
+    return {layers.JARS: checked_jar(path)} | wanted
+
+
+def _settings(
+    *,
+    isolation_level: IsolationLevel | str | None,
+    max_uncommitted_bytes: int | str | None,
+    local_dir: str | os.PathLike[str] | None,
+) -> dict[str, str]:
+    """Return what to set besides the jar, leaving out what was not asked for."""
+    wanted = {settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS}
+    if isolation_level is not None:
+        wanted[settings.ISOLATION_LEVEL] = settings.isolation_level(isolation_level)
+    if max_uncommitted_bytes is not None:
+        wanted[settings.MAX_UNCOMMITTED_BYTES] = settings.max_uncommitted_bytes(
+            max_uncommitted_bytes
+        )
+    if local_dir is not None:
+        wanted[settings.LOCAL_DIR] = settings.local_dir(local_dir)
+    return wanted

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import statemark
+from statemark import JarNotFoundError, MissingDependencyError, SparkVersionError, _jvm, jars
+
+
+@pytest.mark.parametrize(
+    "version", ["4.2", "4.2.0", "4.2.7", "4.2.0-amzn-0", "4.2.0.7.2.18", "4.2.0-SNAPSHOT"]
+)
+def test_only_the_line_of_spark_counts(bundled: str, version: str) -> None:
+    assert statemark.jar_path(spark_version=version) == Path(bundled)
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.20.0", "14.2.0", "4", "", "next", "3.5.1-amzn-0"])
+def test_a_line_without_a_jar_is_refused(
+    jars_dir: Path, make_jar: Callable[..., Path], version: str
+) -> None:
+    make_jar(jars_dir / "statemark-spark_4.0_2.13-0.1.0.jar")
+    with pytest.raises(SparkVersionError) as caught:
+        statemark.jar_path(spark_version=version)
+    assert str(caught.value) == (
+        f"Statemark {statemark.__version__} has no jar for Spark {version}\n"
+        f"  reason: the bundled jars are for Spark 4.0, 4.2, in {jars_dir}\n"
+        "  remedy: run one of these lines of Spark, or a Statemark that supports yours"
+    )
+
+
+def test_a_package_without_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(jars, "JARS_DIR", tmp_path / "none")
+    with pytest.raises(JarNotFoundError) as caught:
+        statemark.jar_path()
+    assert str(caught.value) == (
+        f"no Statemark jar in {tmp_path / 'none'}\n"
+        "  reason: the package was installed from sources before the plugin was built\n"
+        "  remedy: run `make build` in the repository, install a wheel, or pass jar="
+    )
+
+
+def test_of_several_jars_the_own_version_counts(
+    jars_dir: Path, bundled: str, make_jar: Callable[..., Path]
+) -> None:
+    make_jar(jars_dir / "statemark-spark_4.2_2.13-0.0.1.jar")
+    make_jar(jars_dir / "unrelated.jar")
+    assert statemark.jar_path(spark_version="4.2") == Path(bundled)
+    Path(bundled).rename(jars_dir / "statemark-spark_4.2_2.13-0.0.2.jar")
+    with pytest.raises(JarNotFoundError) as caught:
+        statemark.jar_path(spark_version="4.2")
+    assert caught.value.problem == "several Statemark jars for Spark 4.2"
+    assert caught.value.reason == (
+        f"none is of version {statemark.__version__}: statemark-spark_4.2_2.13-0.0.1.jar,"
+        " statemark-spark_4.2_2.13-0.0.2.jar"
+    )
+
+
+def test_the_running_session_decides_first(
+    jars_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(_jvm, "spark_version", lambda: "9.1.0")
+    with pytest.raises(SparkVersionError, match="no jar for Spark 9.1.0"):
+        statemark.jar_path()
+
+
+def test_spark_home_decides_before_pyspark(
+    bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_jar: Callable[..., Path]
+) -> None:
+    assert pyspark.__version__.startswith("4.2.")
+    assert statemark.jar_path() == Path(bundled)
+    make_jar(tmp_path / "home" / "jars" / "spark-core_2.13-4.1.1-vendor.jar")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
+    with pytest.raises(SparkVersionError, match="no jar for Spark 4.1.1-vendor"):
+        statemark.jar_path()
+
+
+def test_pyspark_decides_for_a_home_that_does_not_say(
+    bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert statemark.jar_path() == Path(bundled)
+
+
+def test_without_any_spark(bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(jars, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError) as caught:
+        statemark.jar_path()
+    assert str(caught.value) == (
+        "Spark was not found\n"
+        "  reason: pyspark is not installed in this environment, and SPARK_HOME is not set\n"
+        "  remedy: pip install 'statemark[pyspark]', or set SPARK_HOME"
+    )
+    assert statemark.jar_path(spark_version="4.2") == Path(bundled)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match="the version of Spark in .* is unknown"):
+        statemark.jar_path()
+
+
+def test_a_named_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.jar").touch()
+    monkeypatch.chdir(tmp_path)
+    assert jars.checked_jar("a.jar") == str(tmp_path / "a.jar")
+    assert jars.checked_jar(tmp_path / "a.jar") == str(tmp_path / "a.jar")
+    assert jars.checked_jar("hdfs:///lib/none.jar") == "hdfs:///lib/none.jar"
+    with pytest.raises(JarNotFoundError, match=r"the jar /none/b\.jar does not exist"):
+        jars.checked_jar("/none/b.jar")
+    with pytest.raises(JarNotFoundError, match="a comma separates jars"):
+        jars.checked_jar("/none/b,c.jar")
