@@ -1,0 +1,127 @@
+"""The command `statemark`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from statemark import layers, properties
+from statemark._version import __version__
+from statemark.errors import SettingsError, StatemarkError
+from statemark.jars import jar_path
+from statemark.session import conf
+
+# What a shell does to an unquoted word: it splits at blanks and expands patterns.
+_UNSAFE = re.compile(r"[\s*?\[\]]")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        0, or 2 after an error, which is then on standard error.
+
+    Examples
+    --------
+    >>> from statemark.cli import main
+    >>> main(["conf", "--local-dir", "state"])
+    2
+    """
+    args = _parser().parse_args(argv)
+    try:
+        text = _conf(args) if args.command == "conf" else _jar(args)
+    except StatemarkError as error:
+        print(f"statemark: {error}", file=sys.stderr)
+        return 2
+    print(text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="statemark", description="Transactional state for Spark Structured Streaming."
+    )
+    parser.add_argument("--version", action="version", version=f"statemark {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    spark_version = argparse.ArgumentParser(add_help=False)
+    spark_version.add_argument(
+        "--spark-version", metavar="V", help="line of Spark, such as 4.2 (default: the one found)"
+    )
+
+    sub = commands.add_parser(
+        "conf",
+        parents=[spark_version],
+        help="print the flags for spark-submit",
+        description="Print flags for: spark-submit $(statemark conf) job.py. Jars that"
+        " spark-defaults.conf names are kept.",
+    )
+    sub.add_argument("--local-dir", metavar="D", help="where stores keep files on executors")
+    sub.add_argument("--isolation-level", metavar="L", help="READ_COMMITTED or READ_UNCOMMITTED")
+    sub.add_argument("--max-uncommitted-bytes", metavar="B", help="a size (64m), -1, or auto")
+    sub.add_argument("--jar", metavar="PATH", help="the plugin's jar (default: the bundled one)")
+    sub.add_argument(
+        "--jars",
+        metavar="LIST",
+        default="",
+        help="your own jars, comma-separated; spark-submit heeds only its last --jars, so"
+        " name them here instead",
+    )
+    sub.add_argument(
+        "--format",
+        choices=("spark-submit", "spark-defaults"),
+        default="spark-submit",
+        help="flags on one line, or lines for spark-defaults.conf (default: spark-submit)",
+    )
+
+    commands.add_parser("jar", parents=[spark_version], help="print the path of the bundled jar")
+    return parser
+
+
+def _jar(args: argparse.Namespace) -> str:
+    return str(jar_path(spark_version=args.spark_version))
+
+
+def _conf(args: argparse.Namespace) -> str:
+    wanted = conf(
+        isolation_level=args.isolation_level,
+        max_uncommitted_bytes=args.max_uncommitted_bytes,
+        local_dir=args.local_dir,
+        jar=args.jar,
+        spark_version=args.spark_version,
+    )
+    wanted[layers.JARS] = layers.merge(args.jars, _default_jars(), wanted[layers.JARS])
+    if args.format == "spark-defaults":
+        return properties.write(wanted).rstrip("\n")
+    for key, value in wanted.items():
+        unsafe = _UNSAFE.search(value)
+        if unsafe:
+            problem = f"{key} = {value!r} cannot be printed as flags"
+            raise SettingsError(
+                problem,
+                reason=f"the shell would split or expand $(statemark conf) at {unsafe[0]!r}",
+                remedy="write a file with `statemark conf --format spark-defaults` and pass it"
+                " to spark-submit with --properties-file and --load-spark-defaults",
+            )
+    flags = ["--jars", wanted.pop(layers.JARS)]
+    for key, value in wanted.items():
+        flags += ["--conf", f"{key}={value}"]
+    return " ".join(flags)
+
+
+def _default_jars() -> str:
+    """Return the jars of spark-defaults.conf, which --jars would hide."""
+    try:
+        return layers.defaults(env=os.environ).get(layers.JARS, "")
+    except StatemarkError:
+        return ""  # no Spark here, and so no spark-defaults.conf
