@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import statemark
 from statemark import _jvm, jars
 
 SPARK_VARIABLES = (
@@ -54,7 +55,7 @@ def jars_dir(
 ) -> Path:
     """A package with the jars of one line of Spark, 4.2, in this version."""
     directory = tmp_path / "jars"
-    make_jar(directory / f"statemark-spark_4.2_2.13-{jars.__version__}.jar")
+    make_jar(directory / f"statemark-spark_4.2_2.13-{statemark.__version__}.jar")
     monkeypatch.setattr(jars, "JARS_DIR", directory)
     return directory
 
@@ -62,4 +63,4 @@ def jars_dir(
 @pytest.fixture
 def bundled(jars_dir: Path) -> str:
     """Path of the one bundled jar."""
-    return str(jars_dir / f"statemark-spark_4.2_2.13-{jars.__version__}.jar")
+    return str(jars_dir / f"statemark-spark_4.2_2.13-{statemark.__version__}.jar")

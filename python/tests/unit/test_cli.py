@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import statemark
+from statemark.cli import main
+
+PREFIX = "spark.sql.streaming.stateStore."
+PROVIDER = f"{PREFIX}providerClass=statemark.spark.StatemarkStateStoreProvider"
+
+
+def _defaults(text: str) -> None:
+    (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").write_text(text)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"statemark {statemark.__version__}\n"
+
+
+def test_jar(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jar"]) == 0
+    assert capsys.readouterr().out == bundled + "\n"
+    assert main(["jar", "--spark-version", "4.0.1"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(
+        f"statemark: Statemark {statemark.__version__} has no jar for Spark 4.0.1\n  reason: "
+    )
+
+
+def test_conf_prints_one_line_of_plain_words(
+    bundled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["conf"]) == 0
+    assert capsys.readouterr().out == f"--jars {bundled} --conf {PROVIDER}\n"
+    arguments = ["--local-dir", "/d", "--isolation-level", "read_uncommitted"]
+    assert main(["conf", *arguments, "--max-uncommitted-bytes", "64M"]) == 0
+    out = capsys.readouterr().out
+    assert out == (
+        f"--jars {bundled} --conf {PROVIDER}"
+        f" --conf {PREFIX}statemark.isolationLevel=READ_UNCOMMITTED"
+        f" --conf {PREFIX}statemark.maxUncommittedBytes=64m"
+        f" --conf {PREFIX}statemark.localDir=/d\n"
+    )
+    assert out.split() == shlex.split(out)
+
+
+def test_a_negative_limit_needs_no_quotes(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conf", "--max-uncommitted-bytes", "-1"]) == 0
+    assert capsys.readouterr().out.endswith("statemark.maxUncommittedBytes=-1\n")
+
+
+def test_jars_of_spark_defaults_and_of_the_caller_are_kept(
+    bundled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _defaults("spark.jars /low.jar")
+    assert main(["conf", "--jars", "/own.jar,/low.jar"]) == 0
+    assert capsys.readouterr().out.startswith(f"--jars /own.jar,/low.jar,{bundled} --conf ")
+
+
+def test_another_jar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make_jar: Callable[..., Path]
+) -> None:
+    own = make_jar(tmp_path / "own.jar")
+    assert main(["conf", "--jar", str(own)]) == 0
+    assert capsys.readouterr().out == f"--jars {own} --conf {PROVIDER}\n"
+
+
+def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["conf", "--format", "spark-defaults", "--local-dir", "/a b"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == (
+        f"spark.jars {bundled}\n"
+        f"{PREFIX}providerClass statemark.spark.StatemarkStateStoreProvider\n"
+        f"{PREFIX}statemark.localDir /a b\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "character"), [("/a b", "' '"), ("/a\tb", "'\\t'"), ("/a*", "'*'"), ("/a?", "'?'"),
+                            ("/a[b]", "'['")],
+)  # fmt: skip
+def test_a_word_that_the_shell_would_change_is_refused(
+    bundled: str, capsys: pytest.CaptureFixture[str], path: str, character: str
+) -> None:
+    assert main(["conf", "--local-dir", path]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"statemark: {PREFIX}statemark.localDir = {path!r} cannot be printed as flags\n"
+        f"  reason: the shell would split or expand $(statemark conf) at {character}\n"
+        "  remedy: write a file with `statemark conf --format spark-defaults` and pass it to"
+        " spark-submit with --properties-file and --load-spark-defaults\n"
+    )
+
+
+def test_errors_go_to_standard_error(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conf", "--max-uncommitted-bytes", "lots"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"statemark: bad value 'lots' for {PREFIX}statemark.maxUncommittedBytes")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("argv", [[], ["nothing"], ["conf", "--nothing"], ["jar", "extra"]])
+def test_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    assert "usage: statemark" in capsys.readouterr().err
