@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from statemark import layers, properties
 from statemark._version import __version__
-from statemark.errors import SettingsError, StatemarkError
+from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path
 from statemark.session import conf
 
@@ -123,5 +123,5 @@ def _default_jars() -> str:
     """Return the jars of spark-defaults.conf, which --jars would hide."""
     try:
         return layers.defaults(env=os.environ).get(layers.JARS, "")
-    except StatemarkError:
+    except MissingDependencyError:
         return ""  # no Spark here, and so no spark-defaults.conf

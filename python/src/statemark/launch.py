@@ -107,9 +107,10 @@ class _Start:
             args = layers.submit_args(env=os.environ).with_jars(merged)
             _jvm.launch(options=self.builder._options, submit_args=args)
             resolved = _jvm.launched_jars()
-            # Some cluster managers keep the list elsewhere, and then the builder's is right.
+            # It has all that was merged, with patterns expanded. Some cluster managers keep the
+            # list elsewhere, and then the builder's is right.
             if layers.contains(resolved, self.jar):
-                self.builder.config(layers.JARS, layers.merge(resolved, merged))
+                self.builder.config(layers.JARS, resolved)
         return self.original()
 
 

@@ -161,7 +161,7 @@ def test_jars_of_the_builder_stay(job: Job, when: str) -> None:
 
 @pytest.mark.parametrize(
     "args",
-    ["--jars @submit.jar", "--jars=@submit.jar", "--conf spark.jars=@submit.jar",
+    ["--jars @submit.jar", "--jars=@sub*.jar", "--conf spark.jars=@submit.jar",
      "--properties-file @submit.conf"],
 )  # fmt: skip
 def test_jars_of_submit_args_stay(job: Job, args: str) -> None:
