@@ -17,7 +17,7 @@ JARS_DIR = Path(__file__).parent / "jars"
 _NAME = re.compile(r"statemark-spark_(?P<line>\d+\.\d+)_\d+\.\d+-(?P<version>.+)\.jar")
 _CORE_NAME = re.compile(r"spark-core_\d+\.\d+-(?P<version>.+)\.jar")
 # Vendors append to the version (4.2.0-amzn-0, 4.2.0.7.2); the line is what decides.
-_LINE = re.compile(r"(\d+)\.(\d+)(?![\d])")
+_LINE = re.compile(r"(\d+)\.(\d+)")
 
 
 def jar_path(*, spark_version: str | None = None) -> Path:

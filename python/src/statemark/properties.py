@@ -34,7 +34,7 @@ def read(path: Path) -> dict[str, str]:
             continue
         logical += text
         backslashes = len(logical) - len(logical.rstrip("\\"))
-        if text and backslashes % 2:
+        if backslashes % 2:
             logical = logical[:-1]  # goes on in the next line
             continue
         parsed = _PROPERTY.fullmatch(logical)

@@ -136,9 +136,8 @@ def test_a_query_on_another_provider_leaves_nothing() -> None:
 
 def test_what_was_not_reported_is_zero_or_unknown() -> None:
     listener = MetricsListener()
-    listener.onQueryProgress(
-        event(custom={"statemarkCommitCount": 0}, durationMs={}, batchDuration=0)
-    )
+    unreported = {"statemarkCommitCount": 0, "statemarkCommitLatencyMsMax.partition_0_default": -1}
+    listener.onQueryProgress(event(custom=unreported, durationMs={}, batchDuration=0))
     row = listener.latest(QUERY)
     assert row is not None
     assert (row.commit_count, row.rollbacks, row.uncommitted_bytes) == (0, 0, 0)
