@@ -184,7 +184,11 @@ final class Transaction private[statemark] (
     if (!base.counts.isTracked) RowCounts.untracked
     else {
       if (!base.counts.isZero) resolveExistence(entries)
-      val counter = new RowCounter(base.counts, if (usesFamilies) Some(families_) else None)
+      val counter = new RowCounter(
+        base.counts,
+        // A family that this transaction dropped is known to the base only.
+        if (usesFamilies) Seq(families_, base.families) else Nil
+      )
       val tombstones = buffer.tombstones
       entries.foreach { entry =>
         val isInBase = entry.inBase == StagedEntry.Present && !tombstones.covers(entry.key)
@@ -218,7 +222,7 @@ final class Transaction private[statemark] (
 }
 
 /** Adds up row counts, those of internal column families apart. */
-private final class RowCounter(from: RowCounts, families: Option[ColumnFamilies]) {
+private final class RowCounter(from: RowCounts, families: Seq[ColumnFamilies]) {
   private val hasInternal = families.exists(_.hasInternal)
   private var keys = from.keys
   private var internalKeys = from.internalKeys

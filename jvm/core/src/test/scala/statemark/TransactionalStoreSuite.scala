@@ -1,0 +1,255 @@
+package statemark
+
+import java.io.File
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.changelog.ChangelogWriter
+import statemark.common.{IllegalCallException, InvalidInputException}
+import statemark.engine._
+import statemark.transaction.{CommitObserver, CommitPhase}
+
+class TransactionalStoreSuite extends AnyFunSuite with TestStores {
+
+  test("a transaction reads its own writes over the base, in key order") {
+    val store = newStore()
+    commit(store) { t =>
+      Seq("a", "b", "c", "d", "e").foreach(k => t.put(bytes(k), bytes(s"base $k")))
+    }: Unit
+    store.confirm()
+    val t = begin(store)
+    t.put(bytes("b"), bytes("new b"))
+    t.remove(bytes("c"))
+    t.merge(bytes("d"), bytes("more"))
+    t.put(bytes("f"), bytes("new f"))
+    t.deleteRange(bytes("e"), bytes("f"))
+    assert(rows(t) == Seq(
+      "a" -> "base a",
+      "b" -> "new b",
+      "d" -> "base d,more",
+      "f" -> "new f"
+    ))
+    assert(t.get(bytes("d")).map(text).contains("base d,more"))
+    assert(t.get(bytes("e")).isEmpty)
+    val asked = Seq("a", "c", "d", "nothing").map(bytes)
+    assert(t.getAll(asked).map(_.map(text)) ==
+      Seq(Some("base a"), None, Some("base d,more"), None))
+    assert(drain(t.range(Some(bytes("b")), Some(bytes("e")))).map(_._1) == Seq("b", "d"))
+  }
+
+  test("I1: one open transaction, one prepared version") {
+    val store = newStore()
+    val open = begin(store)
+    assert(intercept[IllegalCallException](begin(store)).getMessage.contains("open"))
+    open.rollback()
+    commit(store)(_.put(bytes("k"), bytes("v"))): Unit
+    assert(intercept[IllegalCallException](begin(store)).getMessage.contains("prepared"))
+    store.confirm()
+    assert(store.base.version == 1 && store.prepared.isEmpty)
+    store.confirm()
+    assert(store.base.version == 1)
+  }
+
+  test("I2: rows and offsets of a reopened store are of the same version") {
+    val store = newStore()
+    for (v <- 1 to 3) {
+      commit(store)(_.put(bytes("version"), bytes(v.toString))): Unit
+      store.confirm()
+    }
+    store.flush()
+    store.close()
+    val (identity, state) = TransactionalStore.inspect(new File(root, "store"), options).get
+    assert(identity == TestStores.identity)
+    assert(state.version == 3 && state.counts == RowCounts(1, 0))
+  }
+
+  test("I3: a changelog that cannot be made durable leaves nothing prepared") {
+    val store = newStore()
+    val failing = new FailingChangelog
+    val t = store.newTransaction(() => failing)
+    t.put(bytes("k"), bytes("v"))
+    intercept[java.io.IOException](store.commit(t, None, None))
+    assert(store.prepared.isEmpty && t.isOpen)
+    t.rollback()
+    assert(failing.aborts == 1)
+    assert(baseRows(store).isEmpty)
+  }
+
+  test("I4: rollback and dropped versions leave the base store byte-identical") {
+    val store = newStore()
+    commit(store)(_.put(bytes("k"), bytes("v"))): Unit
+    store.confirm()
+    store.flush()
+    val before = TestStores.contents(new File(root, "store"))
+    val t = begin(store)
+    (1 to 1000).foreach(i => t.put(bytes(s"k$i"), bytes("x")))
+    t.deleteRange(bytes("a"), bytes("z"))
+    t.rollback()
+    t.rollback()
+    commit(store)(_.remove(bytes("k"))): Unit
+    assert(store.dropPrepared() && !store.dropPrepared())
+    assert(TestStores.contents(new File(root, "store")) == before)
+    assert(baseRows(store) == Seq("k" -> "v"))
+  }
+
+  test("I7: a scan is blind to later writes of its transaction") {
+    val store = newStore()
+    commit(store)(t => Seq("a", "b").foreach(k => t.put(bytes(k), bytes("0")))): Unit
+    store.confirm()
+    val t = begin(store)
+    t.put(bytes("c"), bytes("1"))
+    val scan = t.range(None, None)
+    assert(scan.next())
+    t.remove(bytes("b"))
+    t.put(bytes("c"), bytes("2"))
+    t.put(bytes("d"), bytes("2"))
+    t.deleteRange(bytes("a"), bytes("z"))
+    assert(("a" -> text(scan.value)) +: drain(scan) == Seq("a" -> "0", "b" -> "0", "c" -> "1"))
+    assert(rows(t).isEmpty)
+  }
+
+  test("a scan that was closed says so, one that is at its end stays there") {
+    val store = newStore()
+    commit(store)(_.put(bytes("k"), bytes("v"))): Unit
+    store.confirm()
+    val t = begin(store)
+    val ended = t.range(None, None)
+    assert(ended.next() && !ended.next() && !ended.next())
+    val closed = t.range(None, None)
+    closed.close()
+    closed.close()
+    assert(intercept[IllegalCallException](closed.next()).getMessage.contains("closed"))
+    val orphan = t.range(None, None)
+    t.rollback()
+    assert(intercept[IllegalCallException](orphan.next()).getMessage.contains("rolled back"))
+    intercept[IllegalCallException](t.get(bytes("k")))
+  }
+
+  test("rows are counted without a read for each write") {
+    val store = newStore()
+    commit(store)(t => (0 until 100).foreach(i => t.put(bytes(f"k$i%03d"), bytes("v")))): Unit
+    assert(store.prepared.get.state.counts == RowCounts(100, 0))
+    store.confirm()
+    val next = commit(store) { t =>
+      t.put(bytes("k000"), bytes("again"))
+      t.put(bytes("new"), bytes("v"))
+      t.remove(bytes("k001"))
+      t.remove(bytes("never there"))
+      t.get(bytes("k002")): Unit
+      t.remove(bytes("k002"))
+      t.get(bytes("new too")): Unit
+      t.merge(bytes("new too"), bytes("m"))
+      t.deleteRange(bytes("k010"), bytes("k020"))
+      t.put(bytes("k015"), bytes("back"))
+      t.put(bytes("k016"), bytes("back"))
+      t.remove(bytes("k016"))
+    }
+    store.confirm()
+    assert(next.state.counts.keys == baseRows(store).size)
+    assert(next.state.counts == RowCounts(100 + 1 - 1 - 1 + 1 - 10 + 1, 0))
+  }
+
+  test("rows of internal column families are counted apart") {
+    val store = newStore(usesFamilies = true)
+    def in(family: Short, k: String) = RocksEngine.familyPrefix(family) ++ bytes(k)
+    commit(store) { t =>
+      val user = t.createColumnFamily("user", isInternal = false)
+      val index = t.createColumnFamily("$index", isInternal = true)
+      assert((user, index) == ((1: Short, 2: Short)))
+      Seq("a", "b", "c").foreach(k => t.put(in(user, k), bytes("v")))
+      Seq("x", "y").foreach(k => t.put(in(index, k), bytes("v")))
+    }: Unit
+    store.confirm()
+    assert(store.base.counts == RowCounts(3, 2))
+    val t = begin(store)
+    assert(t.dropColumnFamily("$index") && !t.dropColumnFamily("$index"))
+    assert(t.createColumnFamily("third", isInternal = false) == 3)
+    store.commit(t, None, None): Unit
+    assert(store.prepared.get.state.counts == RowCounts(3, 0))
+  }
+
+  test("column families of an aborted transaction are gone, their ids are given again") {
+    val store = newStore(usesFamilies = true)
+    val t = begin(store)
+    assert(t.createColumnFamily("first", isInternal = false) == 1)
+    t.rollback()
+    val again = begin(store)
+    assert(again.families.byName.isEmpty)
+    assert(again.createColumnFamily("other", isInternal = false) == 1)
+  }
+
+  test("a snapshot of base or prepared opens as a plain RocksDB with every row") {
+    val store = newStore()
+    commit(store)(t => (0 until 500).foreach(i => t.put(bytes(f"k$i%03d"), bytes("v")))): Unit
+    store.confirm()
+    commit(store) { t =>
+      t.remove(bytes("k000"))
+      t.merge(bytes("k001"), bytes("m"))
+    }: Unit
+    val base = new File(root, "base")
+    val prepared = new File(root, "prepared")
+    val (baseState, baseLinked) = store.snapshot(VersionId(1, None), base).get
+    val (preparedState, linked) = store.snapshot(VersionId(2, None), prepared).get
+    assert(baseState.version == 1 && preparedState.version == 2)
+    assert(TestStores.plainRows(base) == (0 until 500).map(i => f"k$i%03d" -> "v"))
+    assert(TestStores.plainRows(prepared) ==
+      ("k001" -> "v,m") +: (2 until 500).map(i => f"k$i%03d" -> "v"))
+    assert(store.snapshot(VersionId(7, None), new File(root, "none")).isEmpty)
+    for (dir <- Seq(base, prepared)) {
+      val odd = dir.list.filterNot(n =>
+        n.endsWith(".sst") || n == "CURRENT" || n.startsWith("MANIFEST-")
+      )
+      assert(odd.isEmpty, odd.mkString(" "))
+    }
+    // What was born in the copy has a name that the base may give to another file.
+    val all = prepared.list.filter(_.endsWith(".sst")).toSet
+    assert(baseLinked.nonEmpty && linked == baseLinked && (all -- linked).size == 1)
+    // The base is still where it was.
+    assert(store.base.version == 1 && store.dropPrepared())
+    assert(baseRows(store).head == "k000" -> "v")
+  }
+
+  test("a snapshot shortens the lineage, and only of versions that build on it") {
+    val store = newStore()
+    for (v <- 1 to 4) {
+      val t = begin(store)
+      store.commit(t, Some(s"id$v"), None): Unit
+      store.confirm()
+    }
+    val t = begin(store)
+    store.commit(t, Some("id5"), None): Unit
+    store.markSnapshot(VersionId(3, Some("id3")))
+    assert(store.base.lineage.map(_.version) == Seq(3, 4))
+    assert(store.prepared.get.state.lineage.map(_.version) == Seq(3, 4, 5))
+    store.markSnapshot(VersionId(5, Some("id5")))
+    assert(store.prepared.get.state.lineage.map(_.version) == Seq(5))
+    assert(store.base.lastSnapshot.version == 3)
+    assert(store.dropPrepared() && store.base.lineage.map(_.version) == Seq(3, 4))
+  }
+
+  test("phases of commit and confirm pass in the order of the list") {
+    var passed = Seq.empty[CommitPhase]
+    val observer: CommitObserver = phase => passed = passed :+ phase
+    val store = newStore(observer = observer)
+    val t = begin(store)
+    store.commit(t, None, Some(_ => ())): Unit
+    store.confirm()
+    // The report is the caller's.
+    assert(passed == CommitPhase.all.filterNot(_ == CommitPhase.CommitReported))
+  }
+
+  test("an isolation level is found by its name in either case") {
+    assert(IsolationLevel.of("read_committed") == IsolationLevel.ReadCommitted)
+    assert(IsolationLevel.of("READ_UNCOMMITTED") == IsolationLevel.ReadUncommitted)
+    val message = intercept[InvalidInputException](IsolationLevel.of("serializable")).getMessage
+    assert(message.contains("serializable") && message.contains("READ_COMMITTED"))
+  }
+
+  private final class FailingChangelog extends ChangelogWriter {
+    var aborts = 0
+    override def put(key: Array[Byte], value: Array[Byte]): Unit = ()
+    override def delete(key: Array[Byte]): Unit = ()
+    override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
+    override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
+    override def commit(): Unit = throw new java.io.IOException("disk full")
+    override def abort(): Unit = aborts += 1
+  }
+}

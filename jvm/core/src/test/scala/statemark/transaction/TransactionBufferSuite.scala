@@ -1,0 +1,198 @@
+package statemark.transaction
+
+import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.immutable.SortedMap
+import scala.util.Random
+import statemark.common.Bytes
+import statemark.transaction.StagedLookup._
+
+class TransactionBufferSuite extends AnyFunSuite {
+  private def key(s: String): Array[Byte] = s.getBytes
+  private def newBuffer = new TransactionBuffer(key(","))
+  private def shown(lookup: StagedLookup): String = lookup match {
+    case Value(bytes) => s"=${new String(bytes)}"
+    case Operands(bytes) => s"+${new String(bytes)}"
+    case other => other.toString
+  }
+  private def look(buffer: TransactionBuffer, k: String): String = shown(buffer.lookup(key(k)))
+  private def steps(writes: (TransactionBuffer => Unit)*): Seq[TransactionBuffer => Unit] = writes
+  private def scan(buffer: TransactionBuffer): Seq[String] = rest(buffer.scan(None, None))
+  private def rest(scan: StagedScan): Seq[String] = {
+    val all = Seq.newBuilder[String]
+    while (scan.head.isDefined) {
+      scan.head.foreach { case (k, w) => all += new String(k) + shown(w) }
+      scan.advance()
+    }
+    scan.close()
+    all.result()
+  }
+
+  test("a write replaces the write before it, a merge appends to it") {
+    val cases = Seq(
+      steps(_.put(key("k"), key("1"))) -> "=1",
+      steps(_.put(key("k"), key("1")), _.put(key("k"), key("2"))) -> "=2",
+      steps(_.put(key("k"), key("1")), _.remove(key("k"))) -> "Deleted",
+      steps(_.remove(key("k"))) -> "Deleted",
+      steps(_.merge(key("k"), key("a"))) -> "+a",
+      steps(_.merge(key("k"), key("a")), _.merge(key("k"), key("b"))) -> "+a,b",
+      steps(_.put(key("k"), key("1")), _.merge(key("k"), key("a"))) -> "=1,a",
+      steps(_.remove(key("k")), _.merge(key("k"), key("a"))) -> "=a",
+      steps(_.merge(key("k"), key("a")), _.remove(key("k")), _.merge(key("k"), key("b"))) -> "=b",
+      steps(_.merge(key("k"), key("a")), _.put(key("k"), key("1"))) -> "=1",
+      steps(_.deleteRange(key("a"), key("z"))) -> "Deleted",
+      steps(_.put(key("k"), key("1")), _.deleteRange(key("a"), key("z"))) -> "Deleted",
+      steps(_.deleteRange(key("a"), key("z")), _.put(key("k"), key("1"))) -> "=1",
+      steps(_.deleteRange(key("a"), key("z")), _.merge(key("k"), key("a"))) -> "=a",
+      steps(
+        _.merge(key("k"), key("a")),
+        _.deleteRange(key("a"), key("z")),
+        _.merge(key("k"), key("b"))
+      )
+        -> "=b",
+      steps(_.deleteRange(key("a"), key("k"))) -> "NotStaged",
+      steps(_.deleteRange(key("k"), key("k"))) -> "NotStaged",
+      steps(_.deleteRange(key("z"), key("a"))) -> "NotStaged"
+    )
+    for (((writes, expected), i) <- cases.zipWithIndex) withClue(s"case $i: ") {
+      for (isIndexed <- Seq(false, true)) {
+        val buffer = newBuffer
+        if (isIndexed) assert(scan(buffer).isEmpty)
+        writes.foreach(_(buffer))
+        assert(look(buffer, "k") == expected)
+      }
+    }
+  }
+
+  test("a scan sees what stood when it was opened, whatever is written while it is read") {
+    val buffer = newBuffer
+    buffer.put(key("a"), key("1"))
+    buffer.merge(key("b"), key("x"))
+    buffer.put(key("d"), key("4"))
+    val first = buffer.scan(None, None)
+    buffer.put(key("a"), key("2"))
+    buffer.merge(key("b"), key("y"))
+    buffer.put(key("c"), key("3"))
+    buffer.remove(key("d"))
+    val second = buffer.scan(None, None)
+    buffer.deleteRange(key("a"), key("c"))
+    buffer.merge(key("b"), key("z"))
+    assert(rest(first) == Seq("a=1", "b+x", "d=4"))
+    assert(rest(second) == Seq("a=2", "b+x,y", "c=3", "dDeleted"))
+    assert(scan(buffer) == Seq("aDeleted", "b=z", "c=3", "dDeleted"))
+  }
+
+  test("a merge never changes the bytes that an older scan or the caller holds") {
+    val buffer = newBuffer
+    val value = key("0123456789")
+    buffer.put(key("k"), value)
+    buffer.merge(key("k"), key("a"))
+    val before = buffer.scan(None, None)
+    (1 to 50).foreach(i => buffer.merge(key("k"), key(s"$i")))
+    assert(rest(before) == Seq("k=0123456789,a"))
+    assert(value.sameElements(key("0123456789")))
+  }
+
+  test("what a read found in the base is remembered and is no write") {
+    val buffer = newBuffer
+    buffer.rememberBase(key("present"), exists = true)
+    buffer.rememberBase(key("absent"), exists = false)
+    assert(look(buffer, "present") == "NotStaged")
+    assert(look(buffer, "absent") == "KnownAbsent")
+    assert(buffer.isEmpty && buffer.sorted.isEmpty && scan(buffer).isEmpty)
+    buffer.put(key("absent"), key("1"))
+    assert(buffer.sorted.map(_.inBase).sameElements(Array(StagedEntry.Absent)))
+  }
+
+  test("writes come out in unsigned byte order, with and without an index") {
+    val random = new Random(7)
+    for (round <- 1 to 50; isIndexed <- Seq(false, true)) {
+      val buffer = newBuffer
+      val shared = Array.fill(random.nextInt(12))(random.nextInt(256).toByte)
+      val keys = Seq.fill(random.nextInt(300))(
+        shared ++ Array.fill(random.nextInt(10))((random.nextInt(3) * 127).toByte)
+      )
+      if (isIndexed) assert(scan(buffer).isEmpty)
+      keys.foreach(k => buffer.put(k, k))
+      val expected = keys.sorted(Bytes.order).map(_.toSeq).distinct
+      assert(buffer.sorted.map(_.key.toSeq).toSeq == expected, s"round $round")
+    }
+  }
+
+  test("staged bytes are those of keys, values and a constant for each entry") {
+    val buffer = newBuffer
+    assert(buffer.bytes == 0)
+    buffer.put(key("key"), new Array[Byte](1000))
+    val one = buffer.bytes
+    assert(one >= 1003 && one < 1003 + 256)
+    buffer.put(key("key"), new Array[Byte](10))
+    assert(buffer.bytes == one - 990)
+    buffer.remove(key("key"))
+    assert(buffer.bytes == one - 1000)
+  }
+
+  test("range tombstones cover just the union of what was added") {
+    val random = new Random(11)
+    for (_ <- 1 to 200) {
+      val ranges = Seq.fill(random.nextInt(8))((random.nextInt(40), random.nextInt(40)))
+      def at(i: Int): Array[Byte] = Array(i.toByte)
+      val tombstones =
+        ranges.foldLeft(RangeTombstones.none) { case (t, (b, e)) => t.added(at(b), at(e)) }
+      for (i <- 0 until 40) {
+        val expected = ranges.exists { case (b, e) => b <= i && i < e }
+        assert(tombstones.covers(at(i)) == expected, s"$i in $ranges")
+      }
+      val flat = tombstones.ranges.flatMap { case (b, e) => Seq(b(0), e(0)) }
+      assert(flat == flat.sorted && flat.distinct == flat)
+    }
+  }
+
+  test("random writes and open scans agree with a sorted map") {
+    for (seed <- 1 to 500) {
+      val random = new Random(seed)
+      val buffer = newBuffer
+      // What a store with base rows b=base.. would show; None where deleted.
+      var model = SortedMap.empty[String, String]
+      var open = Seq.empty[(StagedScan, SortedMap[String, String])]
+      def k() = s"k${random.nextInt(20)}"
+      for (_ <- 1 to 120) random.nextInt(12) match {
+        case 0 | 1 | 2 | 3 =>
+          val (at, v) = (k(), s"v${random.nextInt(100)}")
+          buffer.put(key(at), key(v))
+          model += at -> s"=$v"
+        case 4 | 5 =>
+          val at = k()
+          buffer.remove(key(at))
+          model += at -> "Deleted"
+        case 6 | 7 | 8 =>
+          val (at, v) = (k(), s"m${random.nextInt(100)}")
+          buffer.merge(key(at), key(v))
+          model += at -> (model.get(at) match {
+            case None => s"+$v"
+            case Some("Deleted") => s"=$v"
+            case Some(stood) => s"$stood,$v"
+          })
+        case 9 =>
+          val ends = Seq(k(), k())
+          val (b, e) = (ends.min, ends.max)
+          val covered = model.rangeFrom(b).rangeUntil(e).map { case (at, _) => at -> "Deleted" }
+          // An untouched key under the tombstone cannot be told from the map: touch all of them.
+          (0 until 20).map(i => s"k$i").filter(x => x >= b && x < e).foreach { x =>
+            buffer.put(key(x), key(""))
+            model += x -> "Deleted"
+          }
+          buffer.deleteRange(key(b), key(e))
+          model ++= covered
+        case 10 => open = open :+ ((buffer.scan(None, None), model))
+        case _ =>
+          open.headOption.foreach { case (scan, expected) =>
+            assert(rest(scan) == expected.map { case (a, w) => a + w }.toSeq, s"seed $seed")
+            open = open.tail
+          }
+      }
+      open.foreach { case (scan, expected) =>
+        assert(rest(scan) == expected.map { case (a, w) => a + w }.toSeq, s"seed $seed")
+      }
+      assert(scan(buffer) == model.map { case (a, w) => a + w }.toSeq, s"seed $seed")
+    }
+  }
+}
