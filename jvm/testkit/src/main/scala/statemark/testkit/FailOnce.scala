@@ -1,9 +1,12 @@
 package statemark.testkit
 
 import java.io.File
+import java.util.{List => JList}
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.{AtomicLong, AtomicReference}
 import java.util.concurrent.locks.LockSupport
+
+import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
 import org.apache.spark.{TaskContext, TaskKilledException}
@@ -36,6 +39,15 @@ final case class FailReport(
     committedPartition: Int = -1,
     problem: String = ""
 )
+
+/** What the retry of a failed task did until its partition committed.
+  *
+  * @param toCommitMs time from the failure to that commit, in milliseconds; of an operator with several stores to
+  *   the last one's
+  * @param opened files opened meanwhile below the operator's state directory by anyone, relative to it, in order
+  * @param openedElsewhere number of files opened meanwhile in other places that [[CountingFileSystem]] sees
+  */
+final case class Recovery(toCommitMs: Double, opened: JList[String], openedElsewhere: Int)
 
 /** A SQL function without arguments that is always true, and once fails the task that calls it.
   *
@@ -75,6 +87,7 @@ object FailOnce {
 
   @volatile private var plan: Option[Plan] = None
   @volatile private var last: FailReport = FailReport()
+  @volatile private var stateDirectory: File = _
 
   /** Registers the function in a session; `name` is how SQL calls it. */
   def register(session: SparkSession, name: String): Unit = {
@@ -99,9 +112,10 @@ object FailOnce {
     require(minRows > 0, s"minRows must be at least 1 but is $minRows")
     require(timeoutMs > 0, s"timeoutMs must be at least 1 but is $timeoutMs")
     last = FailReport()
+    this.stateDirectory = new File(new Path(stateDirectory).toUri.getPath)
     plan = Some(
       Plan(
-        new File(new Path(stateDirectory).toUri.getPath),
+        this.stateDirectory,
         minRows,
         Option(batchId).filter(_ >= 0),
         Option(partition).filter(_ >= 0),
@@ -115,6 +129,45 @@ object FailOnce {
   def disarm(): Unit = plan = None
 
   def report(): FailReport = last
+
+  /** Reads from the log of [[FileCounts]] what followed the failure; the checkpoint must be on the counting scheme.
+    *
+    * ''Throws:'' IllegalStateException when the fault did not fire or the partition has not committed since.
+    */
+  def recovery(): Recovery = {
+    check(
+      last.fired,
+      s"the fault did not fire: ${if (last.problem.isEmpty) "never reached" else last.problem}"
+    )
+    val later = FileCounts.eventsSince("/", last.seq).asScala.toSeq
+    val root = stateDirectory.getPath + "/"
+    val commit = commitOf(later, s"$root${last.partition}/")
+    val opens = later.filter(e => e.kind == FileEvent.Open.name && e.seq < commit.seq).map(_.path)
+    val (inState, elsewhere) = opens.partition(_.startsWith(root))
+    Recovery(
+      (commit.nanos - last.nanos) / 1e6,
+      inState.map(_.stripPrefix(root)).asJava,
+      elsewhere.size
+    )
+  }
+
+  /** The commit of the slowest store: a version becomes visible by renaming its file into place. */
+  private def commitOf(events: Seq[FileEvent], partition: String): FileEvent = {
+    val firsts = events
+      .filter(e => e.kind == FileEvent.Rename.name && e.path.startsWith(partition))
+      .filter(e => versionOf(new File(e.path)).contains(last.batchId + 1))
+      .groupBy(e => new File(e.path).getParent)
+      .values
+      .map(_.head)
+    check(
+      firsts.nonEmpty,
+      s"no commit of version ${last.batchId + 1} in $partition after the failure"
+    )
+    firsts.maxBy(_.seq)
+  }
+
+  private def check(fact: Boolean, problem: => String): Unit =
+    if (!fact) throw new IllegalStateException(problem)
 
   private[testkit] def passRow(): Boolean = {
     for (p <- plan; task <- Option(TaskContext.get()); batch <- batchOf(task))

@@ -98,6 +98,11 @@ class FailOnceSuite extends AnyFunSuite with BeforeAndAfterAll with BeforeAndAft
       .getOrElse(fail(s"no commit of partition $partition in $events"))
     assert(commit(0).nanos < report.nanos && report.nanos < commit(1).nanos)
     assert(commit(0).seq < report.seq && report.seq <= commit(1).seq)
+
+    val recovery = FailOnce.recovery()
+    assert(recovery.toCommitMs === (commit(1).nanos - report.nanos) / 1e6)
+    // Spark's provider has dropped what it held, so it reads the version before again.
+    assert(recovery.opened.asScala.toSet === Set("1/1.changelog"))
   }
 
   test("fires in the first batch that has the rows when none is named") {
@@ -113,6 +118,7 @@ class FailOnceSuite extends AnyFunSuite with BeforeAndAfterAll with BeforeAndAft
     run()
     assert(!FailOnce.report().fired)
     assert(FailOnce.report().problem.contains("elsewhere"))
+    assert(intercept[IllegalStateException](FailOnce.recovery()).getMessage.contains("elsewhere"))
   }
 
   test("does nothing when it is not armed") {

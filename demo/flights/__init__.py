@@ -1,0 +1,1 @@
+"""The flights out of New York in 2013 as streams, on two state store providers."""

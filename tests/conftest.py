@@ -1,0 +1,27 @@
+"""What all tests across languages share: the option for the provider, and the helpers' path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+# With --import-mode=importlib nothing else makes `support` importable.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from support.session import STATEMARK_PROVIDER
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--provider",
+        default=STATEMARK_PROVIDER,
+        help="class of the state store provider; Spark's own checks the tests themselves",
+    )
+
+
+@pytest.fixture(scope="session")
+def provider(request: pytest.FixtureRequest) -> str:
+    """Class name of the provider under test."""
+    return str(request.config.getoption("--provider"))

@@ -1,0 +1,63 @@
+"""The Spark session that end-to-end tests share, set up by hand with plain settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATEMARK_PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
+TESTKIT_JAR = ROOT / "jvm/testkit/target/scala-2.13/statemark-testkit.jar"
+STATE_STORE = "spark.sql.streaming.stateStore"
+
+
+def statemark_jar() -> Path:
+    """Path of the plugin's jar that `make build` leaves in the package."""
+    version = (ROOT / "VERSION").read_text().strip()
+    jars = ROOT / "python/src/statemark/jars"
+    return built(jars / f"statemark-spark_4.2_2.13-{version}.jar", "make build")
+
+
+def built(jar: Path, command: str) -> Path:
+    """Return a jar, or fail with the command that makes it."""
+    if not jar.is_file():
+        pytest.fail(f"{jar} does not exist: run `{command}`", pytrace=False)
+    return jar
+
+
+def settings(provider: str, local: Path) -> dict[str, str]:
+    """Settings that a user would write by hand, and those that make tests fast and observable."""
+    jars = [built(TESTKIT_JAR, "bin/sbt testkit/assembly")]
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(local / "warehouse"),
+        "spark.hadoop.fs.counting.impl": "statemark.testkit.CountingFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.counting.impl": (
+            "statemark.testkit.CountingAbstractFileSystem"
+        ),
+        f"{STATE_STORE}.providerClass": provider,
+        # Spark's provider at its best, when the tests run on it; ours writes changelogs anyway.
+        f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    if provider == STATEMARK_PROVIDER:
+        jars.append(statemark_jar())
+        # Not in the user's cache directory.
+        conf[f"{STATE_STORE}.statemark.localDir"] = str(local / "state")
+    return conf | {"spark.jars": ",".join(map(str, jars))}
+
+
+def start(provider: str, local: Path) -> SparkSession:
+    """Start the session: two task slots, and four attempts for each task."""
+    builder = SparkSession.builder.master("local[2,4]").appName("statemark-e2e")
+    for key, value in settings(provider, local).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    # Injected failures print stack traces by design.
+    spark.sparkContext.setLogLevel("OFF")
+    spark._jvm.statemark.testkit.FailOnce.register(spark._jsparkSession, "fail_once")
+    return spark
