@@ -34,10 +34,16 @@ def opened_by_retry(spark: SparkSession) -> list[str]:
     return list(_fail_once(spark).recovery().opened())
 
 
+def register(spark: SparkSession) -> None:
+    """Make the SQL function ``fail_once()`` known to a session."""
+    _fail_once(spark).register(spark._jsparkSession, "fail_once")
+
+
 def disarm(spark: SparkSession) -> None:
     """Take a fault back that has not fired."""
     _fail_once(spark).disarm()
 
 
 def _fail_once(spark: SparkSession) -> Any:
-    return spark._jvm.statemark.testkit.FailOnce
+    jvm: Any = spark._jvm
+    return jvm.statemark.testkit.FailOnce

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from support import faults
+
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STATEMARK_PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
@@ -59,5 +61,5 @@ def start(provider: str, local: Path) -> SparkSession:
     spark = builder.getOrCreate()
     # Injected failures print stack traces by design.
     spark.sparkContext.setLogLevel("OFF")
-    spark._jvm.statemark.testkit.FailOnce.register(spark._jsparkSession, "fail_once")
+    faults.register(spark)
     return spark

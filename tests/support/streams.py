@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 #: Real rows lie before this moment; one row per stream lies after it and closes all windows.
 END = "2024-02-01 00:00:00"
@@ -24,10 +24,11 @@ _FAR_FUTURE = "2024-06-01 00:00:00"
 _TIMEOUT_S = 120
 
 EVENT_SCHEMA = "id LONG, key STRING, value LONG, ts TIMESTAMP"
+Event = tuple[object, ...]
 Transform = Callable[[DataFrame], DataFrame]
 
 
-def events(start: int, count: int, *, keys: int = 20, repeat_every: int = 0) -> list[tuple]:
+def events(start: int, count: int, *, keys: int = 20, repeat_every: int = 0) -> list[Event]:
     """
     Make events, one per minute from 2024-01-01 on, in order of time.
 
@@ -50,7 +51,7 @@ def events(start: int, count: int, *, keys: int = 20, repeat_every: int = 0) -> 
     return rows
 
 
-def far_future() -> list[tuple]:
+def far_future() -> list[Event]:
     """One row that moves the watermark past all real ones."""
     return [(-1, "end", 0, _FAR_FUTURE)]
 
@@ -84,7 +85,7 @@ class Source:
         self._start = int(time.time()) - 24 * 3600
         directory.mkdir(parents=True)
 
-    def add(self, *files: Sequence[tuple]) -> Source:
+    def add(self, *files: Sequence[Event]) -> Source:
         """Let files arrive, each with the rows of one micro-batch."""
         for rows in files:
             names = [field.split()[0] for field in self.schema.split(", ")]
@@ -133,11 +134,12 @@ class Run:
 
     def start(self, df: DataFrame) -> StreamingQuery:
         """Start, or start again, and go on until it is stopped."""
-        return self._writer(df).start()
+        query: StreamingQuery = self._writer(df).start()
+        return query
 
     def to_end(self, df: DataFrame) -> StreamingQuery:
         """Start and process all that has arrived; return the ended query."""
-        query = self._writer(df).trigger(availableNow=True).start()
+        query: StreamingQuery = self._writer(df).trigger(availableNow=True).start()
         assert query.awaitTermination(_TIMEOUT_S), f"not finished in {_TIMEOUT_S} s: {query.status}"
         return query
 
