@@ -43,9 +43,12 @@ test-python: build $(TESTKIT)
 
 check: $(VENV)/.installed ## formatters, linters, type checkers
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
-	$(VENV)/bin/ruff format --check python tests
-	$(VENV)/bin/ruff check python tests
+	$(VENV)/bin/ruff format --check python tests demo
+	$(VENV)/bin/ruff check python tests demo
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
+
+demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statemark, with one injected failure
+	$(PY) demo/run.py
 
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
@@ -59,8 +62,8 @@ bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt
-	$(VENV)/bin/ruff format python tests
-	$(VENV)/bin/ruff check --fix python tests
+	$(VENV)/bin/ruff format python tests demo
+	$(VENV)/bin/ruff check --fix python tests demo
 
 clean: ## remove what was built
 	rm -rf $(VENV) $(dir $(JAR)) target jvm/*/target project/target

@@ -88,4 +88,5 @@ def recovery(spark: SparkSession) -> Recovery:
 
 # The gateway to Java has no types.
 def _fail_once(spark: SparkSession) -> Any:  # noqa: ANN401
-    return spark._jvm.statemark.testkit.FailOnce
+    jvm: Any = spark._jvm
+    return jvm.statemark.testkit.FailOnce

@@ -17,7 +17,7 @@ from flights.session import PARTITIONS, streaming_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 #: Spark takes a snapshot after ten versions; the fault comes when one is in the checkpoint.
 _FILES_BEFORE_FAULT = 7
