@@ -39,7 +39,8 @@ def three_digits(value: float | None) -> str:
     """Format with three significant digits; medians of a few rounds carry no more."""
     if value is None:
         return "n/a"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 4
+    return f"{value:,.{digits}f}"
 
 
 def plot(figures: list[dict[str, Any]], providers: list[str], file: Path) -> None:
@@ -75,8 +76,8 @@ def plot(figures: list[dict[str, Any]], providers: list[str], file: Path) -> Non
 
 def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> str:
     """Render the table, the way it was measured and the pictures."""
-    ratios = sorted({r for f in results["figures"] for r in f["ratio"]})
-    header = ["median", *providers, *(r.replace(" / ", " ÷ ") for r in ratios)]
+    ratios = list(dict.fromkeys(r for f in results["figures"] for r in f["ratio"]))
+    header = ["median", *providers, *ratios]
     lines = [
         "# State store providers side by side",
         "",
@@ -100,7 +101,8 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     lines += [
         "",
         f"Settings of all: {settings}.",
-        "`untracked` runs with `trackTotalNumberOfRows=false`. Providers take turns within each",
+        "`untracked` runs with `trackTotalNumberOfRows=false`. A ratio is Statemark's figure",
+        "divided by the other's, below 1 where Statemark takes less. Providers take turns within each",
         "round and the median of the rounds is shown, so ratios mean more than absolute figures.",
         "A turn leaves the state as it found it and ends in a commit. `whole batch` is `getStore`,",
         "every put and the commit; `abort` is from `abort()` until the same version answers its",

@@ -37,11 +37,15 @@ object Contender {
     Contender(StatemarkUntracked, statemark, Map(untracked))
   )
 
-  /** Who is divided by whom: always at the same row tracking, where the other has such a thing. */
-  val ratios: Seq[(String, String)] = Seq(
-    Statemark -> SparkRocksDb,
-    StatemarkUntracked -> SparkRocksDbUntracked,
-    Statemark -> SparkInMemory
+  /** Who is divided by whom, under which name: always at the same row tracking, where the other has
+    * such a thing.
+    */
+  final case class Ratio(name: String, ours: String, theirs: String)
+
+  val ratios: Seq[Ratio] = Seq(
+    Ratio("÷ rocksdb", Statemark, SparkRocksDb),
+    Ratio("untracked ÷ untracked", StatemarkUntracked, SparkRocksDbUntracked),
+    Ratio("÷ hdfs", Statemark, SparkInMemory)
   )
 
   /** Known names, or `name=class` for any other provider, separated by commas. */

@@ -42,5 +42,6 @@ object Output {
     if (x.isNaN) "n/a"
     else if (x >= 100) f"$x%,.0f"
     else if (x >= 10) f"$x%.1f"
-    else f"$x%.2f"
+    else if (x >= 0.1) f"$x%.2f"
+    else f"$x%.4f"
 }

@@ -10,7 +10,7 @@ import org.apache.spark.sql.SparkSession
 
 /** State store providers side by side in one run, at the level of Spark's StateStoreProvider.
   * {{{
-  * ProviderBenchmark [--providers name,name,other=its.Class] [--out results.json]
+  * ProviderBenchmark [--providers name,name,other=its.Class] [--only workload] [--out results.json]
   * }}}
   * QUICK=1 in the environment makes it a look of a minute instead of a record. Nothing here fails
   * because something is slow.
@@ -42,7 +42,10 @@ object ProviderBenchmark {
     require(session.streams.active.isEmpty)
     try {
       val results = new Results
-      new ProviderWorkloads(quick).groups.foreach(measure(_, contenders, workspace, results))
+      new ProviderWorkloads(quick).groups.foreach { group =>
+        val workloads = group.workloads.filter(w => options.get("only").forall(w.name.contains))
+        if (workloads.nonEmpty) measure(group, workloads, contenders, workspace, results)
+      }
       val seconds = Duration.ofNanos(System.nanoTime() - start).toSeconds
       report(results, contenders)
       options.get("out").foreach { file =>
@@ -58,6 +61,7 @@ object ProviderBenchmark {
 
   private def measure(
       group: Group,
+      workloads: Seq[Workload],
       contenders: Seq[Contender],
       workspace: Path,
       results: Results
@@ -69,7 +73,7 @@ object ProviderBenchmark {
         group.preload(store)
         store.maintain()
       }
-      group.workloads.foreach { workload =>
+      workloads.foreach { workload =>
         val figures = Rounds.interleaved(
           s"${group.name}: ${workload.name}",
           stores,
@@ -103,17 +107,17 @@ object ProviderBenchmark {
     val ratios = presentRatios(names)
     val rows = summary(results).map { case (figure, medians) =>
       val values = names.map(n => medians.getOrElse(n, Double.NaN))
-      val quotients = ratios.map { case (a, b) =>
-        medians.getOrElse(a, Double.NaN) / medians.getOrElse(b, Double.NaN)
+      val quotients = ratios.map { r =>
+        medians.getOrElse(r.ours, Double.NaN) / medians.getOrElse(r.theirs, Double.NaN)
       }
       figure +: (values ++ quotients).map(Output.figure)
     }
-    val header = "median" +: (names ++ ratios.map { case (a, b) => s"$a ÷ $b" })
+    val header = "median" +: (names ++ ratios.map(_.name))
     Output.table("State store providers", header, rows.toSeq)
   }
 
-  private def presentRatios(names: Seq[String]): Seq[(String, String)] =
-    Contender.ratios.filter { case (a, b) => names.contains(a) && names.contains(b) }
+  private def presentRatios(names: Seq[String]): Seq[Contender.Ratio] =
+    Contender.ratios.filter(r => names.contains(r.ours) && names.contains(r.theirs))
 
   /** The median of each figure; for commits the tail as well. */
   private def summary(results: Results): Seq[(String, Map[String, Double])] =
@@ -144,8 +148,8 @@ object ProviderBenchmark {
       "left out" -> asked.map(_.name).diff(names),
       "figures" -> summary(results).map { case (figure, medians) =>
         val quotients = presentRatios(names).collect {
-          case (a, b) if medians.contains(a) && medians.contains(b) =>
-            s"$a / $b" -> medians(a) / medians(b)
+          case r if medians.contains(r.ours) && medians.contains(r.theirs) =>
+            r.name -> medians(r.ours) / medians(r.theirs)
         }
         Map[String, Any]("figure" -> figure, "median" -> medians, "ratio" -> quotients.toMap)
       },
@@ -155,9 +159,11 @@ object ProviderBenchmark {
 
   private def parse(args: List[String]): Map[String, String] = args match {
     case "--providers" :: list :: rest => parse(rest) + ("providers" -> list)
+    case "--only" :: workload :: rest => parse(rest) + ("only" -> workload)
     case "--out" :: file :: rest => parse(rest) + ("out" -> file)
     case Nil => Map.empty
-    case other :: _ => sys.error(s"$other: expected --providers LIST or --out FILE")
+    case other :: _ =>
+      sys.error(s"$other: expected --providers LIST, --only WORKLOAD or --out FILE")
   }
 
   private val VersionsPerMaintenance = 10
