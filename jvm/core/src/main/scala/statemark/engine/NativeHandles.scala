@@ -1,6 +1,6 @@
 package statemark.engine
 
-/** Native objects that are closed together, newest first, exactly once.
+/** Native objects, and others, that are closed together, newest first, exactly once.
   *
   * ''Thread:'' any; `close` wins over `add`.
   */

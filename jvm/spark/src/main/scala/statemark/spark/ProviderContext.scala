@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.rocksdb.CompressionType
 import statemark.common.Clock
-import statemark.engine.{EngineOptions, StoreIdentity}
+import statemark.engine.{EngineOptions, NativeHandles, StoreIdentity}
 import statemark.transaction.CommitObserver
 
 /** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
@@ -56,9 +56,25 @@ final class ProviderContext(
   /** In checkpoint format v2 every version has an id of its own. */
   def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
 
-  lazy val directory: LocalDirectory = LocalDirectory.open(settings.localDir, queryId, storeId)
+  /** What was opened since; a provider may be closed before it opened anything. */
+  private val opened = new NativeHandles
 
-  lazy val files: RocksDBFileManager = new RocksDBFileManager(
+  lazy val directory: LocalDirectory =
+    opened.add(LocalDirectory.open(settings.localDir, queryId, storeId))
+
+  lazy val files: RocksDBFileManager = {
+    val manager = newFileManager()
+    opened.add[AutoCloseable](() => manager.close()): Unit
+    manager
+  }
+
+  /** Closes what was opened, newest first. Idempotent. */
+  def close(): Unit = {
+    RocksDBMemoryManager.unregisterInstance(memoryId)
+    opened.close()
+  }
+
+  private def newFileManager(): RocksDBFileManager = new RocksDBFileManager(
     storeId.storeCheckpointLocation().toString,
     directory.fresh("files"),
     hadoopConf,
@@ -73,6 +89,8 @@ final class ProviderContext(
     RocksDBLoader.loadLibrary()
     val (writeBufferManager, cache) =
       RocksDBMemoryManager.getOrCreateRocksDBMemoryManagerAndCache(conf)
+    // With bounded memory all stores of the executor share one cache, which outlives them.
+    if (!conf.boundedMemoryUsage) opened.add(cache): Unit
     EngineOptions(
       cache,
       Option(writeBufferManager),

@@ -203,14 +203,9 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
 
   override def close(): Unit = initialized.filter(_.stateMachine.close()).foreach { context =>
     maintenance.synchronized {
-      current.foreach { generation =>
-        generation.close()
-        context.files.close()
-        if (!context.conf.boundedMemoryUsage) context.options.blockCache.close()
-      }
+      current.foreach(_.close())
       current = None
-      RocksDBMemoryManager.unregisterInstance(context.memoryId)
-      context.directory.close()
+      context.close()
     }
   }
 

@@ -1,0 +1,129 @@
+package statemark.spark
+
+import java.nio.file.Files
+import org.scalatest.funsuite.AnyFunSuite
+
+/** When snapshots are taken, of what, and what Spark's own provider makes of them. */
+class SnapshotSuite extends AnyFunSuite with Providers {
+  private val everyThree = Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "3")
+
+  test("a store without a query: its last version is taken as committed") {
+    val provider = open(everyThree)
+    for (v <- 0 until 3) commit(provider, v, Map(s"k$v" -> v)): Unit
+    provider.doMaintenance()
+    assert(files(".zip") == Seq("3.zip"))
+    assert(sparkReads("3.zip") == Map("k0" -> 0, "k1" -> 1, "k2" -> 2))
+  }
+
+  test(
+    "the last version of an idle query gets into a snapshot once its batch is in the commit log"
+  ) {
+    val provider = open(everyThree)
+    Files.createDirectories(queryDir.resolve("commits"))
+    for (v <- 0 until 3) commit(provider, v, Map(s"k$v" -> v)): Unit
+    provider.doMaintenance()
+    assert(files(".zip").isEmpty, "batch 2 is not committed")
+    Files.write(queryDir.resolve("commits/2"), "v1\n{\"nextBatchWatermarkMs\":0}".getBytes)
+    provider.doMaintenance()
+    assert(files(".zip") == Seq("3.zip"))
+    // The base stays where it was: a rewind is as cheap as before.
+    val store = provider.getStore(2)
+    assert(rows(store) == Map("k0" -> 0, "k1" -> 1))
+    store.abort()
+  }
+
+  test("in format v2 a commit log that names another attempt is no proof") {
+    val provider = open(everyThree ++ Providers.v2)
+    Files.createDirectories(queryDir.resolve("commits"))
+    var id: Option[String] = None
+    for (v <- 0 until 3) id = commit(provider, v, Map(s"k$v" -> v), id).stateStoreCkptId
+    def log(ids: String): Unit = {
+      val entry = s"""v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["$ids"]]}}"""
+      Files.write(queryDir.resolve("commits/2"), entry.getBytes): Unit
+    }
+    log("somebody-else")
+    provider.doMaintenance()
+    assert(files(".zip").isEmpty)
+    // The entry of a batch never changes during a run; a new run reads it anew.
+    log(id.get)
+    val next = open(everyThree ++ Providers.v2)
+    val store = next.getStore(2, lineageId(2))
+    put(store, Map("k2" -> 2))
+    store.commit(): Unit
+    log(store.getStateStoreCheckpointInfo().stateStoreCkptId.get)
+    next.doMaintenance()
+    assert(files(".zip").map(_.takeWhile(_ != '_')) == Seq("3"))
+  }
+
+  test("a snapshot inside a commit holds the new version, the base stays at the old one") {
+    val provider = open()
+    commit(provider, 0, (0 until 200).map(i => s"k$i" -> i).toMap): Unit
+    commit(provider, 1, Map("k0" -> -1), force = true): Unit
+    assert(files(".zip") == Seq("2.zip") && files(".changelog") == Seq(
+      "1.changelog",
+      "2.changelog"
+    ))
+    assert(sparkReads("2.zip") == (1 until 200).map(i => s"k$i" -> i).toMap + ("k0" -> -1))
+    val rewound = provider.getStore(1)
+    assert(rows(rewound) == (0 until 200).map(i => s"k$i" -> i).toMap)
+    rewound.abort()
+  }
+
+  test("a snapshot of an attempt that is repeated without one is replaced") {
+    val provider = open()
+    commit(provider, 0, Map("a" -> 0)): Unit
+    commit(provider, 1, Map("lost" -> 1), force = true): Unit
+    commit(provider, 1, Map("kept" -> 2)): Unit
+    assert(sparkReads("2.zip") == Map("a" -> 0, "kept" -> 2))
+    assert(rowsAt(2) == Map("a" -> 0, "kept" -> 2))
+  }
+
+  test("SST files born in a copy have names of their own, hard links are sent once") {
+    val provider = open(Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "1"))
+    // Each prepared version is exported from a copy, in which the same file numbers come again.
+    for (v <- 0 until 6) {
+      commit(provider, v, (0 until 50).map(i => s"k$v-$i" -> i).toMap): Unit
+      provider.doMaintenance()
+      assert(sparkReads(s"${v + 1}.zip").size == 50 * (v + 1))
+    }
+    val names = storeDir.resolve("SSTs").toFile.list().filterNot(_.startsWith(".")).toSeq
+    val numbers = names.map(_.takeWhile(_ != '-'))
+    assert(names.distinct == names && numbers.distinct.size < numbers.size, names.mkString(" "))
+    for (v <- 1 to 6) assert(rowsAt(v).size == 50 * v, s"version $v")
+  }
+
+  test("an empty store at a version writes a snapshot and no changelog") {
+    val provider = open()
+    val store = provider.getStore(7, None, forceSnapshotOnCommit = false, loadEmpty = true)
+    put(store, Map("only" -> 1))
+    assert(store.commit() == 8)
+    assert(files(".zip") == Seq("8.zip") && files(".changelog").isEmpty)
+    assert(rowsAt(8) == Map("only" -> 1))
+    assert(rowsAt(8, className = Providers.sparksOwn) == Map("only" -> 1))
+  }
+
+  test("retention deletes what no retained version needs") {
+    val provider = open(everyThree ++ Map(
+      "spark.sql.streaming.minBatchesToRetain" -> "2",
+      "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
+    ))
+    for (v <- 0 until 12) {
+      commit(provider, v, Map(s"k$v" -> v)): Unit
+      provider.doMaintenance()
+    }
+    assert(!files(".zip").contains("3.zip") && !files(".changelog").contains("1.changelog"))
+    for (v <- 11 to 12) assert(rowsAt(v).size == v)
+  }
+
+  private def lineageId(version: Long): Option[String] =
+    files(".changelog").find(_.startsWith(s"${version}_"))
+      .map(_.stripSuffix(".changelog").drop(version.toString.length + 1))
+
+  /** What Spark's provider finds in the snapshot alone: changelogs are out of its way. */
+  private def sparkReads(zip: String): Map[String, Int] = {
+    val hidden = files(".changelog").map(n => storeDir.resolve(n) -> queryDir.resolve(s"hidden-$n"))
+    hidden.foreach { case (from, to) => Files.move(from, to): Unit }
+    try rowsAt(zip.stripSuffix(".zip").toLong, className = Providers.sparksOwn)
+    finally hidden.foreach { case (from, to) => Files.move(to, from): Unit }
+  }
+}
