@@ -1,0 +1,135 @@
+package statemark.spark.model
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** A provider that passes everything on; what a subclass overrides is where it misbehaves. */
+class DelegatingProvider(inner: StateStoreProvider) extends StateStoreProvider {
+
+  /** Wraps a store that the inner provider handed out. */
+  protected def wrap(store: StateStore): DelegatingStore = new DelegatingStore(store)
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConfs: StateStoreConf,
+      hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]
+  ): Unit = inner.init(
+    stateStoreId,
+    keySchema,
+    valueSchema,
+    keyStateEncoderSpec,
+    useColumnFamilies,
+    storeConfs,
+    hadoopConf,
+    useMultipleValuesPerKey,
+    stateSchemaProvider
+  )
+
+  override def stateStoreId: StateStoreId = inner.stateStoreId
+  override def close(): Unit = inner.close()
+  override def doMaintenance(): Unit = inner.doMaintenance()
+
+  override def getStore(
+      version: Long,
+      id: Option[String],
+      forceSnapshotOnCommit: Boolean,
+      loadEmpty: Boolean
+  ): StateStore = wrap(inner.getStore(version, id, forceSnapshotOnCommit, loadEmpty))
+
+  override def getReadStore(version: Long, id: Option[String]): ReadStateStore =
+    inner.getReadStore(version, id) match {
+      case store: StateStore => wrap(store)
+      case store => store
+    }
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      id: Option[String],
+      forceSnapshotOnCommit: Boolean
+  ): StateStore = readStore match {
+    case wrapped: DelegatingStore =>
+      inner.upgradeReadStoreToWriteStore(wrapped.inner, version, id, forceSnapshotOnCommit)
+      wrapped
+    case other => inner.upgradeReadStoreToWriteStore(other, version, id, forceSnapshotOnCommit)
+  }
+}
+
+class DelegatingStore(val inner: StateStore) extends StateStore {
+  override def id: StateStoreId = inner.id
+  override def version: Long = inner.version
+
+  override def get(key: UnsafeRow, family: String): UnsafeRow = inner.get(key, family)
+  override def multiGet(keys: Array[UnsafeRow], family: String): Iterator[UnsafeRow] =
+    inner.multiGet(keys, family)
+  override def keyExists(key: UnsafeRow, family: String): Boolean = inner.keyExists(key, family)
+  override def valuesIterator(key: UnsafeRow, family: String): Iterator[UnsafeRow] =
+    inner.valuesIterator(key, family)
+
+  override def iterator(family: String): StateStoreIterator[UnsafeRowPair] = inner.iterator(family)
+  override def iteratorWithMultiValues(family: String): StateStoreIterator[UnsafeRowPair] =
+    inner.iteratorWithMultiValues(family)
+  override def prefixScan(prefix: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
+    inner.prefixScan(prefix, family)
+  override def prefixScanWithMultiValues(
+      prefix: UnsafeRow,
+      family: String
+  ): StateStoreIterator[UnsafeRowPair] = inner.prefixScanWithMultiValues(prefix, family)
+  override def rangeScan(
+      start: Option[UnsafeRow],
+      end: Option[UnsafeRow],
+      family: String
+  ): StateStoreIterator[UnsafeRowPair] = inner.rangeScan(start, end, family)
+  override def rangeScanWithMultiValues(
+      start: Option[UnsafeRow],
+      end: Option[UnsafeRow],
+      family: String
+  ): StateStoreIterator[UnsafeRowPair] = inner.rangeScanWithMultiValues(start, end, family)
+
+  override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit =
+    inner.put(key, value, family)
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit =
+    inner.putList(key, values, family)
+  override def merge(key: UnsafeRow, value: UnsafeRow, family: String): Unit =
+    inner.merge(key, value, family)
+  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit =
+    inner.mergeList(key, values, family)
+  override def remove(key: UnsafeRow, family: String): Unit = inner.remove(key, family)
+  override def deleteRange(begin: UnsafeRow, end: UnsafeRow, family: String): Unit =
+    inner.deleteRange(begin, end, family)
+
+  override def createColFamilyIfAbsent(
+      family: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean
+  ): Unit = inner.createColFamilyIfAbsent(
+    family,
+    keySchema,
+    valueSchema,
+    keyStateEncoderSpec,
+    useMultipleValuesPerKey,
+    isInternal
+  )
+  override def removeColFamilyIfExists(family: String): Boolean =
+    inner.removeColFamilyIfExists(family)
+  override def allColumnFamilyNames: Set[String] = inner.allColumnFamilyNames
+
+  override def commit(): Long = inner.commit()
+  override def abort(): Unit = inner.abort()
+  override def release(): Unit = inner.release()
+  override def metrics: StateStoreMetrics = inner.metrics
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
+    inner.getStateStoreCheckpointInfo()
+  override def hasCommitted: Boolean = inner.hasCommitted
+}

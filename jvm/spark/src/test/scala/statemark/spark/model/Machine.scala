@@ -1,0 +1,476 @@
+package statemark.spark.model
+
+import java.io.File
+import java.util.concurrent.{Callable, ExecutionException, ExecutorService}
+
+import scala.collection.mutable
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state._
+import statemark.spark.{CheckpointFiles, ProviderSuiteBase}
+
+/** Runs a history against a provider and against the model, step by step; the first disagreement
+  * ends it. Everything is asked through Spark's public interface.
+  *
+  * @param newProvider makes provider objects, not yet initialized
+  * @param second where some calls run when the settings ask for two threads, as with PySpark
+  */
+final class Machine(
+    settings: Settings,
+    traits: ProviderTraits,
+    newProvider: () => StateStoreProvider,
+    checkpoint: File,
+    second: ExecutorService
+) extends AutoCloseable {
+  private val families = settings.families
+  private val storeId = StateStoreId(checkpoint.getPath, 0, 0)
+  private val files = CheckpointFiles.of(storeId)
+
+  private var provider = init()
+  private val lingering = mutable.Queue.empty[StateStoreProvider]
+  private var store = Option.empty[OpenStore]
+  private val root = Version(
+    0,
+    None,
+    if (settings.useFamilies) State.empty.created(families.head)
+    else State.empty.updated(families.head, State.empty.created(families.head).rows(families.head)),
+    None,
+    Vector.empty,
+    changesFamilies = false
+  )
+  private var head = root
+  private val versions = mutable.ArrayBuffer(root)
+
+  /** The steps carried out so far, one line each. */
+  val log: mutable.ArrayBuffer[String] = mutable.ArrayBuffer.empty
+  var counts: Counts = Counts()
+
+  private def init(): StateStoreProvider = {
+    val first = families.head
+    val made = newProvider()
+    made.init(
+      storeId,
+      first.kind.schema,
+      Family.valueSchema,
+      first.kind.spec,
+      settings.useFamilies,
+      settings.conf,
+      ProviderSuiteBase.forTest(new Configuration(false)),
+      first.multi,
+      Some(new TestStateSchemaProvider)
+    )
+    made
+  }
+
+  def run(op: Op): Unit = {
+    val onSecond = settings.twoThreads && log.size % 3 == 0
+    if (!onSecond) step(op)
+    else {
+      val task: Callable[Unit] = () => step(op)
+      try second.submit(task).get()
+      catch { case e: ExecutionException => throw e.getCause }
+    }
+  }
+
+  private def step(op: Op): Unit = op match {
+    case write: Write => store.filter(_.writer.isDefined).foreach(this.write(_, write))
+    case Op.Open(rewind, readOnly, force) => if (store.isEmpty) open(rewind, readOnly, force)
+    case Op.Upgrade(force) => store.filter(_.writer.isEmpty).foreach(upgrade(_, force))
+    case Op.Commit => store.filter(_.writer.isDefined).foreach(commit)
+    case Op.Abort => store.foreach(abort)
+    case Op.Reload(linger) => if (store.isEmpty) reload(linger)
+    case Op.Maintenance =>
+      log += "maintenance"
+      provider.doMaintenance()
+    case Op.CloseLingering(maintenance) if lingering.nonEmpty =>
+      val old = lingering.dequeue()
+      val safe = maintenance && (settings.formatVersion == 2 || !traits.retriesMayDiffer)
+      log += s"close the lingering provider${if (safe) " after maintenance" else ""}"
+      if (safe) old.doMaintenance()
+      old.close()
+    case Op.CloseLingering(_) =>
+    case Op.AdoptAttempt(choice) => if (store.isEmpty) adopt(choice)
+    case Op.ReadOld(choice, readStore) => readOld(choice, readStore)
+    case Op.Replay(choice, readOnly) => replay(choice, readOnly)
+    case read => store.foreach(this.read(_, read))
+  }
+
+  // Writes
+
+  private def write(open: OpenStore, wish: Write): Unit = open.repeats match {
+    case Some(next :: rest) =>
+      open.repeats = Some(rest)
+      apply(open, next)
+    case Some(Nil) =>
+    case None => resolve(open, wish).foreach(apply(open, _))
+  }
+
+  private def apply(open: OpenStore, write: Write): Unit = {
+    val family = families(Machine.familyOf(write))
+    log += Machine.show(write, family)
+    counts = counts.write
+    open.write(write, family)
+  }
+
+  /** The wish on a family that is there and allows it. */
+  private def resolve(open: OpenStore, wish: Write): Option[Write] = {
+    def on(wanted: Int, suits: Family => Boolean) = pick(open, wanted, suits)
+    wish match {
+      case Op.Put(f, k, v) => on(f, _ => true).map(f => Op.Put(f.index, k % f.keys.size, v))
+      case Op.PutList(f, k, vs) => on(f, _.multi).map(f => Op.PutList(f.index, k % f.keys.size, vs))
+      case Op.Merge(f, k, v) => on(f, _.multi).map(f => Op.Merge(f.index, k % f.keys.size, v))
+      case Op.MergeList(f, k, vs) =>
+        on(f, _.multi).map(f => Op.MergeList(f.index, k % f.keys.size, vs))
+      case Op.Remove(f, k) => on(f, _ => true).map(f => Op.Remove(f.index, k % f.keys.size))
+      case Op.DeleteRange(f, a, b) =>
+        on(f, family => family.kind.deleteRange && settings.useFamilies).map { f =>
+          val ends = Seq(a % f.keys.size, b % f.keys.size).sorted
+          Op.DeleteRange(f.index, ends.head, ends.last)
+        }
+      case Op.CreateFamily(f) if families.size > 1 =>
+        Some(Op.CreateFamily(1 + f % (families.size - 1)))
+      case Op.RemoveFamily(f) if families.size > 1 =>
+        // Spark refuses to remove a family whose name begins with a dollar sign.
+        Some(families(1 + f % (families.size - 1))).filterNot(_.isInternal)
+          .map(f => Op.RemoveFamily(f.index))
+      case _ => None
+    }
+  }
+
+  private def pick(open: OpenStore, wanted: Int, suits: Family => Boolean): Option[Family] = {
+    val there = families.filter(f => open.state.isLive(f) && suits(f))
+    if (there.isEmpty) None else Some(there(wanted % there.size))
+  }
+
+  // Reads
+
+  private def read(open: OpenStore, op: Op): Unit = op match {
+    case Op.Get(f, k) =>
+      onKey(open, f, k) { (family, key) =>
+        log += s"get ${family.name} ${family.show(key)}"
+        val found = Option(open.readThrough(key).get(family.row(key), family.name))
+        Check.same(
+          "value",
+          open.state.rows(family).get(key).map(_.head),
+          found.map(row => Family.value(row.copy()))
+        )
+      }
+    case Op.MultiGet(f, ks) =>
+      onKey(open, f, 0) { (family, _) =>
+        val keys = ks.map(_ % family.keys.size)
+        log += s"multiGet ${family.name} ${keys.map(family.show).mkString(" ")}"
+        val found = open.readThrough(keys.head).multiGet(keys.map(family.row).toArray, family.name)
+        Check.same(
+          "values",
+          keys.map(open.state.rows(family).get(_).map(_.head)),
+          found.map(row => Option(row).map(row => Family.value(row.copy()))).toSeq
+        )
+      }
+    case Op.KeyExists(f, k) =>
+      onKey(open, f, k) { (family, key) =>
+        log += s"keyExists ${family.name} ${family.show(key)}"
+        val found = open.readThrough(key).keyExists(family.row(key), family.name)
+        Check.same("exists", open.state.rows(family).contains(key), found)
+      }
+    case Op.Values(f, k) =>
+      onKey(open, f, k, _.multi) { (family, key) =>
+        log += s"valuesIterator ${family.name} ${family.show(key)}"
+        val found = open.readThrough(key).valuesIterator(family.row(key), family.name)
+        Check.same(
+          "values",
+          open.state.rows(family).getOrElse(key, Vector.empty),
+          found.map(row => Family.value(row.copy())).toVector
+        )
+      }
+    case Op.ReadScan(f, scan, multi) =>
+      openScan(open, f, scan, multi, "")(scan => scan.finish())
+    case Op.OpenScan(slot, f, scan, multi) =>
+      if (!open.scans.contains(slot)) {
+        openScan(open, f, scan, multi, s"[$slot] = ") { scan => open.scans(slot) = scan }
+      }
+    case Op.AdvanceScan(slot, keys) =>
+      open.scans.get(slot).foreach { scan =>
+        log += s"[$slot] advances by $keys keys"
+        scan.advance(keys)
+      }
+    case Op.FinishScan(slot) => open.scans.remove(slot).foreach(finishScan(slot, _))
+    case Op.CloseScan(slot) =>
+      open.scans.remove(slot).foreach { scan =>
+        log += s"[$slot] closes early"
+        scan.close()
+      }
+    case _ =>
+      log += "read all"
+      readAll(open)
+  }
+
+  private def onKey(
+      open: OpenStore,
+      wanted: Int,
+      key: Int,
+      suits: Family => Boolean = _ => true
+  )(body: (Family, Int) => Unit): Unit = pick(open, wanted, suits).foreach { family =>
+    counts = counts.read
+    body(family, key % family.keys.size)
+  }
+
+  private def openScan(open: OpenStore, wanted: Int, wish: Scan, multi: Boolean, prefix: String)(
+      body: PendingScan => Unit
+  ): Unit = {
+    def suits(family: Family) = (family.multi || !multi) && (wish match {
+      case Scan.All => true
+      case Scan.Prefix(_) => family.kind.prefixScan
+      case Scan.Range(_, _) => family.kind.rangeScan
+    })
+    pick(open, wanted, suits).foreach { family =>
+      val size = family.keys.size
+      val scan = wish match {
+        case Scan.All => Scan.All
+        case Scan.Prefix(key) => Scan.Prefix(key % size)
+        case Scan.Range(Some(a), Some(b)) =>
+          val ends = Seq(a % size, b % size).sorted
+          Scan.Range(Some(ends.head), Some(ends.last))
+        case Scan.Range(a, b) => Scan.Range(a.map(_ % size), b.map(_ % size))
+      }
+      log += prefix + Machine.show(scan, family, multi)
+      counts = counts.read
+      body(open.openScan(family, scan, multi))
+    }
+  }
+
+  private def finishScan(slot: Int, scan: PendingScan): Unit = {
+    log += s"[$slot] reads to its end"
+    scan.finish()
+  }
+
+  private def readAll(open: OpenStore): Unit = {
+    counts = counts.read
+    families.filter(open.state.isLive).foreach(f => open.openScan(f, Scan.All, f.multi).finish())
+    if (settings.useFamilies) {
+      val names = families.filter(open.state.isLive).map(_.name).toSet
+      Check.same("families", names, open.reader.allColumnFamilyNames)
+    }
+  }
+
+  // Life of a store
+
+  private def open(rewind: Boolean, readOnly: Boolean, force: Boolean): Unit = {
+    val base = if (rewind) head.parent.getOrElse(head) else head
+    val retry = base ne head
+    if (retry) counts = counts.copy(rewinds = counts.rewinds + 1)
+    log += s"open $base${if (retry) " (a retry)" else ""}${if (readOnly) " to read" else ""}" +
+      (if (force) ", force a snapshot" else "")
+    val reader =
+      if (readOnly) provider.getReadStore(base.version, base.id)
+      else provider.getStore(base.version, base.id, force)
+    val writer = if (readOnly) None else Some(reader.asInstanceOf[StateStore])
+    val same = settings.formatVersion == 1 && !traits.retriesMayDiffer
+    val repeats = if (retry && same) Some(head.writes.toList) else None
+    val opened = new OpenStore(base, reader, writer, repeats)
+    store = Some(opened)
+    Check.same("version", base.version, reader.version)
+    Check.same("id", storeId, reader.id)
+    register(reader, base.state)
+  }
+
+  private def register(store: ReadStateStore, state: State): Unit = store match {
+    case store: StateStore if settings.useFamilies =>
+      families.tail.filter(state.isLive).foreach(OpenStore.create(store, _))
+    case _ =>
+  }
+
+  private def upgrade(open: OpenStore, force: Boolean): Unit = {
+    log += s"upgrade to write${if (force) ", force a snapshot" else ""}"
+    val base = open.base
+    val writer = provider.upgradeReadStoreToWriteStore(open.reader, base.version, base.id, force)
+    open.writer = Some(writer)
+    register(writer, open.state)
+  }
+
+  private def endScans(open: OpenStore): Unit = {
+    open.scans.toSeq.sortBy(_._1).foreach((finishScan _).tupled)
+    open.scans.clear()
+  }
+
+  private def abort(open: OpenStore): Unit = {
+    endScans(open)
+    store = None
+    open.writer match {
+      case Some(writer) =>
+        log += "abort"
+        counts = counts.copy(aborts = counts.aborts + 1)
+        writer.abort()
+        Check.same("committed", false, writer.hasCommitted)
+      case None =>
+        log += "release"
+        open.reader.release()
+    }
+  }
+
+  private def commit(open: OpenStore): Unit = {
+    open.repeats.foreach(_.foreach(apply(open, _)))
+    endScans(open)
+    log += "commit"
+    store = None
+    counts = counts.copy(commits = counts.commits + 1)
+    val writer = open.writer.get
+    val base = open.base
+    try Check.same("committed version", base.version + 1, writer.commit())
+    catch { case e: Throwable => writer.abort(); throw e }
+    Check.same("committed", true, writer.hasCommitted)
+    Check.same("version of the store", base.version, writer.version)
+    val info = writer.getStateStoreCheckpointInfo()
+    Check.same("version in the checkpoint info", base.version + 1, info.batchVersion)
+    val v2 = settings.formatVersion == 2
+    Check.same("has a checkpoint id", v2, info.stateStoreCkptId.isDefined)
+    if (v2) Check.same("base checkpoint id", base.id, info.baseStateStoreCkptId)
+    if (versions.exists(_.id.exists(info.stateStoreCkptId.contains))) {
+      throw Disagreement("a fresh checkpoint id", s"${info.stateStoreCkptId}")
+    }
+    head = Version(
+      base.version + 1,
+      info.stateStoreCkptId,
+      open.state,
+      Some(base),
+      open.writes.toVector,
+      open.changesFamilies
+    )
+    versions += head
+    if (settings.trackRows) checkCounts(writer.metrics, open.state)
+  }
+
+  private def checkCounts(metrics: StateStoreMetrics, state: State): Unit = {
+    val (plain, internal) = families.partition(!_.isInternal)
+    val (missed, missedInternal) = if (traits.countsRangeDeletes) (0L, 0L) else state.missedDeletes
+    Check.same("numKeys", state.count(plain) + missed, metrics.numKeys)
+    metrics.customMetrics
+      .collectFirst { case (m, n) if m.name == "rocksdbNumInternalColFamiliesKeys" => n }
+      .foreach(Check.same("internal keys", state.count(internal) + missedInternal, _))
+  }
+
+  private def reload(linger: Boolean): Unit = {
+    log += s"a new provider object${if (linger) ", the old one lingers" else ""}"
+    if (linger) lingering.enqueue(provider) else provider.close()
+    provider = init()
+  }
+
+  private def adopt(choice: Int): Unit = if (settings.formatVersion == 2) {
+    val attempts = versions.filter(v => v.version == head.version && v.parent == head.parent)
+    val chosen = attempts(choice % attempts.size)
+    if (chosen ne head) {
+      log += s"the query went on from attempt $chosen instead of $head"
+      head = chosen
+    }
+  }
+
+  // A second provider
+
+  private def readOld(choice: Int, readStore: Boolean): Unit = {
+    val candidates = if (settings.formatVersion == 2) versions.toList else head.lineage
+    val version = candidates(choice % candidates.size)
+    log += s"a second provider reads $version${if (readStore) " by a read store" else ""}"
+    aside { other =>
+      if (readStore) other.getReadStore(version.version, version.id)
+      else other.getStore(version.version, version.id)
+    }(readStore, version)
+  }
+
+  private def aside(open: StateStoreProvider => ReadStateStore)(
+      readStore: Boolean,
+      version: Version
+  ): Unit = {
+    counts = counts.read
+    val other = init()
+    try {
+      val opened = open(other)
+      try {
+        Check.same("version", version.version, opened.version)
+        register(opened, version.state)
+        readAll(new OpenStore(version, opened, None, None))
+      } finally if (readStore) opened.release() else opened.abort()
+    } finally other.close()
+  }
+
+  private def replay(choice: Int, readOnly: Boolean): Unit = {
+    val lineage = head.lineage
+    val ends = lineage.filter(_.version > 0)
+    if (ends.nonEmpty) {
+      val end = ends(choice % ends.size)
+      val changelogs = files.changelogs.toSet
+      val replayable = end :: end.lineage.sliding(2).takeWhile { pair =>
+        !pair.head.changesFamilies && changelogs(pair.head.version -> pair.head.id)
+      }.flatMap(_.drop(1)).toList
+      val snapshots = files.snapshots.toSet
+      val starts = replayable.filter(v => v.version > 0 && snapshots(v.version -> v.id))
+      if (starts.nonEmpty) {
+        val start = starts(choice / 7 % starts.size)
+        log += s"a second provider replays $start .. $end${if (readOnly) " to read" else ""}"
+        aside {
+          case other: SupportsFineGrainedReplay =>
+            other.replayStateFromSnapshot(start.version, end.version, readOnly, start.id, end.id)
+          case other => throw Disagreement("SupportsFineGrainedReplay", other.getClass.getName)
+        }(readOnly, end)
+      }
+    }
+  }
+
+  /** Ends whatever is open; what it throws is of interest only when nothing failed before. */
+  override def close(): Unit =
+    try store.foreach { open =>
+        open.scans.values.foreach(_.close())
+        open.writer.fold(open.reader.release())(_.abort())
+      }
+    finally {
+      lingering.foreach(_.close())
+      provider.close()
+    }
+}
+
+object Machine {
+
+  private def familyOf(write: Write): Int = write match {
+    case Op.Put(family, _, _) => family
+    case Op.PutList(family, _, _) => family
+    case Op.Merge(family, _, _) => family
+    case Op.MergeList(family, _, _) => family
+    case Op.Remove(family, _) => family
+    case Op.DeleteRange(family, _, _) => family
+    case Op.CreateFamily(family) => family
+    case Op.RemoveFamily(family) => family
+  }
+
+  private def show(write: Write, family: Family): String = {
+    val name = family.name
+    write match {
+      case Op.Put(_, k, v) => s"put $name ${family.show(k)} -> $v"
+      case Op.PutList(_, k, vs) => s"putList $name ${family.show(k)} -> ${vs.mkString(",")}"
+      case Op.Merge(_, k, v) => s"merge $name ${family.show(k)} + $v"
+      case Op.MergeList(_, k, vs) => s"mergeList $name ${family.show(k)} + ${vs.mkString(",")}"
+      case Op.Remove(_, k) => s"remove $name ${family.show(k)}"
+      case Op.DeleteRange(_, a, b) => s"deleteRange $name [${family.show(a)}, ${family.show(b)})"
+      case Op.CreateFamily(_) => s"create $name if absent"
+      case Op.RemoveFamily(_) => s"remove $name if it exists"
+    }
+  }
+
+  private def show(scan: Scan, family: Family, multi: Boolean): String = {
+    val what = scan match {
+      case Scan.All => "iterator"
+      case Scan.Prefix(key) => s"prefixScan as ${family.show(key)}"
+      case Scan.Range(a, b) =>
+        s"rangeScan [${a.fold("-")(family.show)}, ${b.fold("-")(family.show)})"
+    }
+    s"$what on ${family.name}${if (multi) " with all values" else ""}"
+  }
+}
+
+/** What a history amounted to. */
+final case class Counts(
+    ops: Int = 0,
+    commits: Int = 0,
+    aborts: Int = 0,
+    rewinds: Int = 0
+) {
+  def read: Counts = copy(ops = ops + 1)
+  def write: Counts = copy(ops = ops + 1)
+}
