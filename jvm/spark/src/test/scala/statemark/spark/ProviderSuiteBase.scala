@@ -8,8 +8,13 @@ import scala.reflect.ClassTag
 import scala.util.Random
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.apache.hadoop.fs.permission.FsPermission
 import org.apache.spark.DebugFilesystem
-import org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager
+import org.apache.spark.sql.execution.streaming.checkpointing.{
+  CheckpointFileManager,
+  FileSystemBasedCheckpointFileManager
+}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
@@ -60,6 +65,16 @@ abstract class ProviderSuiteBase[P <: StateStoreProvider: ClassTag] extends Stat
       StateStore.stop()
       eventually(timeout(5.seconds))(DebugFilesystem.assertNoOpenStreams())
     } finally super.afterEach()
+
+  super.test("the file system of these tests notices a stream left open") {
+    val dir = new Path(newDir())
+    val manager = CheckpointFileManager.create(dir, ProviderSuiteBase.forTest(new Configuration()))
+    manager.createAtomic(new Path(dir, "file"), overwriteIfPossible = false).close()
+    val stream = manager.open(new Path(dir, "file"))
+    intercept[IllegalStateException](DebugFilesystem.assertNoOpenStreams())
+    stream.close()
+    DebugFilesystem.assertNoOpenStreams()
+  }
 
   override def newStoreProvider(): P = newStoreProvider(useColumnFamilies = false)
 
@@ -169,18 +184,26 @@ object ProviderSuiteBase {
   )
 
   /** A configuration as a provider is handed it: with a run id of its own, and with checkpoint
-    * files that go through [[DebugFilesystem]], which counts open streams. Spark's default for
-    * local paths bypasses it.
+    * files that go through a file system which counts open streams. Spark's default for local paths
+    * bypasses it.
     */
   def forTest(conf: Configuration): Configuration = {
     conf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
-    conf.setIfUnset("fs.file.impl", classOf[DebugFilesystem].getName)
+    conf.setIfUnset("fs.file.impl", classOf[CountingFileSystem].getName)
     conf.setIfUnset(
       SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS.parent.key,
       classOf[FileSystemBasedCheckpointFileManager].getName
     )
     conf
   }
+}
+
+/** Counts open streams, as Spark's own tests do, and leaves permissions alone: without Hadoop's
+  * native library each would start a process.
+  */
+class CountingFileSystem extends DebugFilesystem {
+  override def setPermission(path: Path, permission: FsPermission): Unit = ()
+  override def mkdirs(path: Path, permission: FsPermission): Boolean = mkdirs(path)
 }
 
 /** What lies in the checkpoint directory of one store: the public layout that Spark reads. */

@@ -23,6 +23,7 @@ final class Machine(
     second: ExecutorService
 ) extends AutoCloseable {
   private val families = settings.families
+  private val wishes = new Wishes(settings)
   private val storeId = StateStoreId(checkpoint.getPath, 0, 0)
   private val files = CheckpointFiles.of(storeId)
 
@@ -102,44 +103,14 @@ final class Machine(
       open.repeats = Some(rest)
       apply(open, next)
     case Some(Nil) =>
-    case None => resolve(open, wish).foreach(apply(open, _))
+    case None => wishes.write(open.state, wish).foreach(apply(open, _))
   }
 
   private def apply(open: OpenStore, write: Write): Unit = {
-    val family = families(Machine.familyOf(write))
-    log += Machine.show(write, family)
+    val family = families(Wishes.familyOf(write))
+    log += Wishes.show(write, family)
     counts = counts.write
     open.write(write, family)
-  }
-
-  /** The wish on a family that is there and allows it. */
-  private def resolve(open: OpenStore, wish: Write): Option[Write] = {
-    def on(wanted: Int, suits: Family => Boolean) = pick(open, wanted, suits)
-    wish match {
-      case Op.Put(f, k, v) => on(f, _ => true).map(f => Op.Put(f.index, k % f.keys.size, v))
-      case Op.PutList(f, k, vs) => on(f, _.multi).map(f => Op.PutList(f.index, k % f.keys.size, vs))
-      case Op.Merge(f, k, v) => on(f, _.multi).map(f => Op.Merge(f.index, k % f.keys.size, v))
-      case Op.MergeList(f, k, vs) =>
-        on(f, _.multi).map(f => Op.MergeList(f.index, k % f.keys.size, vs))
-      case Op.Remove(f, k) => on(f, _ => true).map(f => Op.Remove(f.index, k % f.keys.size))
-      case Op.DeleteRange(f, a, b) =>
-        on(f, family => family.kind.deleteRange && settings.useFamilies).map { f =>
-          val ends = Seq(a % f.keys.size, b % f.keys.size).sorted
-          Op.DeleteRange(f.index, ends.head, ends.last)
-        }
-      case Op.CreateFamily(f) if families.size > 1 =>
-        Some(Op.CreateFamily(1 + f % (families.size - 1)))
-      case Op.RemoveFamily(f) if families.size > 1 =>
-        // Spark refuses to remove a family whose name begins with a dollar sign.
-        Some(families(1 + f % (families.size - 1))).filterNot(_.isInternal)
-          .map(f => Op.RemoveFamily(f.index))
-      case _ => None
-    }
-  }
-
-  private def pick(open: OpenStore, wanted: Int, suits: Family => Boolean): Option[Family] = {
-    val there = families.filter(f => open.state.isLive(f) && suits(f))
-    if (there.isEmpty) None else Some(there(wanted % there.size))
   }
 
   // Reads
@@ -172,6 +143,8 @@ final class Machine(
         val found = open.readThrough(key).keyExists(family.row(key), family.name)
         Check.same("exists", open.state.rows(family).contains(key), found)
       }
+    case Op.Values(f, k) if wishes.family(open.state, f, _.multi).isEmpty =>
+      read(open, Op.Get(f, k))
     case Op.Values(f, k) =>
       onKey(open, f, k, _.multi) { (family, key) =>
         log += s"valuesIterator ${family.name} ${family.show(key)}"
@@ -209,33 +182,19 @@ final class Machine(
       wanted: Int,
       key: Int,
       suits: Family => Boolean = _ => true
-  )(body: (Family, Int) => Unit): Unit = pick(open, wanted, suits).foreach { family =>
-    counts = counts.read
-    body(family, key % family.keys.size)
-  }
+  )(body: (Family, Int) => Unit): Unit =
+    wishes.family(open.state, wanted, suits).foreach { family =>
+      counts = counts.read
+      body(family, key % family.keys.size)
+    }
 
   private def openScan(open: OpenStore, wanted: Int, wish: Scan, multi: Boolean, prefix: String)(
       body: PendingScan => Unit
   ): Unit = {
-    def suits(family: Family) = (family.multi || !multi) && (wish match {
-      case Scan.All => true
-      case Scan.Prefix(_) => family.kind.prefixScan
-      case Scan.Range(_, _) => family.kind.rangeScan
-    })
-    pick(open, wanted, suits).foreach { family =>
-      val size = family.keys.size
-      val scan = wish match {
-        case Scan.All => Scan.All
-        case Scan.Prefix(key) => Scan.Prefix(key % size)
-        case Scan.Range(Some(a), Some(b)) =>
-          val ends = Seq(a % size, b % size).sorted
-          Scan.Range(Some(ends.head), Some(ends.last))
-        case Scan.Range(a, b) => Scan.Range(a.map(_ % size), b.map(_ % size))
-      }
-      log += prefix + Machine.show(scan, family, multi)
-      counts = counts.read
-      body(open.openScan(family, scan, multi))
-    }
+    val (family, scan, all) = wishes.scan(open.state, wanted, wish, multi)
+    log += prefix + Wishes.show(scan, family, all)
+    counts = counts.read
+    body(open.openScan(family, scan, all))
   }
 
   private def finishScan(slot: Int, scan: PendingScan): Unit = {
@@ -424,44 +383,6 @@ final class Machine(
       lingering.foreach(_.close())
       provider.close()
     }
-}
-
-object Machine {
-
-  private def familyOf(write: Write): Int = write match {
-    case Op.Put(family, _, _) => family
-    case Op.PutList(family, _, _) => family
-    case Op.Merge(family, _, _) => family
-    case Op.MergeList(family, _, _) => family
-    case Op.Remove(family, _) => family
-    case Op.DeleteRange(family, _, _) => family
-    case Op.CreateFamily(family) => family
-    case Op.RemoveFamily(family) => family
-  }
-
-  private def show(write: Write, family: Family): String = {
-    val name = family.name
-    write match {
-      case Op.Put(_, k, v) => s"put $name ${family.show(k)} -> $v"
-      case Op.PutList(_, k, vs) => s"putList $name ${family.show(k)} -> ${vs.mkString(",")}"
-      case Op.Merge(_, k, v) => s"merge $name ${family.show(k)} + $v"
-      case Op.MergeList(_, k, vs) => s"mergeList $name ${family.show(k)} + ${vs.mkString(",")}"
-      case Op.Remove(_, k) => s"remove $name ${family.show(k)}"
-      case Op.DeleteRange(_, a, b) => s"deleteRange $name [${family.show(a)}, ${family.show(b)})"
-      case Op.CreateFamily(_) => s"create $name if absent"
-      case Op.RemoveFamily(_) => s"remove $name if it exists"
-    }
-  }
-
-  private def show(scan: Scan, family: Family, multi: Boolean): String = {
-    val what = scan match {
-      case Scan.All => "iterator"
-      case Scan.Prefix(key) => s"prefixScan as ${family.show(key)}"
-      case Scan.Range(a, b) =>
-        s"rangeScan [${a.fold("-")(family.show)}, ${b.fold("-")(family.show)})"
-    }
-    s"$what on ${family.name}${if (multi) " with all values" else ""}"
-  }
 }
 
 /** What a history amounted to. */
