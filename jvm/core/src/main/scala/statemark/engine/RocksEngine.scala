@@ -47,8 +47,10 @@ final class RocksEngine private (
     found
   }
 
+  /** Rows of `keys`, in their order. */
   def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] =
-    db.multiGetAsList(readOptions, keys.asJava).asScala.iterator.map(Option(_)).toSeq
+    if (keys.isEmpty) Nil // RocksDB refuses to read nothing
+    else db.multiGetAsList(readOptions, keys.asJava).asScala.iterator.map(Option(_)).toSeq
 
   /** Rows of `[begin, end)` in key order, as they are now. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan = {

@@ -315,8 +315,8 @@ object StoreContractSuiteBase {
   }
 }
 
-/** Validates the contract on the provider that Spark ships. */
-class SparkRocksDBContractSuite extends StoreContractSuiteBase {
-  override protected def providerClass: String = ReferenceProvider.className
-  override protected def iteratorsOutliveStore: Boolean = true
+/** The known bugs of others, tried on ours. */
+class StatemarkContractSuite extends StoreContractSuiteBase {
+  override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
+  override protected def iteratorsOutliveStore: Boolean = false
 }

@@ -5,6 +5,7 @@ import java.util.concurrent.{ExecutorService, Executors}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.{Providers, StatemarkStateStoreProvider}
 
 /** A provider against a sorted map: every random history must agree with the model, whatever the
   * settings. `STATEMARK_SEEDS=1,7` runs these seeds; the system property `statemark.histories` (or
@@ -59,17 +60,23 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
   }
 }
 
+class StatemarkModelSuite extends ModelSuiteBase {
+  override protected def traits: ProviderTraits = ProviderTraits.statemark
+  override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
+  override protected def defaultHistories: Int = 2000
+}
+
 /** Validates the model on the provider that Spark ships. */
 class SparkRocksDBModelSuite extends ModelSuiteBase {
   override protected def traits: ProviderTraits = ProviderTraits.spark
-  override protected def providerClass: String = statemark.spark.ReferenceProvider.className
-  override protected def defaultHistories: Int = 60
+  override protected def providerClass: String = Providers.sparksOwn
+  override protected def defaultHistories: Int = 10
 }
 
 /** The model must notice what is wrong: every planted bug, within the budget of histories. */
 class PlantedBugsSuite extends ModelSuiteBase {
-  override protected def traits: ProviderTraits = ProviderTraits.spark
-  override protected def providerClass: String = statemark.spark.ReferenceProvider.className
+  override protected def traits: ProviderTraits = ProviderTraits.statemark
+  override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
   override protected def defaultHistories: Int = 2
 
   PlantedBugs.all.foreach { case (name, bug) =>
