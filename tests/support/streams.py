@@ -43,7 +43,7 @@ def events(start: int, count: int, *, keys: int = 20, repeat_every: int = 0) -> 
     repeat_every
         If > 0, each such event comes twice in a row.
     """
-    rows = []
+    rows: list[Event] = []
     for i in range(start, start + count):
         moment = f"2024-01-{1 + i // 1440:02d} {i // 60 % 24:02d}:{i % 60:02d}:00"
         row = (i, f"k{i * i % keys}", i * 7 % 101, moment)
