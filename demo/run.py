@@ -25,6 +25,8 @@ _HERE = Path(__file__).resolve().parent
 _WORK = _HERE.parent / ".demo"
 _FLIGHT_FILES = 12
 _SEED_FILES = 4
+#: Share of the machine that others may use before times are called into question.
+_QUIET = 0.1
 
 _NOTES = """\
 Spark's provider runs with changelog checkpointing, its faster setting; both sides take snapshots
@@ -33,6 +35,7 @@ commit is the time per partition, of all operators together. From the failure to
 counts the new attempt too: scheduling, loading, computing. Files are counted below the state
 directory of the failed operator, by the wrapped file system; nothing is left out there.
 Elsewhere in the checkpoint meanwhile: {elsewhere}.
+{load}
 
 Next:
   make bench                                            more workloads, side by side
@@ -65,7 +68,7 @@ def main() -> int:
     left, right = measures["spark"], measures["statemark"]
     print("\n" + table(left, right, (sides["spark"], sides["statemark"])) + "\n")
     print("\n".join(verdict(verdicts, sides)) + "\n")
-    print(_NOTES.format(elsewhere=_elsewhere(measures, sides)))
+    print(_NOTES.format(elsewhere=_elsewhere(measures, sides), load=_load(measures, sides)))
     print(f"\n{time.monotonic() - start:.0f} s in all")
     return _exit_code(verdicts, right)
 
@@ -127,6 +130,15 @@ def _elsewhere(measures: dict[str, Any], sides: dict[str, str]) -> str:
         f"{title} {measures[side]['dedup']['recovery']['opened_elsewhere']}"
         for side, title in sides.items()
     )
+
+
+def _load(measures: dict[str, Any], sides: dict[str, str]) -> str:
+    shares = [measures[side]["others"] for side in sides]
+    each = ", ".join(f"{t} {s:.0%}" for t, s in zip(sides.values(), shares, strict=True))
+    line = f"Processor time that other processes took meanwhile: {each}."
+    if max(shares) <= _QUIET:
+        return line
+    return f"{line}\nWITH SO MUCH ELSE RUNNING, TIMES AND RATIOS SAY LITTLE; counts are exact."
 
 
 def _exit_code(verdicts: dict[str, dict[str, Any]], ours: dict[str, Any]) -> int:

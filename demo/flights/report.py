@@ -64,6 +64,7 @@ def _rows() -> list[tuple[str, int, Any]]:
             (f"{title}: input rows", 0, lambda m, q=query: m[q]["rows"]),
             (f"{title}: batches", 0, lambda m, q=query: m[q]["batches"]),
             (f"{title}: state rows, at most", 0, lambda m, q=query: m[q]["state_rows"]),
+            (f"{title}: processor time, s", 1, lambda m, q=query: m[q]["cpu_s"]),
             (f"{title}: batch, median ms", 0, lambda m, q=query: m[q]["batch_ms"]),
             (f"{title}: commit, median ms", 1, lambda m, q=query: m[q]["commit_ms"]),
         ]

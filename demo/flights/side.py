@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flights import fault, queries
+from flights.load import Load
 from flights.session import PARTITIONS, streaming_session
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Side:
         self.spark: SparkSession = streaming_session(provider, work)
         self.provider = provider
         fault.register(self.spark)
+        jvm: Any = self.spark._jvm
+        self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
+        self.load = self.started = Load.now(self.pid)
         self.say(f"{provider}, Spark {self.spark.version}")
 
     def say(self, text: str) -> None:
@@ -54,7 +58,7 @@ class Side:
 
     def run(self) -> dict[str, Any]:
         """Run the three queries; return their measures, ready for JSON."""
-        measures = {
+        measures: dict[str, Any] = {
             "provider": self.provider,
             "dedup": self.deduplicate(),
             "delays": self.available_now(
@@ -66,6 +70,7 @@ class Side:
                 "stream-stream join",
             ),
         }
+        measures["others"] = Load.now(self.pid).others_since(self.started)
         self.spark.stop()
         return measures
 
@@ -95,7 +100,8 @@ class Side:
         seconds = self.deliver(query, arriving, "flights", slice(0, _FILES_BEFORE_FAULT))
         self.say(f"dedup: {_FILES_BEFORE_FAULT} batches of flights in {seconds:.1f} s")
         snapshot = self.await_snapshot()
-        self.say(f"dedup: newest snapshot in the checkpoint is of version {snapshot}")
+        found = "none in time" if snapshot is None else f"of version {snapshot}"
+        self.say(f"dedup: newest snapshot in the checkpoint: {found}")
 
         state = self.checkpoint("dedup") / "state/0"
         fault.arm(self.spark, str(state), partition=_FAILED_PARTITION)
@@ -158,7 +164,8 @@ class Side:
     def finish(self, query: StreamingQuery, title: str) -> dict[str, Any]:
         """Stop a query, say what it did, and return its measures."""
         query.stop()
-        measures = measure(query)
+        before, self.load = self.load, Load.now(self.pid)
+        measures = {**measure(query), "cpu_s": self.load.own - before.own}
         self.say(
             f"{query.name}: {title}, {measures['rows']:,} rows in {measures['batches']} batches, "
             f"{measures['seconds']:.1f} s"
