@@ -6,7 +6,8 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
 /** A provider that passes everything on; what a subclass overrides is where it misbehaves. */
-class DelegatingProvider(inner: StateStoreProvider) extends StateStoreProvider {
+class DelegatingProvider(inner: DelegatingProvider.Inner)
+    extends StateStoreProvider with SupportsFineGrainedReplay {
 
   /** Wraps a store that the inner provider handed out. */
   protected def wrap(store: StateStore): DelegatingStore = new DelegatingStore(store)
@@ -43,6 +44,23 @@ class DelegatingProvider(inner: StateStoreProvider) extends StateStoreProvider {
       forceSnapshotOnCommit: Boolean,
       loadEmpty: Boolean
   ): StateStore = wrap(inner.getStore(version, id, forceSnapshotOnCommit, loadEmpty))
+
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      readOnly: Boolean,
+      snapshotId: Option[String],
+      endId: Option[String]
+  ): StateStore =
+    wrap(inner.replayStateFromSnapshot(snapshotVersion, endVersion, readOnly, snapshotId, endId))
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      family: Option[String],
+      endId: Option[String]
+  ): StateStoreChangeDataReader =
+    throw new UnsupportedOperationException("no history reads changes")
 
   override def getReadStore(version: Long, id: Option[String]): ReadStateStore =
     inner.getReadStore(version, id) match {
@@ -132,4 +150,8 @@ class DelegatingStore(val inner: StateStore) extends StateStore {
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
     inner.getStateStoreCheckpointInfo()
   override def hasCommitted: Boolean = inner.hasCommitted
+}
+
+object DelegatingProvider {
+  type Inner = StateStoreProvider with SupportsFineGrainedReplay
 }

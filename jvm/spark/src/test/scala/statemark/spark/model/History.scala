@@ -8,7 +8,6 @@ import scala.util.Random
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.FileUtil
-import org.apache.spark.DebugFilesystem
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 
 /** Random steps: batches of 50 to 80 steps, each ended by a commit, an abort or a release, with provider
@@ -136,13 +135,11 @@ final class Histories(
 
   def run(seed: Long, settings: Settings, ops: Vector[Op]): Either[Failure, Counts] = {
     val dir = Files.createTempDirectory("history").toFile
-    DebugFilesystem.clearOpenStreams()
     val machine = new Machine(settings, traits, newProvider, new File(dir, "state"), second)
     var done = 0
     try {
       try ops.foreach { op => machine.run(op); done += 1 }
       finally machine.close()
-      DebugFilesystem.assertNoOpenStreams()
       Right(machine.counts)
     } catch {
       case NonFatal(e) => Left(Failure(seed, settings, ops.take(done + 1), machine.log.toSeq, e))

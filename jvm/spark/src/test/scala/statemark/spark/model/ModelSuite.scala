@@ -2,7 +2,7 @@ package statemark.spark.model
 
 import java.util.concurrent.{ExecutorService, Executors}
 
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
+import org.apache.spark.DebugFilesystem
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.{Providers, StatemarkStateStoreProvider}
@@ -21,9 +21,9 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
   override protected def beforeAll(): Unit = second = Executors.newSingleThreadExecutor()
   override protected def afterAll(): Unit = second.shutdownNow()
 
-  protected def histories(wrap: StateStoreProvider => StateStoreProvider = identity): Histories = {
+  protected def histories(wrap: PlantedBugs.Bug = identity): Histories = {
     val constructor = Class.forName(providerClass).getConstructor()
-    val newProvider = () => wrap(constructor.newInstance().asInstanceOf[StateStoreProvider])
+    val newProvider = () => wrap(constructor.newInstance().asInstanceOf[DelegatingProvider.Inner])
     new Histories(traits, newProvider, second)
   }
 
@@ -34,17 +34,22 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
       (1L to count.toLong)
     }
 
+  /** Results in the order of `seeds`; a history is a world of its own. */
+  private def inParallel[A](seeds: Seq[Long])(run: Long => A): Seq[A] = {
+    val pool = Executors.newFixedThreadPool(Runtime.getRuntime.availableProcessors)
+    try seeds.map(seed => pool.submit(() => run(seed))).map(_.get)
+    finally pool.shutdownNow(): Unit
+  }
+
   test("random histories agree with the model") {
-    val runner = histories()
+    DebugFilesystem.clearOpenStreams()
     val start = System.nanoTime()
-    val counts = seeds.map { seed =>
-      runner.run(seed) match {
-        case Right(counts) => counts
-        case Left(failure) =>
-          val shrunk = runner.shrink(failure)
-          fail(s"$failure\n\nshrunk:\n$shrunk")
-      }
+    val counts = inParallel(seeds)(histories().run).map {
+      case Right(counts) => counts
+      case Left(failure) => fail(s"$failure\n\nshrunk:\n${histories().shrink(failure)}")
     }
+    // Of all histories together: which one it was, each of them alone tells.
+    DebugFilesystem.assertNoOpenStreams()
     val millis = (System.nanoTime() - start) / 1000000
     info(
       s"seeds ${seeds.head} to ${seeds.last}: ${counts.map(_.ops).sum} operations, " +

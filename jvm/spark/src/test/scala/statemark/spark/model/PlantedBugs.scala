@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state._
 
 /** Ways to be wrong that the model must notice: each wraps a provider that is right. */
 object PlantedBugs {
-  type Bug = StateStoreProvider => StateStoreProvider
+  type Bug = DelegatingProvider.Inner => DelegatingProvider.Inner
 
   private def perStore(bug: StateStore => DelegatingStore): Bug = inner =>
     new DelegatingProvider(inner) {
