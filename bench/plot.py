@@ -27,6 +27,13 @@ GROUPS = {
     "rows.svg": ("ns a row", "ns a value", "ns a scan", "ns a pair"),
     "milliseconds.svg": ("ms", "ms, p99"),
 }
+NOTES = """\
+`untracked` runs with `trackTotalNumberOfRows=false`. A ratio is Statemark's figure divided by the
+other's: below 1, Statemark takes less. Providers take turns within each round and the median of
+the rounds is shown, so ratios mean more than absolute figures. A turn leaves the state as it
+found it and ends in a commit. `whole batch` is `getStore`, every put and the commit; `abort` is
+from `abort()` until the same version answers its first `get`; p99 is of 60 commits. n/a: Spark's
+in-memory provider has no column families, hence no merge."""
 
 
 def unit_of(figure: str) -> str:
@@ -101,13 +108,7 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     lines += [
         "",
         f"Settings of all: {settings}.",
-        "`untracked` runs with `trackTotalNumberOfRows=false`. A ratio is Statemark's figure",
-        "divided by the other's, below 1 where Statemark takes less. Providers take turns within each",
-        "round and the median of the rounds is shown, so ratios mean more than absolute figures.",
-        "A turn leaves the state as it found it and ends in a commit. `whole batch` is `getStore`,",
-        "every put and the commit; `abort` is from `abort()` until the same version answers its",
-        "first `get`; p99 is of 60 commits. n/a: Spark's in-memory provider has no",
-        "column families, hence no merge.",
+        *NOTES.splitlines(),
         "",
         *(f"![{name}]({name})" for name in images),
         "",
