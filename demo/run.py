@@ -39,8 +39,7 @@ Elsewhere in the checkpoint meanwhile: {elsewhere}.
 
 Next:
   make bench                                            more workloads, side by side
-  make crash                                            kill -9 instead of a failed task
-  .venv/bin/statemark inspect .demo/statemark/checkpoints/dedup
+  spark-submit $(.venv/bin/statemark conf) job.py       your own job
   .venv/bin/python demo/run.py --seed-keys 5000000      more state, more to reload
 Logs and measures are in .demo/."""
 

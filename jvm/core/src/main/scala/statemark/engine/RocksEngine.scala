@@ -6,7 +6,7 @@ import java.nio.file.Files
 import java.util.{ArrayList => JArrayList, Arrays => JArrays}
 import org.rocksdb._
 import scala.jdk.CollectionConverters._
-import statemark.common.StoreUnusableException
+import statemark.common.{Bytes, StoreUnusableException}
 
 /** A base store: RocksDB with the default column family, which holds the rows, and the offsets
   * column family, which says what version they are.
@@ -34,8 +34,37 @@ final class RocksEngine private (
 
   def get(key: Array[Byte]): Option[Array[Byte]] = Option(db.get(rows, readOptions, key))
 
-  /** Whether each of `keys` is there; fastest for sorted keys. */
-  def exist(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
+  /** Whether each of `keys` is there.
+    *
+    * Passing over a row costs about a sixth of looking one up, so that keys that are dense among the
+    * rows are found by one scan beside them (ADR 4).
+    *
+    * @param keys ascending
+    * @param rowCount number of rows of the store
+    */
+  def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
+    if (keys.length * RocksEngine.RowsPerLookup >= rowCount) existByScan(keys)
+    else existByLookup(keys)
+
+  private def existByScan(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
+    val found = new Array[Boolean](keys.length)
+    val rows = scan(keys.headOption, None)
+    try {
+      var row = rows.keyOrEnd()
+      for (i <- keys.indices if row.isDefined) {
+        var order = Bytes.order.compare(row.get, keys(i))
+        while (order < 0) {
+          rows.next()
+          row = rows.keyOrEnd()
+          order = row.fold(1)(Bytes.order.compare(_, keys(i)))
+        }
+        found(i) = order == 0
+      }
+    } finally rows.close()
+    found
+  }
+
+  private def existByLookup(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
     val found = new Array[Boolean](keys.length)
     for (from <- keys.indices by RocksEngine.ReadAtOnce) {
       val until = math.min(from + RocksEngine.ReadAtOnce, keys.length)
@@ -148,6 +177,9 @@ final class RocksEngine private (
 
 object RocksEngine {
   private val ReadAtOnce = 1024
+
+  /** Rows that a scan passes over in the time of one lookup. */
+  private val RowsPerLookup = 6L
 
   /** The virtual column family of a row: the first two bytes of its key, little endian. */
   def familyId(key: Array[Byte]): Short = ((key(0) & 0xff) | (key(1) << 8)).toShort
@@ -262,6 +294,10 @@ final class EngineScan private[engine] (iterator: RocksIterator, handles: Native
     valid
   }
   def key: Array[Byte] = iterator.key()
+
+  /** The key, None at the end. */
+  def keyOrEnd(): Option[Array[Byte]] = if (isValid) Some(key) else None
+
   def value: Array[Byte] = iterator.value()
   def next(): Unit = iterator.next()
   override def close(): Unit = handles.close()

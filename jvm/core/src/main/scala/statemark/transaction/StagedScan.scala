@@ -57,13 +57,18 @@ final class TransactionScan private[transaction] (
 ) extends AutoCloseable {
   private var isClosed = false
   private var isAtEnd = false
-  private var baseKey = baseHead()
+  private var baseKey = base.keyOrEnd()
   private var currentKey = Bytes.empty
   private var currentValue = Bytes.empty
+  private var isFromBase = false
 
   def key: Array[Byte] = currentKey
 
   def value: Array[Byte] = currentValue
+
+  /** Whether the scan stands at this key and found it in the base. */
+  private[transaction] def hasFound(key: Array[Byte]): Boolean =
+    isFromBase && java.util.Arrays.equals(currentKey, key)
 
   /** Moves to the next row; false at the end, where the scan closes itself.
     * @throws IllegalCallException after the scan was closed before its end, also by the end of its
@@ -109,6 +114,7 @@ final class TransactionScan private[transaction] (
     if (isRow) {
       currentKey = key
       currentValue = base.value
+      isFromBase = true
     }
     nextBase()
     isRow
@@ -121,6 +127,7 @@ final class TransactionScan private[transaction] (
   ): Boolean = {
     staged.advance()
     currentKey = key
+    isFromBase = false
     write match {
       case StagedLookup.Value(bytes) =>
         currentValue = bytes
@@ -132,11 +139,9 @@ final class TransactionScan private[transaction] (
     }
   }
 
-  private def baseHead(): Option[Array[Byte]] = if (base.isValid) Some(base.key) else None
-
   private def nextBase(): Unit = {
     base.next()
-    baseKey = baseHead()
+    baseKey = base.keyOrEnd()
   }
 
   /** Idempotent. */

@@ -72,6 +72,7 @@ final class Transaction private[statemark] (
   /** Upsert. `key` and `value` belong to the transaction afterwards. */
   def put(key: Array[Byte], value: Array[Byte]): Unit = {
     checkOpen()
+    rememberScanned(key)
     buffer.put(key, value)
     changelog.put(key, value)
   }
@@ -79,6 +80,7 @@ final class Transaction private[statemark] (
   /** Deletes `key`; a key that is not there is fine. */
   def remove(key: Array[Byte]): Unit = {
     checkOpen()
+    rememberScanned(key)
     buffer.remove(key)
     changelog.delete(key)
   }
@@ -207,9 +209,17 @@ final class Transaction private[statemark] (
       counter.result
     }
 
+  /** Operators evict the row that a scan stands at: the base has it, no read need tell. */
+  private def rememberScanned(key: Array[Byte]): Unit =
+    if (base.counts.isTracked && scans.nonEmpty && scans.exists(_.hasFound(key)))
+      buffer.rememberBase(key, exists = true)
+
   private def resolveExistence(entries: Array[StagedEntry]): Unit = {
     val unknown = entries.filter(_.inBase == StagedEntry.Unknown)
-    val found = engine.exist(unknown.map(_.key).toIndexedSeq)
+    val found = engine.exist(
+      unknown.map(_.key).toIndexedSeq,
+      base.counts.keys + base.counts.internalKeys
+    )
     for (i <- unknown.indices)
       unknown(i).inBase = if (found(i)) StagedEntry.Present else StagedEntry.Absent
   }
