@@ -1,0 +1,323 @@
+"""Rules of the house that no compiler checks.
+
+Each rule reads a source tree and yields one line for each violation: file, line, what is wrong, and
+what to use instead. The second half of this file plants a violation of every rule in a tree of its
+own, so that a rule that finds nothing any more is noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Rule = Callable[[Path], Iterator[str]]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MAX_LINES = 500
+CORE = "jvm/core/src/main/scala"
+SPARK = "jvm/spark/src/main/scala"
+PYTHON = "python/src"
+CLOCK = f"{CORE}/statemark/common/Clock.scala"
+JVM_MODULE = f"{PYTHON}/statemark/_jvm.py"
+INVARIANTS = "ARCHITECTURE.md"
+
+#: Packages of core, lowest first; each imports only those before it. The empty name is the root.
+PACKAGES = ("common", "changelog", "engine", "transaction", "")
+
+#: Built or fetched, not written here.
+_SKIPPED = {"target", "jars", "results", "build", "dist", "__pycache__"}
+_TEXT = {".conf", ".md", ".properties", ".py", ".sbt", ".scala", ".sh", ".toml", ".yml", ".yaml"}
+_SCRIPTS = ("Makefile", "build.sbt", "docker-compose.yml", "python/pyproject.toml", "ruff.toml")
+_SCRIPT_FOLDERS = (".ci", "bin", "conf", "project")
+
+_COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"])//[^\n]*", re.DOTALL)
+_PACKAGE = re.compile(r"\bstatemark\.(?:(?P<package>[a-z]\w*)|(?P<root>[A-Z{_]))")
+# In two parts: this file is read by its own rule.
+_UNOWNED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b(?!\(#\d+\))")
+_HOST = re.compile(r"https?://(repo|repo1|registry|files|maven|pypi|plugins|packages)\b[\w.-]*")
+# The module `statemark._jvm` itself may be imported and called.
+_GATEWAY = re.compile(r"\bpy4j\b|(?<!statemark)\._jvm\b|\b_gateway\b|\._jsc\b|\._jsparkSession\b")
+
+
+def sleeps(root: Path) -> Iterator[str]:
+    yield from _found(
+        root, r"\bThread\s*\.\s*sleep\b", "wait on a lock, a future or a latch instead"
+    )
+
+
+def clocks(root: Path) -> Iterator[str]:
+    pattern = r"\bSystem\s*\.\s*(currentTimeMillis|nanoTime)\b"
+    instead = "take a statemark.common.Clock and call its epochMs or nanos instead"
+    yield from _found(root, pattern, instead, allowed=CLOCK)
+
+
+def prints(root: Path) -> Iterator[str]:
+    pattern = r"\bprint(ln|f)?\s*\(|\bSystem\s*\.\s*(out|err)\b"
+    yield from _found(root, pattern, "use an slf4j logger, or nothing in core, instead")
+
+
+def randomness(root: Path) -> Iterator[str]:
+    pattern = r"\bscala\.util\.Random\b|\bscala\.util\.\{[^}]*\bRandom\b|\bMath\.random\b"
+    yield from _found(root, pattern, "pass what has to differ in as an argument instead")
+
+
+def long_files(root: Path) -> Iterator[str]:
+    for path in _scala(root):
+        lines = len(path.read_text().splitlines())
+        if lines > MAX_LINES:
+            where = path.relative_to(root)
+            yield f"{where}: {lines} lines; split it by what it does, at most {MAX_LINES} a file"
+
+
+def core_alone(root: Path) -> Iterator[str]:
+    pattern = r"\borg\.apache\.(spark|kafka)\b|^\s*import\s+kafka\."
+    instead = (
+        "core knows neither Spark nor Kafka; put a trait here and its use in jvm/spark instead"
+    )
+    yield from _found(root, pattern, instead, folders=(CORE,))
+
+
+def one_bridge(root: Path) -> Iterator[str]:
+    there = sorted((root / SPARK / "org/apache/spark").rglob("*.scala"))
+    names = ", ".join(path.name for path in there) or "none"
+    if len(there) != 1:
+        yield (
+            f"{SPARK}/org/apache/spark: exactly one file may stand in a package of Spark's, found "
+            f"{names}; move members to StatemarkBridge.scala, everything else to statemark.spark"
+        )
+
+
+def package_order(root: Path) -> Iterator[str]:
+    base = root / CORE / "statemark"
+    for path in sorted(base.rglob("*.scala")):
+        folder = path.relative_to(base).parent.parts
+        own = folder[0] if folder else ""
+        where = path.relative_to(root)
+        if own not in PACKAGES:
+            yield f"{where}: package {own} has no place in the order; add it to PACKAGES here"
+            continue
+        for number, line in _code(path):
+            if line.lstrip().startswith("package "):
+                continue
+            for used in _PACKAGE.finditer(line):
+                name = used["package"] or ""
+                if name not in PACKAGES or PACKAGES.index(name) > PACKAGES.index(own):
+                    yield (
+                        f"{where}:{number}: {own or 'root'} uses statemark.{name or '_'}, but the "
+                        f"order is {' < '.join(p or 'root' for p in PACKAGES)}; move the type "
+                        "down, or pass the call in as a function instead"
+                    )
+
+
+def download_hosts(root: Path) -> Iterator[str]:
+    scripts = [root / name for name in _SCRIPTS]
+    scripts += [p for f in _SCRIPT_FOLDERS for p in _files(root / f)]
+    scripts += [p for p in _files(root) if p.suffix == ".sh"]
+    for path in sorted({p for p in scripts if p.is_file()}):
+        for number, line in enumerate(_lines(path), 1):
+            if host := _HOST.search(line):
+                yield (
+                    f"{path.relative_to(root)}:{number}: names the download host {host[0]}; use "
+                    "coordinates and the machine's own Maven, pip and sbt settings instead"
+                )
+
+
+def unowned_tasks(root: Path) -> Iterator[str]:
+    for path in _files(root):
+        if path.suffix not in _TEXT and path.name != "Makefile":
+            continue
+        for number, line in enumerate(_lines(path), 1):
+            if word := _UNOWNED.search(line):
+                yield (
+                    f"{path.relative_to(root)}:{number}: {word[1]} without an issue; write "
+                    f"{word[1]}(#123) instead, or do it"
+                )
+
+
+def cited_invariants(root: Path) -> Iterator[str]:
+    named = re.findall(r"\bI(?:10|[1-9])\b", (root / INVARIANTS).read_text())
+    here = Path(__file__).name
+    sources = [
+        path.read_text()
+        for folder in ("jvm", "python", "tests")
+        for path in _files(root / folder)
+        if path.suffix in {".scala", ".py"} and path.name != here
+    ]
+    for name in sorted(set(named), key=lambda n: int(n[1:])):
+        if not any(re.search(rf"\b{name}\b", text) for text in sources):
+            yield (
+                f"{INVARIANTS}: no code or test cites {name}; cite it where it is kept or tested, "
+                "or take it out of the document instead"
+            )
+
+
+def one_gateway(root: Path) -> Iterator[str]:
+    for path in sorted((root / PYTHON).rglob("*.py")):
+        if path == root / JVM_MODULE:
+            continue
+        for number, line in enumerate(_lines(path), 1):
+            if call := _GATEWAY.search(line):
+                yield (
+                    f"{path.relative_to(root)}:{number}: {call[0]} reaches into the JVM; add a "
+                    "function to statemark._jvm and call that instead"
+                )
+
+
+RULES = [
+    sleeps,
+    clocks,
+    prints,
+    randomness,
+    long_files,
+    core_alone,
+    one_bridge,
+    package_order,
+    download_hosts,
+    unowned_tasks,
+    cited_invariants,
+    one_gateway,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_house_rule(rule: Rule) -> None:
+    if rule is cited_invariants and not (ROOT / INVARIANTS).is_file():
+        pytest.skip(f"{INVARIANTS} is not written yet")
+    violations = list(rule(ROOT))
+    assert not violations, "\n" + "\n".join(violations)
+
+
+# ---- the rules find what they are for
+
+_BRIDGE = f"{SPARK}/org/apache/spark/sql/execution/streaming/state/StatemarkBridge.scala"
+_CLEAN = {
+    CLOCK: "package statemark.common\nobject Clock { def nanos() = System.nanoTime() }\n",
+    f"{CORE}/statemark/engine/A.scala": (
+        "package statemark.engine\nimport statemark.common.Clock\n"
+        "/** Not like Thread.sleep in Spark. */\nclass A // println(1), org.apache.spark\n"
+    ),
+    f"{CORE}/statemark/Store.scala": "package statemark\nimport statemark.engine._\n",
+    _BRIDGE: "package org.apache.spark.sql.execution.streaming.state\nobject StatemarkBridge\n",
+    JVM_MODULE: "from py4j import java_gateway\n",
+    f"{PYTHON}/statemark/jars.py": "from statemark import _jvm\n_jvm.started()\n",
+    "bin/run": "mvn dependency:copy -Dartifact=a:b:1 # https://example.org\n",
+    INVARIANTS: "I4: a rollback reads nothing.\n",
+    "tests/test_it.py": '"""I4."""\n# TO' + "DO(#12) more\n",
+}
+_PLANTED = [
+    (sleeps, f"{SPARK}/statemark/spark/B.scala", "object B { Thread.sleep(10) }"),
+    (clocks, f"{CORE}/statemark/engine/B.scala", "object B { val t = System.nanoTime() }"),
+    (clocks, f"{SPARK}/statemark/spark/Clock.scala", "class C { System.currentTimeMillis() }"),
+    (prints, f"{CORE}/statemark/engine/B.scala", 'object B { println("here") }'),
+    (prints, f"{SPARK}/statemark/spark/B.scala", 'object B { System.err.append("here") }'),
+    (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.Random"),
+    (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.{Random, Try}"),
+    (long_files, f"{CORE}/statemark/engine/B.scala", "//\n" * (MAX_LINES + 1)),
+    (core_alone, f"{CORE}/statemark/engine/B.scala", "import org.apache.spark.TaskContext"),
+    (core_alone, f"{CORE}/statemark/engine/B.scala", "class B(p: org.apache.kafka.clients.P)"),
+    (one_bridge, f"{SPARK}/org/apache/spark/Second.scala", "package org.apache.spark"),
+    (package_order, f"{CORE}/statemark/common/B.scala", "import statemark.engine.RocksEngine"),
+    (package_order, f"{CORE}/statemark/engine/B.scala", "class B(t: statemark.transaction.T)"),
+    (package_order, f"{CORE}/statemark/transaction/B.scala", "import statemark.IsolationLevel"),
+    (package_order, f"{CORE}/statemark/query/B.scala", "package statemark.query"),
+    (download_hosts, "bin/get", "curl https://repo1.maven.org/x.jar"),
+    (download_hosts, "python/pyproject.toml", 'index = "https://pypi.org/simple"'),
+    (download_hosts, "tests/fetch.sh", "wget http://files.example.org/x"),
+    (unowned_tasks, "docs/a.md", "TO" + "DO: write this"),
+    (unowned_tasks, f"{CORE}/statemark/engine/B.scala", "// FIX" + "ME later"),
+    (cited_invariants, INVARIANTS, "I4 and I10."),
+    (one_gateway, f"{PYTHON}/statemark/session.py", "SparkContext._jvm.java.lang.System"),
+    (one_gateway, f"{PYTHON}/statemark/session.py", "import py4j.java_gateway"),
+]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree that breaks no rule."""
+    for name, text in _CLEAN.items():
+        _write(tmp_path / name, text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_clean_tree_has_no_violation(rule: Rule, tree: Path) -> None:
+    assert list(rule(tree)) == []
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), _PLANTED, ids=lambda part: str(part)[:60])
+def test_planted_violation_is_found(rule: Rule, path: str, text: str, tree: Path) -> None:
+    _write(tree / path, text + "\n")
+    violations = list(rule(tree))
+    assert len(violations) == 1
+    where = f"{SPARK}/org/apache/spark" if rule is one_bridge else path
+    assert violations[0].startswith(where)
+    assert re.search(r"instead|split|move|add it", violations[0]), "it says what to do"
+
+
+def test_missing_bridge_is_found(tree: Path) -> None:
+    (tree / _BRIDGE).unlink()
+    assert [v for v in one_bridge(tree) if "found none" in v]
+
+
+def test_every_rule_has_a_planted_violation() -> None:
+    assert {rule for rule, _, _ in _PLANTED} == set(RULES)
+
+
+# ---- reading sources
+
+
+def _found(
+    root: Path,
+    pattern: str,
+    instead: str,
+    *,
+    folders: tuple[str, ...] = (CORE, SPARK),
+    allowed: str = "",
+) -> Iterator[str]:
+    """Matches of a pattern in Scala code, comments aside."""
+    for path in _scala(root, folders):
+        if path == root / allowed:
+            continue
+        for number, line in _code(path):
+            if match := re.search(pattern, line):
+                yield f"{path.relative_to(root)}:{number}: {match[0].strip()}; {instead}"
+
+
+def _scala(root: Path, folders: tuple[str, ...] = (CORE, SPARK)) -> list[Path]:
+    return sorted(path for folder in folders for path in (root / folder).rglob("*.scala"))
+
+
+def _code(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines without comments."""
+    text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), path.read_text())
+    yield from enumerate(text.splitlines(), 1)
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files below that people wrote; hidden folders count only as `folder` itself."""
+    if not folder.is_dir():
+        return []
+    found: list[Path] = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            is_ours = path.name not in _SKIPPED and not path.name.startswith(".")
+            found += _files(path) if is_ours else []
+        else:
+            found.append(path)
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(errors="replace").splitlines()
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
