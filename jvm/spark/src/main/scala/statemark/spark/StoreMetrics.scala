@@ -61,7 +61,7 @@ final case class CommitFigures(
 )
 
 /** Statemark's metrics, and Spark's of its RocksDB provider under their names. All are sums: Spark adds
-  * them up over stores and partitions.
+  * them up over stores and partitions. Staged and prepared bytes are among them (I8).
   */
 object StoreMetrics {
   val CommitCount: StateStoreCustomMetric =
