@@ -1,8 +1,9 @@
 package statemark
 
 import java.io.File
+import org.rocksdb.RocksDBException
 import statemark.changelog.ChangelogWriter
-import statemark.common.IllegalCallException
+import statemark.common.{IllegalCallException, StoreUnusableException}
 import statemark.engine._
 import statemark.transaction._
 
@@ -56,6 +57,9 @@ final class TransactionalStore private (
     transaction
   }
 
+  /** Rolls back a transaction that its owner left open; the new owner calls it before it begins. */
+  def rollbackOpen(): Unit = synchronized(open.foreach(_.rollback()))
+
   /** Makes the open transaction the prepared version `base + 1`: its changelog becomes durable
     * first (I3). When this throws, the transaction is still open and can be rolled back.
     *
@@ -88,11 +92,13 @@ final class TransactionalStore private (
 
   /** Moves the prepared version into the base: rows and offsets in one write (I2). Does nothing
     * where none is prepared.
+    * @throws StoreUnusableException where RocksDB fails: close the store and load it again
     */
   def confirm(): Unit = prepared_.foreach { prepared =>
     observer.reached(CommitPhase.ConfirmStarted)
     synchronized {
-      engine.apply(prepared.segments, TransactionalStore.records(prepared.state, Some(base_)))
+      try engine.apply(prepared.segments, TransactionalStore.records(prepared.state, Some(base_)))
+      catch { case e: RocksDBException => throw unusable(prepared.state, e) }
       base_ = prepared.state
       prepared_ = None
     }
@@ -174,6 +180,12 @@ final class TransactionalStore private (
     engine.close()
   }
 
+  private def unusable(state: StoreState, cause: RocksDBException) = new StoreUnusableException(
+    s"RocksDB cannot take version ${state.version}: ${cause.getMessage}. The local copy is given up; " +
+      "it is loaded again from the checkpoint.",
+    Some(cause)
+  )
+
   private def require(condition: Boolean, problem: => String): Unit =
     if (!condition) {
       throw new IllegalCallException(
@@ -202,8 +214,14 @@ object TransactionalStore {
       OffsetsColumnFamily.FormatKey -> OffsetsColumnFamily.encodeFormat(FormatVersion.current),
       OffsetsColumnFamily.IdentityKey -> OffsetsColumnFamily.encodeIdentity(identity)
     )
-    engine.apply(Nil, header ++ records(state, None))
-    new TransactionalStore(engine, state, usesFamilies, options, observer)
+    try {
+      engine.apply(Nil, header ++ records(state, None))
+      new TransactionalStore(engine, state, usesFamilies, options, observer)
+    } catch {
+      case e: Throwable =>
+        engine.close()
+        throw e
+    }
   }
 
   /** What the base store in `directory` says of itself; None where it says nothing. Opens and closes

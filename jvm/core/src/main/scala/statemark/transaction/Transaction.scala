@@ -26,6 +26,7 @@ final class Transaction private[statemark] (
   private val buffer = new TransactionBuffer(mergeDelimiter)
   private var openedChangelog: Option[ChangelogWriter] = None
   private var scans = Set.empty[TransactionScan]
+  private var newestScan: Option[TransactionScan] = None
   private var families_ = base.families
   private var isOpen_ = true
 
@@ -111,6 +112,7 @@ final class Transaction private[statemark] (
       closed => scans -= closed
     )
     scans += scan
+    newestScan = Some(scan)
     scan
   }
 
@@ -176,6 +178,7 @@ final class Transaction private[statemark] (
   /** Marks the transaction as committed. */
   private[statemark] def end(): Unit = {
     isOpen_ = false
+    newestScan = None
     scans.foreach(_.close())
   }
 
@@ -211,7 +214,7 @@ final class Transaction private[statemark] (
 
   /** Operators evict the row that a scan stands at: the base has it, no read need tell. */
   private def rememberScanned(key: Array[Byte]): Unit =
-    if (base.counts.isTracked && scans.nonEmpty && scans.exists(_.hasFound(key)))
+    if (base.counts.isTracked && newestScan.exists(_.hasFound(key)))
       buffer.rememberBase(key, exists = true)
 
   private def resolveExistence(entries: Array[StagedEntry]): Unit = {

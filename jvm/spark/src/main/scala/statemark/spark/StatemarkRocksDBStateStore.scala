@@ -260,6 +260,8 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   override def abort(): Unit =
     if (state != HandleState.Aborted) {
+      // What a committed or released store says to an abort comes before what its stamp says.
+      HandleState.next(state, HandleState.Abort): Unit
       enter(HandleState.Abort)
       try provider.abort(this)
       finally context.stateMachine.releaseStamp(stamp): Unit

@@ -2,13 +2,14 @@ package statemark.spark
 
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.changelog.ChangelogWriter
-import statemark.common.Clock
+import statemark.common.{Clock, StoreUnusableException}
 import statemark.engine.VersionId
 import statemark.transaction.{CommitObserver, PreparedTransaction, Transaction}
 
@@ -19,8 +20,7 @@ private[spark] final case class Checkout(
     generation: Generation,
     transaction: Transaction,
     nextId: Option[String],
-    hasChangelog: Boolean,
-    confirmMs: Long
+    hasChangelog: Boolean
 )
 
 /** What a commit leaves for Spark to ask. */
@@ -44,6 +44,8 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
   @volatile private var current: Option[Generation] = None
   @volatile private var load = LoadFigures()
   @volatile private var lastUploaded = -1L
+  @volatile private var isFirstCommit = true
+  @volatile private var confirmMs = 0L
   @volatile private var preparedFingerprint: Option[(Long, Long)] = None
   private val events = new EventCounts
   private val maintenance = new Object
@@ -215,12 +217,8 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     import store.checkedOut.{generation, transaction}
     val uncommittedBytes = transaction.approximateNumUncommittedBytes
     val next = transaction.base.version + 1
-    // A snapshot of an earlier attempt at this version must not outlive it: Spark's reader prefers
-    // snapshots to changelogs.
-    val isStaleSnapshot = lastUploaded >= next && store.checkedOut.nextId.isEmpty
-    val needsSnapshot =
-      store.isSnapshotForced || !store.checkedOut.hasChangelog || isStaleSnapshot ||
-        transaction.families != transaction.base.families
+    val needsSnapshot = store.isSnapshotForced || !store.checkedOut.hasChangelog ||
+      transaction.families != transaction.base.families || hasStaleSnapshot(next)
     var uploaded: Option[SnapshotFigures] = None
     def upload(version: PreparedTransaction): Unit =
       uploaded = Some(uploadInCommit(generation, version))
@@ -233,12 +231,13 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
         )
       }
       noteAttempt(next)
+      isFirstCommit = false
       context.files.setMaxSeenVersion(next)
       val figures = CommitFigures(
         totalMs,
         totalMs - uploaded.fold(0L)(_.totalMs),
         uploaded,
-        store.checkedOut.confirmMs,
+        confirmMs,
         uncommittedBytes,
         prepared.bytes,
         store.gets,
@@ -282,7 +281,8 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     try {
       if (version < 0) throw StatemarkBridge.unexpectedVersion(version)
       stamp = Some(context.stateMachine.acquireStamp())
-      val (hasChangelog, confirmMs) = Clock.timedMs(context.clock)(position)
+      current.foreach(_.store.rollbackOpen())
+      val hasChangelog = position
       reportMemory()
       val handle = new StatemarkRocksDBStateStore(
         this,
@@ -291,7 +291,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
         stamp.get,
         isReadOnly,
         forceSnapshot,
-        handle => begin(handle, hasChangelog, confirmMs)
+        handle => begin(handle, hasChangelog)
       )
       stamp = None
       handle
@@ -304,8 +304,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
 
   private def begin(
       handle: StatemarkRocksDBStateStore,
-      hasChangelog: Boolean,
-      confirmMs: Long
+      hasChangelog: Boolean
   ): Checkout = {
     val generation =
       current.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
@@ -327,7 +326,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     val transaction = generation.store.newTransaction(() => openChangelog())
     if (context.usesFamilies)
       transaction.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false): Unit
-    Checkout(generation, transaction, nextId, hasChangelog, confirmMs)
+    Checkout(generation, transaction, nextId, hasChangelog)
   }
 
   /** Brings the store to `at` in the cheapest way that is right: confirm the prepared version, drop it,
@@ -335,25 +334,37 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     */
   private def moveTo(at: VersionId): Unit = {
     load = LoadFigures()
+    confirmMs = 0
+    current.foreach(settlePrepared(_, at))
     current match {
-      case Some(generation) if isReached(generation.store, at) =>
+      case Some(generation) if generation.store.base.at == at =>
         if (context.conf.resetStatsOnLoad) generation.store.statistics.reset()
       case Some(generation) =>
         catchUp(generation, at) match {
-          case Some(figures) => loaded(figures)
+          case Some(figures) =>
+            isFirstCommit = true
+            loaded(figures)
           case None => replaceWith(context.loader.restore(at))
         }
       case None => replaceWith(context.loader.restore(at))
     }
   }
 
-  private def isReached(store: TransactionalStore, at: VersionId): Boolean = {
-    store.prepared.foreach { prepared =>
-      if (prepared.state.at == at && isCommittedAttempt(at)) store.confirm()
-      else if (store.dropPrepared()) events.rewound()
+  /** Confirms the prepared version if it is the one that is asked for, else drops it. */
+  private def settlePrepared(generation: Generation, at: VersionId): Unit =
+    generation.store.prepared.foreach { prepared =>
+      if (prepared.state.at == at && isCommittedAttempt(at)) confirm(generation)
+      else if (generation.store.dropPrepared()) events.rewound()
     }
-    store.base.at == at
-  }
+
+  private def confirm(generation: Generation): Unit =
+    try confirmMs = Clock.timedMs(context.clock)(generation.store.confirm())._2
+    catch {
+      case e: StoreUnusableException =>
+        log.warn(s"$stateStoreId is restored.", e)
+        generation.close()
+        current = None
+    }
 
   private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
     try context.loader.catchUp(generation.store, at)
@@ -369,6 +380,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     current.foreach(_.close())
     current = Some(generation)
     preparedFingerprint = None
+    isFirstCommit = true
     loaded(figures)
   }
 
@@ -384,6 +396,16 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     at.checkpointId.isDefined || !context.isOnCluster ||
       (preparedFingerprint.isDefined &&
         context.changelogFingerprint(at.version) == preparedFingerprint)
+
+  /** A snapshot that an earlier attempt at `version` left, in format v1, must not outlive this one:
+    * readers prefer snapshots to changelogs. It may be of another executor or an earlier run; only
+    * the batch that a run begins with and retried tasks can meet one, so only they look.
+    */
+  private def hasStaleSnapshot(version: Long): Boolean = {
+    val mayBeRetry = isFirstCommit || lastUploaded >= version ||
+      Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
+    !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
+  }
 
   private def noteAttempt(version: Long): Unit =
     preparedFingerprint =

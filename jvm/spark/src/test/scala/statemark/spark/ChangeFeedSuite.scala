@@ -13,8 +13,12 @@ class ChangeFeedSuite extends AnyFunSuite with Providers {
   private type Change = (String, String, Option[Int], Long)
 
   private val expected: Seq[Change] = Seq(
-    ("put_record", "a", Some(1), 0L), ("put_record", "a", Some(2), 0L), ("delete_record", "b", None, 0L),
-    ("delete_record", "a", None, 1L), ("put_record", "a", Some(3), 1L))
+    ("put_record", "a", Some(1), 0L),
+    ("put_record", "a", Some(2), 0L),
+    ("delete_record", "b", None, 0L),
+    ("delete_record", "a", None, 1L),
+    ("put_record", "a", Some(3), 1L)
+  )
 
   for {
     (format, ids) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
@@ -34,7 +38,10 @@ class ChangeFeedSuite extends AnyFunSuite with Providers {
     second.put(Providers.key("a"), Providers.value(3))
     second.commit(): Unit
     val id2 = second.getStateStoreCheckpointInfo().stateStoreCkptId
-    for (className <- Seq(ours, Providers.sparksOwn)) {
+    // Of the default family in a store with families, Spark 4.2.0's provider finds no change: it looks
+    // for the id that the family had before the store was loaded.
+    val readers = if (usesFamilies) Seq(ours) else Seq(ours, Providers.sparksOwn)
+    for (className <- readers) {
       val reader = open(extra, className, usesFamilies)
       // As the state data source does: load the last version, then ask for the changes.
       reader.getStore(2, id2).abort()
@@ -57,8 +64,11 @@ class ChangeFeedSuite extends AnyFunSuite with Providers {
   }
 
   private def changes(
-      provider: StateStoreProvider, family: Option[String], endId: Option[String],
-      end: Long = 2): Seq[Change] = {
+      provider: StateStoreProvider,
+      family: Option[String],
+      endId: Option[String],
+      end: Long = 2
+  ): Seq[Change] = {
     val feed = provider.asInstanceOf[SupportsFineGrainedReplay]
       .getStateStoreChangeDataReader(1, end, family, endId)
     feed.map { case (kind, key, value, batch) =>

@@ -78,6 +78,18 @@ class SnapshotSuite extends AnyFunSuite with Providers {
     assert(rowsAt(2) == Map("a" -> 0, "kept" -> 2))
   }
 
+  test("a snapshot that another executor's attempt left is replaced as well") {
+    val here = open()
+    commit(here, 0, Map("a" -> 0)): Unit
+    here.close()
+    val elsewhere = open()
+    commit(elsewhere, 1, Map("lost" -> 1), force = true): Unit
+    val again = open()
+    commit(again, 1, Map("kept" -> 2)): Unit
+    assert(sparkReads("2.zip") == Map("a" -> 0, "kept" -> 2))
+    assert(rowsAt(2) == Map("a" -> 0, "kept" -> 2))
+  }
+
   test("SST files born in a copy have names of their own, hard links are sent once") {
     val provider = open(Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "1"))
     // Each prepared version is exported from a copy, in which the same file numbers come again.
