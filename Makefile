@@ -39,7 +39,7 @@ test-jvm:
 	$(SBT) test
 
 test-python: build $(TESTKIT)
-	$(PY) -m pytest python/tests tests
+	$(PY) -m pytest -c python/pyproject.toml --rootdir . python/tests tests
 
 check: $(VENV)/.installed ## formatters, linters, type checkers
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

@@ -14,13 +14,13 @@ import statemark.common.InvalidInputException
   * `<localDir>/<query>/<operator>-<partition>-<store>/<unique>`, held by a file lock: a directory
   * beside it that nobody holds was left by a process that died, and is deleted.
   *
-  * ''Thread:'' one at a time.
+  * ''Thread:'' `fresh` from any, the rest from one.
   */
 final class LocalDirectory private (val root: File, lock: Option[FileLock]) extends AutoCloseable {
   private var created = 0
 
   /** A path below that is not there yet. */
-  def fresh(prefix: String): File = {
+  def fresh(prefix: String): File = synchronized {
     created += 1
     new File(root, s"$prefix-$created")
   }

@@ -108,6 +108,8 @@ final class ProviderContext(
 
   lazy val snapshots = new Snapshots(files, conf, clock)
 
+  val snapshotTaker = new SnapshotTaker(this)
+
   lazy val loader = new StoreLoader(LoadContext(
     files,
     conf,

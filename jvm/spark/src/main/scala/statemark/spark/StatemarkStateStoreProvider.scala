@@ -43,7 +43,6 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
   @volatile private var initialized: Option[ProviderContext] = None
   @volatile private var current: Option[Generation] = None
   @volatile private var load = LoadFigures()
-  @volatile private var lastUploaded = -1L
   @volatile private var isFirstCommit = true
   @volatile private var confirmMs = 0L
   @volatile private var preparedFingerprint: Option[(Long, Long)] = None
@@ -190,7 +189,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     context.stateMachine.verifyForMaintenance()
     try
       maintenance.synchronized {
-        current.foreach(uploadIfDue)
+        current.foreach(context.snapshotTaker.ifDue(_, isCommittedAttempt))
         context.files.deleteOldVersions(
           context.conf.minVersionsToRetain,
           context.conf.maxVersionsToDeletePerMaintenance,
@@ -221,7 +220,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
       transaction.families != transaction.base.families || hasStaleSnapshot(next)
     var uploaded: Option[SnapshotFigures] = None
     def upload(version: PreparedTransaction): Unit =
-      uploaded = Some(uploadInCommit(generation, version))
+      uploaded = Some(context.snapshotTaker.inCommit(generation, version))
     try {
       val (prepared, totalMs) = Clock.timedMs(context.clock) {
         generation.store.commit(
@@ -402,7 +401,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     * the batch that a run begins with and retried tasks can meet one, so only they look.
     */
   private def hasStaleSnapshot(version: Long): Boolean = {
-    val mayBeRetry = isFirstCommit || lastUploaded >= version ||
+    val mayBeRetry = isFirstCommit || context.snapshotTaker.lastUploaded >= version ||
       Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
     !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
   }
@@ -414,43 +413,6 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
 
   private def idOf(uniqueId: Option[String]): Option[String] =
     if (context.usesCheckpointIds) uniqueId else None
-
-  // ---- snapshots
-
-  private def uploadInCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures = {
-    val image = context.directory.fresh("snapshot")
-    try {
-      val (state, linked) = generation.store.snapshot(next, image)
-      val figures = context.snapshots.upload(image, state, linked, generation.uploaded)
-      noteUploaded(state.version)
-      figures
-    } finally LocalDirectory.deleteTree(image)
-  }
-
-  private def uploadIfDue(generation: Generation): Unit = {
-    val store = generation.store
-    def isDue(version: Long, lastSnapshot: Long): Boolean =
-      version > lastSnapshot && version - lastSnapshot >= context.conf.minDeltasForSnapshot
-    val due = store.prepared.map(_.state)
-      .filter(s => isDue(s.version, s.lastSnapshot.version))
-      .filter(s => context.committedVersions.contains(s.at) && isCommittedAttempt(s.at))
-      .orElse(Some(store.base).filter(s => isDue(s.version, s.lastSnapshot.version)))
-    due.foreach { state =>
-      val image = context.directory.fresh("snapshot")
-      try
-        store.snapshot(state.at, image).foreach { case (exported, linked) =>
-          context.snapshots.upload(image, exported, linked, generation.uploaded): Unit
-          store.markSnapshot(exported.at)
-          noteUploaded(exported.version)
-        }
-      finally LocalDirectory.deleteTree(image)
-    }
-  }
-
-  private def noteUploaded(version: Long): Unit = {
-    lastUploaded = math.max(lastUploaded, version)
-    context.reportSnapshot(version)
-  }
 
   // ---- figures
 
@@ -469,7 +431,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
       events,
       memory + figures.preparedBytes,
       pinned,
-      lastUploaded
+      context.snapshotTaker.lastUploaded
     )
   }
 

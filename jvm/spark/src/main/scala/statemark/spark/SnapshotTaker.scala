@@ -1,0 +1,69 @@
+package statemark.spark
+
+import java.io.File
+import statemark.engine.{StoreState, VersionId}
+import statemark.transaction.PreparedTransaction
+
+/** Takes the snapshots of one provider: inside a commit that needs one, and from maintenance when one
+  * is due.
+  *
+  * ''Thread:'' `inCommit` on the owner's, `ifDue` on the maintenance thread, also at the same time.
+  */
+final class SnapshotTaker(context: ProviderContext) {
+  @volatile private var lastUploaded_ = -1L
+
+  /** The newest version that this provider has uploaded a snapshot of, -1 for none. */
+  def lastUploaded: Long = lastUploaded_
+
+  /** A snapshot of a version that is being committed: the base stays where it is. */
+  def inCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures =
+    withImage { image =>
+      val (state, linked) = generation.store.snapshot(next, image)
+      upload(generation, image, state, linked)
+    }
+
+  /** A snapshot of the newest version that the query has committed, where enough versions have passed
+    * since the last one. An idle query's last version is prepared and not in the base yet.
+    *
+    * @param isCommittedAttempt whether the prepared version is the attempt that counts
+    */
+  def ifDue(generation: Generation, isCommittedAttempt: VersionId => Boolean): Unit = {
+    val store = generation.store
+    store.prepared
+      .map(_.state)
+      .filter(isDue)
+      .filter(state => context.committedVersions.contains(state.at) && isCommittedAttempt(state.at))
+      .orElse(Some(store.base).filter(isDue))
+      .foreach { due =>
+        withImage { image =>
+          store.snapshot(due.at, image).foreach { case (state, linked) =>
+            upload(generation, image, state, linked): Unit
+            store.markSnapshot(state.at)
+          }
+        }
+      }
+  }
+
+  private def isDue(state: StoreState): Boolean = {
+    val versions = state.version - state.lastSnapshot.version
+    versions > 0 && versions >= context.conf.minDeltasForSnapshot
+  }
+
+  private def upload(
+      generation: Generation,
+      image: File,
+      state: StoreState,
+      linked: Set[String]
+  ): SnapshotFigures = {
+    val figures = context.snapshots.upload(image, state, linked, generation.uploaded)
+    lastUploaded_ = math.max(lastUploaded_, state.version)
+    context.reportSnapshot(state.version)
+    figures
+  }
+
+  private def withImage[A](take: File => A): A = {
+    val image = context.directory.fresh("snapshot")
+    try take(image)
+    finally LocalDirectory.deleteTree(image)
+  }
+}
