@@ -3,7 +3,7 @@ package statemark.spark
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.rocksdb.CompressionType
@@ -13,6 +13,8 @@ import statemark.transaction.CommitObserver
 
 /** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
   * all that loads native code or touches a disk is made at the first use.
+  *
+  * @param isOnCluster another executor may commit a version of this store
   */
 final class ProviderContext(
     val storeId: StateStoreId,
@@ -23,7 +25,8 @@ final class ProviderContext(
     val hadoopConf: Configuration,
     schemas: Option[StateSchemaProvider],
     val observer: CommitObserver,
-    val clock: Clock
+    val clock: Clock,
+    val isOnCluster: Boolean
 ) {
   val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
   val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
@@ -121,9 +124,6 @@ final class ProviderContext(
     clock,
     reportSnapshot
   ))
-
-  /** Another executor may commit a version of this store: not where the driver runs the tasks. */
-  val isOnCluster: Boolean = Option(SparkEnv.get).exists(_.executorId != "driver")
 
   /** The changelog of a version as it stands in the checkpoint location now, in format v1: two
     * attempts at a version write the same file.

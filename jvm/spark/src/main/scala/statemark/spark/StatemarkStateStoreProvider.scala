@@ -2,7 +2,7 @@ package statemark.spark
 
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import org.apache.spark.TaskContext
+import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.slf4j.LoggerFactory
@@ -73,7 +73,8 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
       hadoopConf,
       stateSchemaProvider,
       StatemarkStateStoreProvider.observer,
-      Clock.system
+      Clock.system,
+      StatemarkStateStoreProvider.runsOnCluster()
     )
     context.encoders.register(
       StateStore.DEFAULT_COL_FAMILY_NAME,
@@ -464,4 +465,8 @@ object StatemarkStateStoreProvider {
 
   /** Is told of the phases of every commit in this JVM; tests set it. */
   @volatile private[spark] var observer: CommitObserver = CommitObserver.none
+
+  /** Whether other executors may run tasks: not where the driver does. Tests set it. */
+  @volatile private[spark] var runsOnCluster: () => Boolean =
+    () => Option(SparkEnv.get).exists(_.executorId != "driver")
 }

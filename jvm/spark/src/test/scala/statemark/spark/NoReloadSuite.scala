@@ -88,6 +88,24 @@ class NoReloadSuite extends AnyFunSuite with Providers {
       assert(FileCounts.lists(location) == 0, "a restore lists snapshots")
     }
 
+  test("on a cluster, a prepared version whose changelog another executor replaced is not taken") {
+    val inProcess = StatemarkStateStoreProvider.runsOnCluster
+    StatemarkStateStoreProvider.runsOnCluster = () => true
+    try {
+      val here = open()
+      commit(here, 0, Map("a" -> 0)): Unit
+      commit(here, 1, Map("ours" -> 1)): Unit
+      val elsewhere = open()
+      commit(elsewhere, 1, Map("theirs, and longer" -> 2)): Unit
+      val store = here.getStore(2)
+      assert(rows(store) == Map("a" -> 0, "theirs, and longer" -> 2))
+      store.abort()
+      // What nobody replaced is confirmed without reading it.
+      commit(here, 2, Map("b" -> 3)): Unit
+      assert(countingReads(here.getStore(3).abort()) == 0)
+    } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
+  }
+
   test("the counting file system does see a reload of Spark's own provider") {
     val extra =
       Map("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled" -> "true")
