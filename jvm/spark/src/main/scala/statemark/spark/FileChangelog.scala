@@ -2,15 +2,19 @@ package statemark.spark
 
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.changelog.ChangelogWriter
+import statemark.common.Clock
 
 /** Writes a changelog through Spark's own writer, so that Spark's provider can replay it.
   *
   * With row checksums, values arrive with theirs; a delete carries one in the changelog only.
   *
   * ''Source:'' Spark 4.2 `StateStoreChangelogWriter`, formats v1 to v4.
+  *
+  * @param committed is told how many milliseconds the commit of the file took
   */
-final class FileChangelog(writer: StateStoreChangelogWriter, hasRowChecksums: Boolean)
-    extends ChangelogWriter {
+final class FileChangelog(
+    writer: StateStoreChangelogWriter, hasRowChecksums: Boolean, clock: Clock,
+    committed: Long => Unit) extends ChangelogWriter {
   private var isOpen = true
 
   override def put(key: Array[Byte], value: Array[Byte]): Unit = writer.put(key, value)
@@ -29,7 +33,7 @@ final class FileChangelog(writer: StateStoreChangelogWriter, hasRowChecksums: Bo
 
   override def commit(): Unit = {
     isOpen = false
-    writer.commit()
+    committed(Clock.timedMs(clock)(writer.commit())._2)
   }
 
   override def abort(): Unit = if (isOpen) {

@@ -45,6 +45,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
   @volatile private var load = LoadFigures()
   @volatile private var isFirstCommit = true
   @volatile private var confirmMs = 0L
+  @volatile private var changelogMs = 0L
   @volatile private var preparedFingerprint: Option[(Long, Long)] = None
   private val events = new EventCounts
   private val maintenance = new Object
@@ -235,7 +236,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
       context.files.setMaxSeenVersion(next)
       val figures = CommitFigures(
         totalMs,
-        totalMs - uploaded.fold(0L)(_.totalMs),
+        changelogMs,
         uploaded,
         confirmMs,
         uncommittedBytes,
@@ -320,7 +321,9 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
             nextId,
             nextId.map(_ => CheckpointLineage.toItems(lineage))
           ),
-          context.storeConf.rowChecksumEnabled
+          context.storeConf.rowChecksumEnabled,
+          context.clock,
+          ms => changelogMs = ms
         )
       }
     val transaction = generation.store.newTransaction(() => openChangelog())
