@@ -13,8 +13,11 @@ import statemark.common.Clock
   * @param committed is told how many milliseconds the commit of the file took
   */
 final class FileChangelog(
-    writer: StateStoreChangelogWriter, hasRowChecksums: Boolean, clock: Clock,
-    committed: Long => Unit) extends ChangelogWriter {
+    writer: StateStoreChangelogWriter,
+    hasRowChecksums: Boolean,
+    clock: Clock,
+    committed: Long => Unit
+) extends ChangelogWriter {
   private var isOpen = true
 
   override def put(key: Array[Byte], value: Array[Byte]): Unit = writer.put(key, value)

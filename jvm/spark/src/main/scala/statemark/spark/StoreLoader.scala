@@ -81,21 +81,10 @@ final class StoreLoader(context: LoadContext) {
   /** The store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (Generation, LoadFigures) = {
     val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start))
-    try {
-      val deltas =
-        if (start.version == end.version) Vector.empty
-        else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
-        else versions(start.version + 1, end.version)
-      val figures = LoadFigures(
-        isFromCheckpoint = true,
-        snapshotMs = snapshotMs,
-        files = files.latestLoadCheckpointMetrics
-      )
-      (generation, replay(generation.store, deltas, figures))
-    } catch {
-      case e: Throwable =>
-        generation.close()
-        throw e
+    replayed(generation, snapshotMs, isRepaired = false) {
+      if (start.version == end.version) Vector.empty
+      else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
+      else versions(start.version + 1, end.version)
     }
   }
 
@@ -161,14 +150,22 @@ final class StoreLoader(context: LoadContext) {
     val generation = imported.getOrElse(
       throw new IllegalStateException(s"No snapshot was loaded for $at, and none failed.")
     )
-    try {
+    replayed(generation, snapshotMs, repaired) {
       val from = generation.store.base.version
-      val deltas = lineage.fold(versions(from + 1, at.version))(_.filter(v =>
+      lineage.fold(versions(from + 1, at.version))(_.filter(v =>
         v.version > from && v.version <= at.version
       ))
+    }
+  }
+
+  /** A generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
+  private def replayed(generation: Generation, snapshotMs: Long, isRepaired: Boolean)(
+      deltas: => Vector[VersionId]
+  ): (Generation, LoadFigures) =
+    try {
       val figures = LoadFigures(
         isFromCheckpoint = true,
-        isRepaired = repaired,
+        isRepaired = isRepaired,
         snapshotMs = snapshotMs,
         files = files.latestLoadCheckpointMetrics
       )
@@ -178,7 +175,6 @@ final class StoreLoader(context: LoadContext) {
         generation.close()
         throw e
     }
-  }
 
   /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
   private def initialLineage(at: VersionId): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
