@@ -173,6 +173,9 @@ final class TransactionalStore private (
 
   def flush(): Unit = synchronized(engine.flush())
 
+  /** Compacts the rows of the base. Does nothing once the store is closed. */
+  def compact(): Unit = synchronized(if (!isClosed) engine.compact())
+
   /** Idempotent; waits for a snapshot that is being taken. */
   override def close(): Unit = synchronized {
     isClosed = true

@@ -18,6 +18,7 @@ final class SnapshotTaker(context: ProviderContext) {
   /** A snapshot of a version that is being committed: the base stays where it is. */
   def inCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures =
     withImage { image =>
+      compactIfAsked(generation)
       val (state, linked) = generation.store.snapshot(next, image)
       upload(generation, image, state, linked)
     }
@@ -36,6 +37,7 @@ final class SnapshotTaker(context: ProviderContext) {
       .orElse(Some(store.base).filter(isDue))
       .foreach { due =>
         withImage { image =>
+          compactIfAsked(generation)
           store.snapshot(due.at, image).foreach { case (state, linked) =>
             upload(generation, image, state, linked): Unit
             store.markSnapshot(state.at)
@@ -43,6 +45,10 @@ final class SnapshotTaker(context: ProviderContext) {
         }
       }
   }
+
+  /** As Spark's provider does before each snapshot, where the user asks for it. */
+  private def compactIfAsked(generation: Generation): Unit =
+    if (context.conf.compactOnCommit) generation.store.compact()
 
   private def isDue(state: StoreState): Boolean = {
     val versions = state.version - state.lastSnapshot.version
