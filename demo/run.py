@@ -31,9 +31,10 @@ _QUIET = 0.1
 _NOTES = """\
 Spark's provider runs with changelog checkpointing, its faster setting; both sides take snapshots
 in the background every 2 s where the default is 60 s. Medians are over all batches of a query;
-commit is the time per partition, of all operators together. From the failure to the next commit
-counts the new attempt too: scheduling, loading, computing. Files are counted below the state
-directory of the failed operator, by the wrapped file system; nothing is left out there.
+commit is the time per partition, of all operators together: Spark's provider reads and writes its
+database while rows are processed, Statemark at the commit, so compare batches. From the failure to
+the next commit counts the new attempt too: scheduling, loading, computing. Files are counted below
+the state directory of the failed operator, by the wrapped file system; nothing is left out there.
 Elsewhere in the checkpoint meanwhile: {elsewhere}.
 {load}
 
