@@ -2,15 +2,16 @@ package statemark.transaction
 
 import java.util.Arrays
 import java.util.concurrent.ConcurrentSkipListMap
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Bytes
 
 /** The staged writes of one transaction.
   *
-  * A hash table serves point reads and writes. The first scan builds an ordered index beside it,
-  * which then grows with every new key: so a transaction that never scans pays for no order, and
-  * one that scans between writes pays the logarithm of what is staged, never its size (ADR 1). At
-  * commit the index, or one sort, gives the writes in key order.
+  * A hash table serves point reads and writes. The first scan builds an ordered index beside it, to
+  * which every later scan adds the keys that are new since: so a transaction that never scans pays
+  * for no order, and one that scans between writes pays the logarithm of what is staged, never its
+  * size (ADR 1). At commit the index, or one sort, gives the writes in key order.
   *
   * Rules of folding: a put or delete replaces what stood; a merge appends to a staged value, starts
   * a value after a staged delete or under a range tombstone, and else collects operands for the
@@ -27,6 +28,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private var slots = new Array[StagedEntry](256)
   private var entries = 0
   private var index: Option[ConcurrentSkipListMap[Array[Byte], StagedEntry]] = None
+  // New keys since the last scan: no open scan may see them, so they enter the index with the next.
+  private val unindexed = mutable.ArrayBuffer.empty[StagedEntry]
   private var tombstones_ = RangeTombstones.none
   private var seq = 0L
   private var openScans = 0
@@ -103,14 +106,15 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     new StagedScan(this, part.values.iterator.asScala, seq, tombstones_)
   }
 
-  /** All entries with a write, in key order. */
-  private[statemark] def sorted: Array[StagedEntry] = index match {
-    case Some(ordered) => ordered.values.iterator.asScala.filter(_.hasWrite).toArray
-    case None =>
+  /** All entries with a write, in key order: from the index where it lacks few of them. */
+  private[statemark] def sorted: Array[StagedEntry] =
+    if (index.isDefined && unindexed.length <= writes_ / 8)
+      orderedIndex.values.iterator.asScala.toArray
+    else {
       val result = allEntries.filter(_.hasWrite).toArray
       sort(result)
       result
-  }
+    }
 
   private[transaction] def scanClosed(): Unit = {
     openScans -= 1
@@ -133,7 +137,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     keepForScans(entry)
     if (!entry.hasWrite) {
       writes_ += 1
-      index.foreach(addTo(_, entry))
+      if (index.isDefined) unindexed += entry
     }
     bytes_ += value.length - entry.value.length
     seq += 1
@@ -163,19 +167,18 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     else if (entry.hasWrite && entry.seq <= newestScanSeq)
       entry.older = Some(OlderWrite(entry.seq, entry.op, entry.value, entry.length, entry.older))
 
-  private def orderedIndex: ConcurrentSkipListMap[Array[Byte], StagedEntry] = index.getOrElse {
-    val built = new ConcurrentSkipListMap[Array[Byte], StagedEntry](Bytes.order)
-    index = Some(built)
-    allEntries.filter(_.hasWrite).foreach(addTo(built, _))
-    built
-  }
-
-  private def addTo(
-      ordered: ConcurrentSkipListMap[Array[Byte], StagedEntry],
-      entry: StagedEntry
-  ): Unit = {
-    ordered.put(entry.key, entry)
-    bytes_ += IndexOverhead
+  /** Every entry with a write, in key order. */
+  private def orderedIndex: ConcurrentSkipListMap[Array[Byte], StagedEntry] = {
+    val ordered = index.getOrElse {
+      val built = new ConcurrentSkipListMap[Array[Byte], StagedEntry](Bytes.order)
+      index = Some(built)
+      unindexed ++= allEntries.filter(_.hasWrite)
+      built
+    }
+    unindexed.foreach(entry => ordered.put(entry.key, entry))
+    bytes_ += unindexed.length * IndexOverhead
+    unindexed.clear()
+    ordered
   }
 
   private def allEntries: Iterator[StagedEntry] =

@@ -112,7 +112,12 @@ class TransactionBufferSuite extends AnyFunSuite {
         shared ++ Array.fill(random.nextInt(10))((random.nextInt(3) * 127).toByte)
       )
       if (isIndexed) assert(scan(buffer).isEmpty)
-      keys.foreach(k => buffer.put(k, k))
+      // The index lacks few keys, many, or all of them when they are asked for.
+      val lastScan = random.nextInt(keys.length + 1)
+      for ((k, i) <- keys.zipWithIndex) {
+        if (isIndexed && i == lastScan) scan(buffer): Unit
+        buffer.put(k, k)
+      }
       val expected = keys.sorted(Bytes.order).map(_.toSeq).distinct
       assert(buffer.sorted.map(_.key.toSeq).toSeq == expected, s"round $round")
     }
