@@ -7,7 +7,9 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider.
 import org.rocksdb.{HistogramType, Statistics, TickerType}
 import statemark.TransactionalStore
 
-/** Latency of the slowest commit of a store. Spark shows the instances with the largest values. */
+/** Latency of the slowest commit of a store, 1 ms at least. Spark shows the instances with the largest
+  * values.
+  */
 final case class CommitLatencyMaxMetric(
     partitionId: Option[Int] = None,
     storeName: String = StateStoreId.DEFAULT_STORE_NAME
@@ -162,7 +164,9 @@ object StoreMetrics {
     val ofThisStore = Map[StateStoreInstanceMetric, Long](
       CUSTOM_INSTANCE_METRIC_SNAPSHOT_LAST_UPLOADED
         .withNewId(storeId.partitionId, storeId.storeName) -> lastUploaded,
-      CommitLatencyMax.withNewId(storeId.partitionId, storeId.storeName) -> commit.totalMs
+      // Spark leaves a value out that is still the initial 0.
+      CommitLatencyMax.withNewId(storeId.partitionId, storeId.storeName) ->
+        math.max(commit.totalMs, 1)
     )
     StateStoreMetrics(state.counts.keys, memoryBytes, values, ofThisStore)
   }
