@@ -36,17 +36,14 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private var newestScanSeq = -1L
   private var bytes_ = 0L
   private var rememberedBytes = 0L
-  private var writes_ = 0
+  private var writes = 0
 
   /** Heap bytes held, keys, values and bookkeeping. */
   def bytes: Long = bytes_
 
-  /** Number of keys with a staged write. */
-  def writes: Int = writes_
-
   def tombstones: RangeTombstones = tombstones_
 
-  def isEmpty: Boolean = writes_ == 0 && tombstones_.isEmpty
+  def isEmpty: Boolean = writes == 0 && tombstones_.isEmpty
 
   def lookup(key: Array[Byte]): StagedLookup = {
     val entry = find(key)
@@ -108,7 +105,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   /** All entries with a write, in key order: from the index where it lacks few of them. */
   private[statemark] def sorted: Array[StagedEntry] =
-    if (index.isDefined && unindexed.length <= writes_ / 8)
+    if (index.isDefined && unindexed.length <= writes / 8)
       orderedIndex.values.iterator.asScala.toArray
     else {
       val result = allEntries.filter(_.hasWrite).toArray
@@ -136,7 +133,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private def write(entry: StagedEntry, op: Byte, value: Array[Byte], length: Int): Unit = {
     keepForScans(entry)
     if (!entry.hasWrite) {
-      writes_ += 1
+      writes += 1
       if (index.isDefined) unindexed += entry
     }
     bytes_ += value.length - entry.value.length
