@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from statemark import layers, properties
+from statemark import layers, offline, properties
 from statemark._version import __version__
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path
@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, or 2 after an error, which is then on standard error.
+        0; 1 where a command found something wrong in a checkpoint; 2 after an error, which is then
+        on standard error.
 
     Examples
     --------
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _parser().parse_args(argv)
     try:
+        if args.command in offline.NAMES:
+            return offline.run(args)
         text = _conf(args) if args.command == "conf" else _jar(args)
     except StatemarkError as error:
         print(f"statemark: {error}", file=sys.stderr)
@@ -84,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         help="flags on one line, or lines for spark-defaults.conf (default: spark-submit)",
     )
 
+    offline.add_parsers(commands)
     commands.add_parser("jar", parents=[spark_version], help="print the path of the bundled jar")
     return parser
 

@@ -5,9 +5,11 @@ import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, SparkEnv, TaskContext}
 import org.apache.spark.io.CompressionCodec
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
-import org.apache.spark.util.Utils
+import org.apache.spark.util.{SerializableConfiguration, Utils}
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
@@ -32,6 +34,18 @@ object StatemarkBridge {
     */
   def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] =
     CommitLog.readCommitMetadata(entry).stateUniqueIds
+
+  /** The file system settings of a session, its SQL settings included. */
+  def hadoopConf(spark: SparkSession): Configuration = spark.sessionState.newHadoopConf()
+
+  /** The stateful operators of a checkpoint as of a batch; empty where they have no metadata. */
+  def operatorMetadata(
+      checkpoint: String,
+      hadoopConf: Configuration,
+      batch: Long
+  ): Seq[OperatorStateMetadata] =
+    new StateMetadataPartitionReader(checkpoint, new SerializableConfiguration(hadoopConf), batch)
+      .allOperatorStateMetadata.toSeq
 
   /** The codec of changelogs. */
   def codec(name: String): CompressionCodec =

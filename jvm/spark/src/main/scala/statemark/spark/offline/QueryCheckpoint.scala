@@ -1,0 +1,173 @@
+package statemark.spark.offline
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StatemarkBridge}
+import org.json4s.{JObject, JString}
+import org.json4s.jackson.JsonMethods.parse
+import scala.util.Try
+import scala.util.control.NonFatal
+
+/** The checkpoint of a query as it lies in its location, read through Spark's own file manager and
+  * log classes. Logs are read when they are first asked for, and once; open it again to see changes.
+  *
+  * @param root the qualified location
+  * @param queryId the id that the query keeps over restarts
+  */
+final class QueryCheckpoint private (
+    val root: Path,
+    val queryId: String,
+    val files: CheckpointFileManager,
+    spark: SparkSession,
+    val hadoopConf: Configuration
+) {
+  val offsetLog: Path = new Path(root, "offsets")
+  val commitLog: Path = new Path(root, "commits")
+
+  /** The retained entries of the offset log, oldest first; at least one. */
+  lazy val offsets: Seq[OffsetEntry] = {
+    val entries = batches(offsetLog).map(offset)
+    if (entries.isEmpty) {
+      throw Failure(
+        s"$root has no batch yet",
+        "its offset log is empty: the query never started one",
+        "there is nothing to do; the query takes the settings that it starts with"
+      )
+    }
+    entries
+  }
+
+  def latestOffset: OffsetEntry = offsets.last
+
+  /** One entry of the offset log, read now. */
+  def offset(batch: Long): OffsetEntry = {
+    val path = new Path(offsetLog, batch.toString)
+    OffsetEntry.parsed(batch, new String(bytesOf(path), StandardCharsets.UTF_8), path.toString)
+  }
+
+  /** Batches in the commit log, oldest first. */
+  lazy val commits: Seq[Long] = batches(commitLog)
+
+  def lastCommit: Option[Long] = commits.lastOption
+
+  /** The last batch of the offset log is in the commit log. */
+  def isLastBatchCommitted: Boolean = lastCommit.contains(latestOffset.batch)
+
+  /** Checkpoint ids of a committed batch, by operator, partition and store; None in checkpoint format
+    * v1.
+    */
+  def checkpointIds(batch: Long): Option[Map[Long, Array[Array[String]]]] = {
+    val path = new Path(commitLog, batch.toString)
+    val in = files.open(path)
+    try StatemarkBridge.committedIds(in)
+    catch {
+      case NonFatal(e) =>
+        throw Failure(
+          s"the commit entry $path cannot be read",
+          String.valueOf(e.getMessage),
+          "use the Statemark of the Spark that wrote it; if the file is damaged, bring it back",
+          Some(e)
+        )
+    } finally in.close()
+  }
+
+  /** The query has stateful operators. */
+  lazy val isStateful: Boolean = {
+    val state = new Path(root, "state")
+    files.exists(state) && files.list(state).exists(s =>
+      s.isDirectory && s.getPath.getName.toLongOption.isDefined
+    )
+  }
+
+  /** @throws statemark.common.InvalidInputException where the query keeps no state */
+  def requireState(): Unit =
+    if (!isStateful) {
+      throw Failure(
+        s"$root is the checkpoint of a stateless query",
+        "it has no state of any operator",
+        "there is nothing to do: no state store provider is used"
+      )
+    }
+
+  /** The stateful operators as of a batch, with their stores; empty where an old Spark wrote no
+    * metadata of them.
+    */
+  def operators(batch: Long): Seq[OperatorStateMetadata] =
+    try StatemarkBridge.operatorMetadata(root.toString, hadoopConf, batch)
+    catch {
+      case NonFatal(e) =>
+        throw Failure(
+          s"the metadata of the operators in $root/state cannot be read",
+          String.valueOf(e.getMessage),
+          "use the Statemark of the Spark that wrote them; if files are damaged, bring them back",
+          Some(e)
+        )
+    }
+
+  /** The directories of all stores, as they are now. */
+  def stores(withShared: Boolean = false): Seq[StoreListing] =
+    StoreListing.all(root, withShared, spark, hadoopConf)
+
+  /** Numbers of the entries in a log, ascending. */
+  def batches(log: Path): Seq[Long] =
+    if (!files.exists(log)) Nil
+    else files.list(log).toSeq.filter(_.isFile).flatMap(_.getPath.getName.toLongOption).sorted
+
+  def bytesOf(path: Path): Array[Byte] = {
+    val in = files.open(path)
+    try in.readAllBytes()
+    finally in.close()
+  }
+}
+
+object QueryCheckpoint {
+
+  /** @param location a path or URI
+    * @throws statemark.common.InvalidInputException where no checkpoint of a query is there
+    */
+  def open(location: String, spark: SparkSession, hadoopConf: Configuration): QueryCheckpoint = {
+    val (root, files) =
+      try {
+        val path = new Path(location)
+        val root = path.getFileSystem(hadoopConf).makeQualified(path)
+        (root, CheckpointFileManager.create(root, hadoopConf))
+      } catch {
+        case NonFatal(e) =>
+          throw Failure(
+            s"$location cannot be read",
+            String.valueOf(e.getMessage),
+            "correct the location; the file system's classes and settings come with --packages, " +
+              "--jars, --conf and --properties-file, as for spark-submit",
+            Some(e)
+          )
+      }
+    if (!files.exists(root)) {
+      throw Failure(s"$root does not exist", "nothing is at this path", "correct the location")
+    }
+    new QueryCheckpoint(root, queryIdOf(root, files), files, spark, hadoopConf)
+  }
+
+  private def queryIdOf(root: Path, files: CheckpointFileManager): String = {
+    def notOne(reason: String, cause: Option[Throwable] = None) = Failure(
+      s"$root is not the checkpoint of a query",
+      reason,
+      "name the directory that the query has as its checkpointLocation",
+      cause
+    )
+    val text =
+      try {
+        val in = files.open(new Path(root, "metadata"))
+        try new String(in.readAllBytes(), StandardCharsets.UTF_8)
+        finally in.close()
+      } catch {
+        case e: FileNotFoundException => throw notOne("it has no file 'metadata'", Some(e))
+      }
+    Try(parse(text)).toOption.collect { case o: JObject => o \ "id" }.collect {
+      case JString(id) => id
+    }.getOrElse(throw notOne("its file 'metadata' names no query"))
+  }
+}

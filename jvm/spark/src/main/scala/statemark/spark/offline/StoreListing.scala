@@ -1,0 +1,113 @@
+package statemark.spark.offline
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import org.apache.spark.util.SerializableConfiguration
+
+/** A file of a checkpoint, as its directory lists it.
+  *
+  * @param name relative to the directory of the store, such as `SSTs/000012-….sst`
+  * @param modified milliseconds since the epoch
+  */
+final case class ListedFile(name: String, bytes: Long, modified: Long)
+
+/** What lies in the directory of one store. */
+final case class StoreListing(
+    operator: Long,
+    partition: Int,
+    name: String,
+    directory: String,
+    files: Seq[ListedFile]
+) {
+  override def toString: String =
+    s"operator $operator, partition $partition" +
+      (if (name == StateStoreId.DEFAULT_STORE_NAME) "" else s", store $name")
+
+  /** Files that neither Spark 4.2 nor Statemark is known to write there. */
+  def unknownFiles: Seq[ListedFile] = files.filterNot(f => StoreListing.isKnown(f.name))
+}
+
+object StoreListing {
+  val SharedFolders: Seq[String] = Seq("SSTs", "logs")
+  private val Known =
+    """\d+(_[0-9a-fA-F-]+)?\.(zip|changelog)(\.crc)?|\d+\.(delta|snapshot)(\.crc)?|SSTs/.*|logs/.*""".r
+
+  private def isKnown(name: String): Boolean = name.startsWith(".") || Known.matches(name)
+
+  /** The stores of a checkpoint, by operator, partition and name.
+    *
+    * @param withShared also the files of the folders that snapshots share
+    */
+  def all(
+      root: Path,
+      withShared: Boolean,
+      spark: SparkSession,
+      hadoopConf: Configuration
+  ): Seq[StoreListing] = {
+    val files = CheckpointFileManager.create(root, hadoopConf)
+    val partitions = for {
+      operator <- numbered(files, new Path(root, "state"))
+      partition <- numbered(files, operator)
+    } yield (operator.getName.toLong, partition.getName.toInt, partition.toString)
+    if (partitions.isEmpty) Nil
+    else {
+      val conf = spark.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
+      // A listing takes long on an object store, so that tasks share the work.
+      val slices = math.min(partitions.length, 200)
+      spark.sparkContext.parallelize(partitions, slices).flatMap {
+        case (operator, partition, path) =>
+          inPartition(operator, partition, new Path(path), withShared, conf.value.value)
+      }.collect().toSeq
+    }
+  }
+
+  private def numbered(files: CheckpointFileManager, parent: Path): Seq[Path] =
+    if (!files.exists(parent)) Nil
+    else {
+      files.list(parent).toSeq.filter(_.isDirectory).map(_.getPath)
+        .filter(_.getName.toLongOption.isDefined).sortBy(_.getName.toLong)
+    }
+
+  private def inPartition(
+      operator: Long,
+      partition: Int,
+      path: Path,
+      withShared: Boolean,
+      hadoopConf: Configuration
+  ): Seq[StoreListing] = {
+    val manager = CheckpointFileManager.create(path, hadoopConf)
+    def filesOf(directory: Path): Seq[ListedFile] = {
+      val own = listed(manager, directory, "")
+      val shared =
+        if (withShared) SharedFolders.flatMap(f => listed(manager, new Path(directory, f), s"$f/"))
+        else Nil
+      own ++ shared
+    }
+    def isStore(name: String): Boolean =
+      !SharedFolders.contains(name) && !name.startsWith("_") && !name.startsWith(".")
+    val named = manager.list(path).toSeq.filter(s => s.isDirectory && isStore(s.getPath.getName))
+      .map(_.getPath).sortBy(_.getName)
+    val own = filesOf(path)
+    val default = Option.when(named.isEmpty || own.exists(f => !f.name.startsWith("."))) {
+      StoreListing(operator, partition, StateStoreId.DEFAULT_STORE_NAME, path.toString, own)
+    }
+    default.toSeq ++ named.map { directory =>
+      StoreListing(operator, partition, directory.getName, directory.toString, filesOf(directory))
+    }
+  }
+
+  private def listed(
+      files: CheckpointFileManager,
+      directory: Path,
+      prefix: String
+  ): Seq[ListedFile] =
+    if (!files.exists(directory)) Nil
+    else {
+      files.list(directory).toSeq.filter(_.isFile)
+        .map(s => ListedFile(prefix + s.getPath.getName, s.getLen, s.getModificationTime))
+        .sortBy(_.name)
+    }
+}

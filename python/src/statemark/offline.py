@@ -1,0 +1,193 @@
+"""Commands on the checkpoint of a query that does not run: a JVM that spark-submit starts.
+
+Each has its parser here, as one entry of ``_COMMANDS``, and its work in the JVM package
+``statemark.spark.offline``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statemark.errors import MissingDependencyError
+from statemark.jars import jar_path, spark_home
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_MAIN = "statemark.spark.offline.Main"
+_QUIET = Path(__file__).parent / "log4j2-quiet.properties"
+# Exit codes of the JVM. Any other is an error too: spark-submit has its own.
+_EXIT_CODES = {0: 0, 10: 1}
+
+_SUBMIT_OPTIONS = {
+    "--master": ("URL", "where Spark runs (default: that of spark-defaults.conf, else local[*])"),
+    "--conf": ("KEY=VALUE", "a setting of Spark; may be given more than once"),
+    "--properties-file": ("FILE", "settings of Spark instead of spark-defaults.conf"),
+    "--packages": ("LIST", "Maven coordinates, such as those of the file system's classes"),
+    "--repositories": ("LIST", "where to look for the packages besides Maven Central"),
+    "--jars": ("LIST", "jars for driver and executors"),
+}
+
+
+@dataclass(frozen=True)
+class _Command:
+    """One subcommand.
+
+    Parameters
+    ----------
+    name : str
+        Its name, here and in the JVM.
+    summary : str
+        One line for the list of commands.
+    description : str
+        A paragraph for its help.
+    add_arguments : callable
+        Adds its arguments besides the checkpoint to a parser.
+    words : callable
+        Its arguments besides the checkpoint as the JVM reads them.
+    """
+
+    name: str
+    summary: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    words: Callable[[argparse.Namespace], list[str]]
+
+
+def add_parsers(commands: Subparsers) -> None:
+    """Add the parsers of all offline commands.
+
+    Parameters
+    ----------
+    commands : argparse subparsers
+        Those of the command `statemark`.
+    """
+    parent = _parent()
+    for command in _COMMANDS:
+        parser = commands.add_parser(
+            command.name,
+            parents=[parent],
+            help=command.summary,
+            description=command.description,
+        )
+        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a path, or a URI for Spark")
+        command.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command that was parsed.
+
+    Parameters
+    ----------
+    args : argparse.Namespace
+        What one of the parsers of `add_parsers` returned.
+
+    Returns
+    -------
+    int
+        0; 1 where the command found something wrong; 2 after an error, which is on standard error.
+
+    Raises
+    ------
+    MissingDependencyError
+        If Spark, or its spark-submit, is not there.
+    JarNotFoundError
+        If the package has no jar.
+    SparkVersionError
+        If no bundled jar is for the line of Spark.
+    """
+    done = subprocess.run(
+        _submit(args, env=os.environ),
+        env=_environment(os.environ, is_verbose=args.verbose),
+        check=False,
+    )
+    return _EXIT_CODES.get(done.returncode, 2)
+
+
+def _parent() -> argparse.ArgumentParser:
+    """Return the parser of what all commands have: options with their meaning in spark-submit."""
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("options of spark-submit")
+    for option, (metavar, text) in _SUBMIT_OPTIONS.items():
+        action = "append" if option == "--conf" else "store"
+        group.add_argument(option, metavar=metavar, action=action, help=text)
+    parser.add_argument(
+        "--verbose", action="store_true", help="show Spark's logs, and where an error came from"
+    )
+    return parser
+
+
+def _submit(args: argparse.Namespace, *, env: Mapping[str, str]) -> list[str]:
+    """Return the words that start spark-submit."""
+    submit = spark_home(env=env) / "bin" / "spark-submit"
+    if not submit.is_file():
+        problem = f"{submit} does not exist"
+        raise MissingDependencyError(
+            problem,
+            reason="the home of Spark has no spark-submit",
+            remedy="correct SPARK_HOME, or install pyspark: pip install 'statemark[pyspark]'",
+        )
+    words = [str(submit), "--class", _MAIN]
+    for option in _SUBMIT_OPTIONS:
+        value = getattr(args, option.removeprefix("--").replace("-", "_"))
+        for one in value if isinstance(value, list) else [value]:
+            words += [] if one is None else [option, one]
+    words.append(str(jar_path()))
+    command = next(c for c in _COMMANDS if c.name == args.command)
+    words += ["--verbose"] if args.verbose else []
+    return [*words, command.name, args.checkpoint, *command.words(args)]
+
+
+def _environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:
+    """Return the environment of spark-submit, which starts logging before it has our jar."""
+    if is_verbose:
+        return dict(env)
+    options = f"{env.get('SPARK_SUBMIT_OPTS', '')} -Dlog4j2.configurationFile={_QUIET.as_uri()}"
+    return {**env, "SPARK_SUBMIT_OPTS": options.strip()}
+
+
+# ---- switch
+
+
+def _switch_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", choices=("statemark", "rocksdb"), required=True, help="the provider to use next"
+    )
+    parser.add_argument(
+        "--observe",
+        metavar="SECONDS",
+        type=float,
+        default=5.0,
+        help="how long the checkpoint is watched for signs of a running query (default: 5)",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also where the query seems to run, or its last batch is not committed",
+    )
+
+
+def _switch_words(args: argparse.Namespace) -> list[str]:
+    force = ["--force"] if args.force else []
+    return ["--to", args.to, "--observe", str(args.observe), *force]
+
+
+_COMMANDS: Sequence[_Command] = (
+    _Command(
+        "switch",
+        "move a stopped query's checkpoint to another state store provider",
+        "Move the checkpoint of a stopped query between Statemark and Spark's RocksDB provider, or"
+        " from Spark's HDFS-backed provider to one of them. In place; what it changes is kept in"
+        " CHECKPOINT/_statemark.",
+        _switch_arguments,
+        _switch_words,
+    ),
+)
+
+NAMES = frozenset(command.name for command in _COMMANDS)

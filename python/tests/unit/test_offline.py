@@ -1,0 +1,113 @@
+"""What the offline commands hand to spark-submit, without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statemark.cli import main
+
+Submitted = Callable[[], dict[str, Any]]
+
+_SCRIPT = """#!/usr/bin/env python3
+import json, os, pathlib, sys
+seen = {{"words": sys.argv[1:], "opts": os.environ.get("SPARK_SUBMIT_OPTS")}}
+pathlib.Path({seen!r}).write_text(json.dumps(seen))
+sys.exit({code})
+"""
+
+
+@pytest.fixture
+def spark_submit(
+    tmp_path: Path, bundled: str, monkeypatch: pytest.MonkeyPatch, make_jar: Callable[..., Path]
+) -> Callable[[int], Submitted]:
+    """A home of Spark 4.2 whose spark-submit notes how it was called and exits with a code."""
+    home = tmp_path / "home"
+    make_jar(home / "jars" / "spark-core_2.13-4.2.0.jar")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+
+    def write(code: int) -> Submitted:
+        submit = home / "bin" / "spark-submit"
+        submit.parent.mkdir(exist_ok=True)
+        submit.write_text(_SCRIPT.format(seen=str(tmp_path / "seen.json"), code=code))
+        submit.chmod(0o755)
+        return lambda: dict(json.loads((tmp_path / "seen.json").read_text()))
+
+    return write
+
+
+def test_switch(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
+    seen = spark_submit(0)
+    assert main(["switch", "/c p", "--to", "rocksdb"]) == 0
+    words = ["--class", "statemark.spark.offline.Main", bundled, "switch", "/c p"]
+    assert seen()["words"] == [*words, "--to", "rocksdb", "--observe", "5.0"]
+    assert main(["switch", "s3a://b/c", "--to", "statemark", "--observe", "0", "--force"]) == 0
+    assert seen()["words"][4:] == ["s3a://b/c", "--to", "statemark", "--observe", "0.0", "--force"]
+
+
+def test_options_of_spark_submit_come_before_the_jar(
+    spark_submit: Callable[[int], Submitted], bundled: str
+) -> None:
+    seen = spark_submit(0)
+    options = ["--conf", "a=1", "--conf", "b=x y", "--packages", "g:a:1", "--jars", "/a.jar"]
+    more = ["--master", "spark://h:7077", "--properties-file", "/p", "--repositories", "r"]
+    assert main(["switch", *options, "--to", "rocksdb", *more, "/c"]) == 0
+    words = seen()["words"]
+    given = words[2 : words.index(bundled)]
+    pairs = {tuple(given[i : i + 2]) for i in range(0, len(given), 2)}
+    both = options + more
+    assert pairs == {tuple(both[i : i + 2]) for i in range(0, len(both), 2)}
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(0, 0), (10, 1), (2, 2), (1, 2), (101, 2)])
+def test_exit_codes(spark_submit: Callable[[int], Submitted], code: int, wanted: int) -> None:
+    spark_submit(code)
+    assert main(["switch", "/c", "--to", "rocksdb"]) == wanted
+
+
+def test_logs_are_quiet_unless_asked_for(
+    spark_submit: Callable[[int], Submitted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = spark_submit(0)
+    main(["switch", "/c", "--to", "rocksdb"])
+    option, _, uri = seen()["opts"].partition("=")
+    assert option == "-Dlog4j2.configurationFile"
+    assert Path(uri.removeprefix("file://")).is_file()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dx=y")
+    main(["switch", "/c", "--to", "rocksdb"])
+    assert seen()["opts"].startswith("-Dx=y -Dlog4j2.configurationFile=")
+    main(["switch", "/c", "--to", "rocksdb", "--verbose"])
+    assert seen()["opts"] == "-Dx=y"
+    assert "--verbose" in seen()["words"]
+
+
+def test_a_home_without_spark_submit(
+    bundled: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert main(["switch", "/c", "--to", "rocksdb"]) == 2
+    submit = tmp_path / "bin" / "spark-submit"
+    assert capsys.readouterr().err == (
+        f"statemark: {submit} does not exist\n"
+        "  reason: the home of Spark has no spark-submit\n"
+        "  remedy: correct SPARK_HOME, or install pyspark: pip install 'statemark[pyspark]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["switch"], ["switch", "/c"], ["switch", "/c", "--to", "hdfs"], ["switch", "--to", "rocksdb"]],
+)
+def test_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    assert "usage: statemark switch" in capsys.readouterr().err
