@@ -31,14 +31,18 @@ object StoreSettings {
     * @throws InvalidInputException for an unknown key under the prefix or a bad value
     */
   def from(confs: Map[String, String], heapBytes: Long): StoreSettings = {
-    val own = confs.collect {
-      case (key, value) if lower(key).startsWith(lower(Prefix)) => (key.drop(Prefix.length), value)
+    val (known, unknown) = confs.filter(c => lower(c._1).startsWith(lower(Prefix))).partition {
+      // Spark hands settings to a store by the prefix as it is written here, in this case alone.
+      case (key, _) =>
+        key.startsWith(Prefix) && Keys.exists(_.equalsIgnoreCase(key.drop(Prefix.length)))
     }
-    own.keys.filterNot(k => Keys.exists(_.equalsIgnoreCase(k))).toSeq.sorted.headOption.foreach { k =>
+    unknown.toSeq.sorted.headOption.foreach { case (key, value) =>
       throw new InvalidInputException(
-        s"Unknown setting $Prefix$k; Statemark knows ${Keys.map(Prefix + _).mkString(", ")}."
+        s"Unknown setting $key (its value is '$value'); " +
+          s"Statemark knows ${Keys.map(Prefix + _).mkString(", ")}."
       )
     }
+    val own = known.map { case (key, value) => (key.drop(Prefix.length), value) }
     def value(key: String): Option[String] =
       own.collectFirst { case (k, v) if k.equalsIgnoreCase(key) => v.trim }
     StoreSettings(

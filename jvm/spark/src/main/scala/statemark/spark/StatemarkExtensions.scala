@@ -1,0 +1,41 @@
+package statemark.spark
+
+import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.internal.SQLConf
+
+/** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
+  * settings are checked on the driver when the first batch of a query is planned, before any task.
+  *
+  * Spark finds the class by itself where the jar is on the driver's class path when the session is
+  * built; `spark.sql.extensions` takes it as well, and both at once do no harm. Sessions and queries
+  * without Statemark's provider are left as they are.
+  *
+  * ''Source:'' Spark 4.2 `SparkSessionExtensionsProvider`.
+  */
+final class StatemarkExtensions extends SparkSessionExtensionsProvider {
+  override def apply(extensions: SparkSessionExtensions): Unit =
+    extensions.injectColumnar(_ => StatemarkExtensions.rule)
+}
+
+object StatemarkExtensions {
+
+  /** Whether a session's stores are Statemark's. */
+  private[spark] def isProvider(conf: SQLConf): Boolean =
+    conf.stateStoreProviderClass == classOf[StatemarkStateStoreProvider].getName
+
+  // This hook alone sees a streaming plan after Spark has numbered its operators and before any runs.
+  private val rule = new ColumnarRule {
+    override def preColumnarTransitions: Rule[SparkPlan] = StatefulPlans
+  }
+
+  private object StatefulPlans extends Rule[SparkPlan] {
+    override def apply(plan: SparkPlan): SparkPlan =
+      if (!isProvider(conf) || !plan.exists(StatefulNodes.isStateful)) plan
+      else {
+        StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory): Unit
+        StatefulNodes.opened(plan)
+      }
+  }
+}
