@@ -111,6 +111,51 @@ lazy val bench = (project in file("jvm/bench"))
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
   )
 
+/** Class path and options of the processes that run Spark's suites, as a file for `java @file`. */
+lazy val suiteOptions = taskKey[File]("what a process needs to run Spark's published suites")
+
+/** Spark's published suites on our provider; `make conformance` runs them. */
+lazy val conformance = (project in file("jvm/conformance"))
+  .settings(common)
+  .settings(
+    name := "statemark-conformance",
+    libraryDependencies ++= Seq(
+      sparkModule("sql"),
+      sparkModule("sql") classifier "tests",
+      sparkModule("core") classifier "tests",
+      sparkModule("catalyst") classifier "tests",
+      sparkModule("common-utils") classifier "tests",
+      sparkModule("sql-api") classifier "tests",
+      sparkModule("tags") classifier "tests",
+      scalatest,
+      "org.scalatestplus" %% "scalacheck-1-18" % "3.2.19.0",
+      "org.scalatestplus" %% "mockito-5-18" % "3.2.19.0"
+    ),
+    Compile / packageBin / packageOptions += Package.ManifestAttributes(
+      "Premain-Class" -> "statemark.conformance.Agent"
+    ),
+    suiteOptions := {
+      val folder = target.value / s"suites-${spark.line}"
+      val jars = (Compile / externalDependencyClasspath).value.map(_.data)
+      val suites = jars.filter(_.getName == s"spark-sql_2.13-${spark.spark}-tests.jar").head
+      // Suites open their resources as files.
+      val unpacked = folder / s"spark-sql-${spark.spark}-tests"
+      if (!unpacked.exists) {
+        IO.delete(folder)
+        IO.unzip(suites, folder / "partial")
+        IO.move(folder / "partial", unpacked)
+      }
+      val agent = (Compile / packageBin).value
+      val classPath = Seq(unpacked, agent, (provider / assembly).value) ++ jars.filterNot(_ == suites)
+      val options = sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g", "-cp", classPath.mkString(":"))
+      val file = folder / "options"
+      IO.write(file, options.map(o => "\"" + o.replace("\\", "\\\\") + "\"").mkString("\n"))
+      IO.write(folder / "agent", agent.toString)
+      IO.write(folder / "spark", spark.spark)
+      file
+    }
+  )
+
 lazy val root = (project in file("."))
-  .aggregate(core, provider, testkit, bench)
+  .aggregate(core, provider, testkit, bench, conformance)
   .settings(publish / skip := true)

@@ -1,0 +1,1 @@
+"""Spark's own published test suites, run against our state store provider."""

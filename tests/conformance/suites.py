@@ -1,0 +1,71 @@
+"""Which of Spark's suites run, and which of their tests can pass on Spark's class alone."""
+
+from __future__ import annotations
+
+_SQL = "org.apache.spark.sql."
+
+#: The long ones first, so that two processes end together.
+_STREAMING = """
+StreamingInnerJoinWithoutVCFSuite StreamingInnerJoinWithVCFSuite
+StreamingOuterJoinWithoutVCFSuite StreamingOuterJoinWithVCFSuite
+StreamingFullOuterJoinWithoutVCFSuite StreamingFullOuterJoinWithVCFSuite
+StreamingLeftSemiJoinWithoutVCFSuite StreamingLeftSemiJoinWithVCFSuite
+StreamingInnerJoinV4Suite StreamingOuterJoinV4Suite
+StreamingFullOuterJoinV4Suite StreamingLeftSemiJoinV4Suite
+TransformWithStateUnsafeRowSuite TransformWithStateAvroSuite
+TransformWithListStateSuite TransformWithListStateTTLSuite
+TransformWithMapStateSuite TransformWithMapStateTTLSuite TransformWithValueStateTTLSuite
+TransformWithStateChainingSuite TransformWithStateInitialStateSuite
+TransformWithStateInitialStateSuiteCheckpointV2
+TransformWithStateValidationSuite TransformWithStateClusterSuite
+RocksDBStateStoreStreamingAggregationSuite RocksDBStateStoreFlatMapGroupsWithStateSuite
+RocksDBStateStoreStreamingDeduplicationSuite StreamingDeduplicationWithinWatermarkSuite
+StreamingSessionWindowSuite FlatMapGroupsWithStateWithInitialStateSuite
+FlatMapGroupsInPandasWithStateSuite MultiStatefulOperatorsSuite EventTimeWatermarkSuite
+FlatMapGroupsInPandasWithStateDistributionSuite FlatMapGroupsWithStateDistributionSuite
+StreamingAggregationDistributionSuite StreamingDeduplicationDistributionSuite
+StreamingSessionWindowDistributionSuite StreamingQueryHashPartitionVerifySuite
+StreamingQueryOptimizationCorrectnessSuite DeprecatedStreamingAggregationSuite
+StreamingSelfUnionSuite StreamingQueryStatusAndProgressSuite
+"""
+_READERS = """
+RocksDBStateDataSourceReadSuite RocksDBWithChangelogCheckpointStateDataSourceReaderSuite
+RocksDBWithCheckpointV2StateDataSourceReaderSuite
+RocksDBWithCheckpointV2StateDataSourceReaderSnapshotSuite
+RocksDBWithChangelogCheckpointStateDataSourceChangeDataReaderSuite
+RocksDBWithCheckpointV2StateDataSourceChangeDataReaderSuite
+StateDataSourceTransformWithStateSuite StateDataSourceTransformWithStateSuiteCheckpointV2
+StateDataSourceNegativeTestSuite StateDataSourceSQLConfigSuite
+StateDataSourceNoEmptyDirCreationSuite
+"""
+_STATE = """
+RocksDBStateStoreCheckpointFormatV2Suite RocksDBStateStoreSuite
+RocksDBStateStoreIntegrationSuite StateStoreInstanceMetricSuite
+StateStoreCoordinatorSuite StateStoreCoordinatorStreamingSuite StateStoreRDDSuite
+SymmetricHashJoinStateManagerSuite SymmetricHashJoinStateManagerEventTimeInKeySuite
+SymmetricHashJoinStateManagerEventTimeInValueSuite StreamingSessionWindowStateManagerSuite
+StreamingAggregationStateManagerSuite FlatMapGroupsWithStateExecHelperSuite
+OperatorStateMetadataSuite StateStoreCompatibilitySuite
+ValueStateSuite ListStateSuite MapStateSuite TimerSuite StatefulProcessorHandleSuite
+RocksDBTimestampEncoderOperationsSuite RocksDBStateStoreRowChecksumSuite
+RocksDBStateStoreLockHardeningSuite RocksDBCheckpointFailureInjectionSuite
+"""
+
+#: Every suite that `make conformance` runs.
+ALL = (
+    *(f"{_SQL}streaming.{name}" for name in _STREAMING.split()),
+    *(f"{_SQL}execution.datasources.v2.state.{name}" for name in _READERS.split()),
+    *(f"{_SQL}execution.streaming.state.{name}" for name in _STATE.split()),
+)
+
+#: What `make test` runs: one suite of every kind.
+_QUICK = set(
+    """
+StreamingDeduplicationWithinWatermarkSuite ValueStateSuite
+""".split()
+)
+QUICK = tuple(name for name in ALL if name.rsplit(".", 1)[-1] in _QUICK)
+
+#: Why a test cannot pass on any class but Spark's, by suite and name of test; with the place that
+#: says so. Nothing else belongs here.
+EXCLUDED: dict[str, dict[str, str]] = {}
