@@ -8,10 +8,12 @@ PY := $(VENV)/bin/python
 JAR := python/src/statemark/jars/statemark-spark_$(SPARK)_2.13-$(VERSION).jar
 TESTKIT := jvm/testkit/target/scala-2.13/statemark-testkit.jar
 BENCH := jvm/bench/target/scala-2.13/statemark-bench.jar
+SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build test check demo bench bench-buffer fmt clean test-jvm test-python
+.PHONY: help build test check conformance demo bench bench-buffer fmt clean
+.PHONY: test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -28,18 +30,29 @@ $(TESTKIT): $(BUILD_FILES) $(call main_sources,testkit)
 $(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p)))
 	$(SBT) bench/assembly && touch $@
 
+$(SUITE_OPTIONS): $(JAR) $(call main_sources,conformance)
+	$(SBT) conformance/suiteOptions && touch $@
+
 $(VENV)/.installed: python/pyproject.toml
 	test -x $(PY) || python3 -m venv $(VENV)
 	$(PY) -m pip install -q -e 'python[pyspark,dev]'
 	touch $@
 
-test: check test-jvm test-python ## everything: formatters, linters, scalatest, pytest
+test: check test-jvm test-python test-conformance ## everything: formatters, linters, scalatest, pytest
 
 test-jvm:
 	$(SBT) test
 
-test-python: build $(TESTKIT)
+test-python: build $(TESTKIT) $(SUITE_OPTIONS)
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . python/tests tests
+
+test-conformance:
+	$(MAKE) conformance QUICK=1 SUITES=
+
+# Results of Spark's provider are kept in target/conformance until `make clean`.
+conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITES="Join Session" picks, QUICK=1 a part, JOBS=2
+	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(QUICK),--quick) \
+	  $(if $(JOBS),--jobs $(JOBS)) --folder $(dir $(SUITE_OPTIONS))
 
 check: $(VENV)/.installed ## formatters, linters, type checkers
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

@@ -17,7 +17,7 @@ NOT_PASSED = ("failed", "cancelled", "ignored", "pending", "unfinished")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Test:
+class Result:
     """One test: `state` is `passed` or one of `NOT_PASSED`."""
 
     state: str
@@ -29,7 +29,7 @@ class Test:
 class Run:
     """One process that ran one suite on one provider."""
 
-    tests: dict[str, Test]
+    tests: dict[str, Result]
     opened_by_target: int = 0
     opened_by_spark: int = 0
     seconds: float = 0.0
@@ -55,7 +55,7 @@ class Run:
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> Run:
-        tests = {name: Test(**test) for name, test in found["tests"].items()}
+        tests = {name: Result(**test) for name, test in found["tests"].items()}
         return Run(**{**found, "tests": tests})
 
 
@@ -92,9 +92,7 @@ class Verdict:
         if self.ours is None:
             return []
         found = self.ours.tests
-        return [
-            name for name in self.excluded if name not in found or found[name].state == PASSED
-        ]
+        return [name for name in self.excluded if name not in found or found[name].state == PASSED]
 
     @property
     def faults(self) -> list[str]:
@@ -117,21 +115,21 @@ class Verdict:
         return faults
 
 
-def read(events: Path, opened: Path) -> tuple[dict[str, Test], int, int, str]:
+def read(events: Path, opened: Path) -> tuple[dict[str, Result], int, int, str]:
     """Tests, stores opened by the target and by Spark's providers, and why the suite aborted."""
-    tests: dict[str, Test] = {}
+    tests: dict[str, Result] = {}
     aborted = "the process ended before the suite did"
     for line in events.read_text().splitlines() if events.exists() else []:
         event = json.loads(line)
         state, name = event["event"], event["test"]
         if state == "started":
-            tests[name] = Test(state="unfinished", message="the process ended during this test")
+            tests[name] = Result(state="unfinished", message="the process ended during this test")
         elif state == "completed":
             aborted = "" if aborted.startswith("the process") else aborted
         elif state == "aborted":
             aborted = f"the suite was aborted: {event['message']}"
         else:
-            tests[name] = Test(
+            tests[name] = Result(
                 state=state, milliseconds=event["milliseconds"], message=event["message"]
             )
     counts = [struct.unpack(">qq", file.read_bytes()) for file in opened.glob("opened-*")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ EXTENSION = "statemark.spark.StatemarkExtensions"
 
 @dataclass(frozen=True, kw_only=True)
 class Suites:
-    """Spark's suites as `sbt conformance/suiteOptions` laid them out, and where runs leave traces."""
+    """Spark's suites as `sbt conformance/suiteOptions` laid them out, and where results go."""
 
     folder: Path
     results: Path
@@ -108,8 +109,8 @@ class Suites:
 
 
 def _home(home: Path) -> Path:
-    """A Spark home that suites may write to: executors take their jars there, tests their Python."""
-    import pyspark  # noqa: PLC0415, PLC0415 is about speed: --help needs no Spark
+    """A Spark home that suites may write to; executors take jars from it, tests Python."""
+    import pyspark
 
     installed = Path(pyspark.__file__).parent
     (home / "python").mkdir(parents=True)
@@ -122,8 +123,6 @@ def _home(home: Path) -> Path:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the process and all that it started: executors, Python workers."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()

@@ -59,12 +59,10 @@ ALL = (
 )
 
 #: What `make test` runs: one suite of every kind.
-_QUICK = set(
-    """
+_QUICK = """
 StreamingDeduplicationWithinWatermarkSuite ValueStateSuite
-""".split()
-)
-QUICK = tuple(name for name in ALL if name.rsplit(".", 1)[-1] in _QUICK)
+"""
+QUICK = tuple(name for name in ALL if name.rsplit(".", 1)[-1] in _QUICK.split())
 
 #: Why a test cannot pass on any class but Spark's, by suite and name of test; with the place that
 #: says so. Nothing else belongs here.
