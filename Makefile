@@ -1,49 +1,65 @@
 # One command each; none needs sbt installed. SPARK picks the Spark line (project/SparkVersions.scala).
 SHELL := /bin/bash
-export SPARK ?= 4.2
+# line=release of every Spark line, the default first
+LINES := $(shell sed -n 's/^ *Line."\([^"]*\)", spark = "\([^"]*\)".*/\1=\2/p' project/SparkVersions.scala)
+LINE_NAMES := $(foreach l,$(LINES),$(firstword $(subst =, ,$(l))))
+export SPARK ?= $(firstword $(LINE_NAMES))
+RELEASE := $(patsubst $(SPARK)=%,%,$(filter $(SPARK)=%,$(LINES)))
+$(if $(RELEASE),,$(error SPARK=$(SPARK) is not a line that Statemark is built for; use one of $(LINE_NAMES)))
+OTHER_LINES := $(wordlist 2,99,$(LINE_NAMES))
+IS_DEFAULT := $(filter-out $(OTHER_LINES),$(SPARK))
 VERSION := $(shell cat VERSION)
 SBT := bin/sbt
-VENV := .venv
+VENV := .venv$(addprefix -,$(filter $(SPARK),$(OTHER_LINES)))
 PY := $(VENV)/bin/python
 JAR := python/src/statemark/jars/statemark-spark_$(SPARK)_2.13-$(VERSION).jar
-TESTKIT := jvm/testkit/target/scala-2.13/statemark-testkit.jar
-BENCH := jvm/bench/target/scala-2.13/statemark-bench.jar
+TESTKIT := jvm/testkit/target/spark-$(SPARK)/scala-2.13/statemark-testkit.jar
+BENCH := jvm/bench/target/spark-$(SPARK)/scala-2.13/statemark-bench.jar
 SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build test check conformance demo bench bench-buffer fmt clean
-.PHONY: test-jvm test-python test-conformance
+.PHONY: help build venv test check conformance demo bench bench-buffer fmt clean
+.PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-build: $(JAR) $(VENV)/.installed ## the plugin's jar and .venv with the package, jar bundled
+build: $(JAR) $(VENV)/.installed ## the plugin's jar and .venv with the package, jar bundled; SPARK=4.1 for another line
 
-$(JAR): $(BUILD_FILES) $(call main_sources,core) $(call main_sources,spark)
+# The environment comes first: a line that Maven does not have is compiled against its pyspark.
+$(JAR): $(BUILD_FILES) $(call main_sources,core) $(call main_sources,spark) | $(VENV)/.installed
 	$(SBT) provider/assembly
 	mkdir -p $(dir $@) && rm -f $(dir $@)statemark-spark_$(SPARK)_*.jar
-	cp jvm/spark/target/scala-2.13/$(notdir $@) $@
+	cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $@) $@
 
-$(TESTKIT): $(BUILD_FILES) $(call main_sources,testkit)
+$(TESTKIT): $(BUILD_FILES) $(call main_sources,testkit) | $(VENV)/.installed
 	$(SBT) testkit/assembly && touch $@
 
-$(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p)))
+$(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p))) | $(VENV)/.installed
 	$(SBT) bench/assembly && touch $@
 
 $(SUITE_OPTIONS): $(JAR) $(call main_sources,conformance)
 	$(SBT) conformance/suiteOptions && touch $@
 
-$(VENV)/.installed: python/pyproject.toml
+venv: $(VENV)/.installed
+
+$(VENV)/.installed: python/pyproject.toml project/SparkVersions.scala
 	test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install -q -e 'python[pyspark,dev]'
+	$(PY) -m pip install -q -e 'python[pyspark,dev]' pyspark==$(RELEASE)
 	touch $@
 
-test: check test-jvm test-python test-conformance ## everything: formatters, linters, scalatest, pytest
+test: check test-jvm test-python $(if $(IS_DEFAULT),test-conformance) ## everything: formatters, linters, scalatest, pytest; SPARK=4.1 for another line
 
-test-jvm:
+test-lines: ## the tests of every other line, one after the other
+	for line in $(OTHER_LINES); do $(MAKE) test-jvm test-python SPARK=$$line || exit 1; done
+
+compile-lines: ## main and test sources of every other line
+	for line in $(OTHER_LINES); do $(MAKE) venv SPARK=$$line && SPARK=$$line $(SBT) Test/compile || exit 1; done
+
+test-jvm: | $(VENV)/.installed
 	$(SBT) test
 
-test-python: build $(TESTKIT) $(SUITE_OPTIONS)
+test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS))
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . python/tests tests
 
 test-conformance:
@@ -79,4 +95,4 @@ fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(VENV)/bin/ruff check --fix python tests demo
 
 clean: ## remove what was built
-	rm -rf $(VENV) $(dir $(JAR)) target jvm/*/target project/target
+	rm -rf .venv .venv-* $(dir $(JAR)) target jvm/*/target project/target

@@ -30,7 +30,36 @@ val rocksdb = "org.rocksdb" % "rocksdbjni" % spark.rocksdb
 
 def sparkModule(name: String): ModuleID = "org.apache.spark" %% s"spark-$name" % spark.spark
 
+/** Spark's classes, never assembled into a jar. */
+val onSpark = spark.source match {
+  case SparkVersions.Maven => Seq(libraryDependencies += sparkModule("sql") % Provided)
+  case SparkVersions.Pyspark =>
+    Seq(
+      Compile / unmanagedJars ++=
+        Attributed.blankSeq(spark.pysparkJars((ThisBuild / baseDirectory).value)),
+      assembly / assemblyExcludedJars := (Compile / unmanagedJars).value
+    )
+}
+
+/** What Spark's own tests offer ours, in a folder of its own: not every line has them. */
+val onSparkTests = spark.source match {
+  case SparkVersions.Maven =>
+    Seq(
+      libraryDependencies ++= Seq("sql", "core", "catalyst", "common-utils", "tags")
+        .map(sparkModule(_) % Test classifier "tests"),
+      Test / unmanagedSourceDirectories += (Test / sourceDirectory).value / "scala-spark-tests"
+    )
+  case SparkVersions.Pyspark => Nil
+}
+
+/** One folder of classes per line, so that building one leaves the others'. */
+val perLine = target := baseDirectory.value / "target" / s"spark-${spark.line}"
+
+def shims(of: Configuration) = of / unmanagedSourceDirectories ++=
+  spark.shims((of / sourceDirectory).value / "scala-shims")
+
 val common = Seq(
+  perLine,
   scalacOptions ++= Seq(
     "-release:17",
     "-encoding",
@@ -62,17 +91,11 @@ lazy val core = (project in file("jvm/core"))
 /** The state store provider; assembled into the one jar that users add. */
 lazy val provider = (project in file("jvm/spark"))
   .dependsOn(core, testkit % Test)
-  .settings(common)
+  .settings(common, onSpark, onSparkTests, shims(Compile), shims(Test))
   .settings(
     name := s"statemark-spark_${spark.line}",
     libraryDependencies ++= Seq(
-      sparkModule("sql") % Provided,
       rocksdb % Provided,
-      sparkModule("sql") % Test classifier "tests",
-      sparkModule("core") % Test classifier "tests",
-      sparkModule("catalyst") % Test classifier "tests",
-      sparkModule("common-utils") % Test classifier "tests",
-      sparkModule("tags") % Test classifier "tests",
       scalatest % Test,
       "org.scalatestplus" %% "scalacheck-1-18" % "3.2.19.0" % Test,
       "org.scalatestplus" %% "mockito-5-18" % "3.2.19.0" % Test
@@ -92,10 +115,10 @@ lazy val provider = (project in file("jvm/spark"))
 
 /** A counting file system and timed faults, for tests, the demo and the benchmarks; never shipped. */
 lazy val testkit = (project in file("jvm/testkit"))
-  .settings(common)
+  .settings(common, onSpark)
   .settings(
     name := "statemark-testkit",
-    libraryDependencies ++= Seq(sparkModule("sql") % Provided, scalatest % Test),
+    libraryDependencies += scalatest % Test,
     assembly / assemblyJarName := "statemark-testkit.jar",
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
   )
@@ -103,10 +126,10 @@ lazy val testkit = (project in file("jvm/testkit"))
 /** Benchmarks side by side with Spark's own providers. */
 lazy val bench = (project in file("jvm/bench"))
   .dependsOn(provider, testkit)
-  .settings(common)
+  .settings(common, onSpark)
   .settings(
     name := "statemark-bench",
-    libraryDependencies ++= Seq(sparkModule("sql") % Provided, rocksdb % Provided),
+    libraryDependencies += rocksdb % Provided,
     assembly / assemblyJarName := "statemark-bench.jar",
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
   )
@@ -135,7 +158,7 @@ lazy val conformance = (project in file("jvm/conformance"))
       "Premain-Class" -> "statemark.conformance.Agent"
     ),
     suiteOptions := {
-      val folder = target.value / s"suites-${spark.line}"
+      val folder = baseDirectory.value / "target" / s"suites-${spark.line}"
       val jars = (Compile / externalDependencyClasspath).value.map(_.data)
       val suites = jars.filter(_.getName == s"spark-sql_2.13-${spark.spark}-tests.jar").head
       // Suites open their resources as files.
@@ -157,5 +180,7 @@ lazy val conformance = (project in file("jvm/conformance"))
   )
 
 lazy val root = (project in file("."))
-  .aggregate(core, provider, testkit, bench, conformance)
+  .aggregate(core, provider, testkit, bench)
+  // The suites are chosen from those of the default line.
+  .aggregate((if (spark == SparkVersions.all.head) Seq[ProjectReference](conformance) else Nil): _*)
   .settings(publish / skip := true)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 500
 CORE = "jvm/core/src/main/scala"
 SPARK = "jvm/spark/src/main/scala"
+SHIMS = "jvm/spark/src/main/scala-shims"
 PYTHON = "python/src"
 CLOCK = f"{CORE}/statemark/common/Clock.scala"
 JVM_MODULE = f"{PYTHON}/statemark/_jvm.py"
@@ -86,6 +87,12 @@ def core_alone(root: Path) -> Iterator[str]:
 
 def one_bridge(root: Path) -> Iterator[str]:
     there = sorted((root / SPARK / "org/apache/spark").rglob("*.scala"))
+    for path in _scala(root, (SHIMS,)):
+        if path.name != "BridgeShims.scala" and "package org.apache.spark" in path.read_text():
+            yield (
+                f"{path.relative_to(root)}: stands in a package of Spark's; move members to "
+                "BridgeShims.scala, everything else to statemark.spark"
+            )
     names = ", ".join(path.name for path in there) or "none"
     if len(there) != 1:
         yield (
@@ -203,6 +210,7 @@ _CLEAN = {
         "package statemark.engine\nimport statemark.common.Clock\n"
         "/** Not like Thread.sleep in Spark. */\nclass A // println(1), org.apache.spark\n"
     ),
+    f"{SHIMS}/spark-4.0/BridgeShims.scala": "package org.apache.spark.sql\ntrait BridgeShims\n",
     f"{CORE}/statemark/Store.scala": "package statemark\nimport statemark.engine._\n",
     _BRIDGE: "package org.apache.spark.sql.execution.streaming.state\nobject StatemarkBridge\n",
     JVM_MODULE: "from py4j import java_gateway\n",
@@ -223,6 +231,8 @@ _PLANTED = [
     (core_alone, f"{CORE}/statemark/engine/B.scala", "import org.apache.spark.TaskContext"),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "class B(p: org.apache.kafka.clients.P)"),
     (one_bridge, f"{SPARK}/org/apache/spark/Second.scala", "package org.apache.spark"),
+    (one_bridge, f"{SHIMS}/spark-4.0/B.scala", "package org.apache.spark.sql"),
+    (sleeps, f"{SHIMS}/spark-4.0/B.scala", "object B { Thread.sleep(10) }"),
     (package_order, f"{CORE}/statemark/common/B.scala", "import statemark.engine.RocksEngine"),
     (package_order, f"{CORE}/statemark/engine/B.scala", "class B(t: statemark.transaction.T)"),
     (package_order, f"{CORE}/statemark/transaction/B.scala", "import statemark.IsolationLevel"),
@@ -256,7 +266,7 @@ def test_planted_violation_is_found(rule: Rule, path: str, text: str, tree: Path
     _write(tree / path, text + "\n")
     violations = list(rule(tree))
     assert len(violations) == 1
-    where = f"{SPARK}/org/apache/spark" if rule is one_bridge else path
+    where = f"{SPARK}/org/apache/spark" if path.startswith(f"{SPARK}/org") else path
     assert violations[0].startswith(where)
     assert re.search(r"instead|split|move|add it", violations[0]), "it says what to do"
 
@@ -278,7 +288,7 @@ def _found(
     pattern: str,
     instead: str,
     *,
-    folders: tuple[str, ...] = (CORE, SPARK),
+    folders: tuple[str, ...] = (CORE, SPARK, SHIMS),
     allowed: str = "",
 ) -> Iterator[str]:
     """Matches of a pattern in Scala code, comments aside."""
@@ -290,7 +300,7 @@ def _found(
                 yield f"{path.relative_to(root)}:{number}: {match[0].strip()}; {instead}"
 
 
-def _scala(root: Path, folders: tuple[str, ...] = (CORE, SPARK)) -> list[Path]:
+def _scala(root: Path, folders: tuple[str, ...] = (CORE, SPARK, SHIMS)) -> list[Path]:
     return sorted(path for folder in folders for path in (root / folder).rglob("*.scala"))
 
 

@@ -6,10 +6,14 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import statemark
 from statemark import _jvm, jars
+
+#: The line of Spark that this environment has, such as 4.2.
+LINE = ".".join(pyspark.__version__.split(".")[:2])
 
 SPARK_VARIABLES = (
     "MASTER",
@@ -53,9 +57,9 @@ def make_jar() -> Callable[..., Path]:
 def jars_dir(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_jar: Callable[..., Path]
 ) -> Path:
-    """A package with the jars of one line of Spark, 4.2, in this version."""
+    """A package with the jar of the line of Spark that is installed, in this version."""
     directory = tmp_path / "jars"
-    make_jar(directory / f"statemark-spark_4.2_2.13-{statemark.__version__}.jar")
+    make_jar(directory / f"statemark-spark_{LINE}_2.13-{statemark.__version__}.jar")
     monkeypatch.setattr(jars, "JARS_DIR", directory)
     return directory
 
@@ -63,4 +67,4 @@ def jars_dir(
 @pytest.fixture
 def bundled(jars_dir: Path) -> str:
     """Path of the one bundled jar."""
-    return str(jars_dir / f"statemark-spark_4.2_2.13-{statemark.__version__}.jar")
+    return str(jars_dir / f"statemark-spark_{LINE}_2.13-{statemark.__version__}.jar")

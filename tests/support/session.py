@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,7 +13,9 @@ from support import faults
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STATEMARK_PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
-TESTKIT_JAR = ROOT / "jvm/testkit/target/scala-2.13/statemark-testkit.jar"
+#: The line of Spark that this environment has, such as 4.2.
+LINE = ".".join(pyspark.__version__.split(".")[:2])
+TESTKIT_JAR = ROOT / f"jvm/testkit/target/spark-{LINE}/scala-2.13/statemark-testkit.jar"
 STATE_STORE = "spark.sql.streaming.stateStore"
 
 
@@ -20,7 +23,7 @@ def statemark_jar() -> Path:
     """Path of the plugin's jar that `make build` leaves in the package."""
     version = (ROOT / "VERSION").read_text().strip()
     jars = ROOT / "python/src/statemark/jars"
-    return built(jars / f"statemark-spark_4.2_2.13-{version}.jar", "make build")
+    return built(jars / f"statemark-spark_{LINE}_2.13-{version}.jar", "make build")
 
 
 def built(jar: Path, command: str) -> Path:

@@ -25,7 +25,8 @@ import statemark
 
 pytestmark = pytest.mark.spark
 
-OURS = f"statemark-spark_4.2_2.13-{statemark.__version__}"
+LINE = ".".join(pyspark.__version__.split(".")[:2])
+OURS = f"statemark-spark_{LINE}_2.13-{statemark.__version__}"
 
 PRELUDE = """
 import json, statemark

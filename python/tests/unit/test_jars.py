@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,24 +10,40 @@ import pytest
 import statemark
 from statemark import JarNotFoundError, MissingDependencyError, SparkVersionError, _jvm, jars
 
+VERSIONS = Path(__file__).parents[3] / "project" / "SparkVersions.scala"
+#: The lines of Spark that Statemark is built for.
+LINES = re.findall(r'^\s+Line\("([^"]+)"', VERSIONS.read_text(), flags=re.MULTILINE)
+#: The line of Spark that this environment has.
+LINE = ".".join(pyspark.__version__.split(".")[:2])
 
-@pytest.mark.parametrize(
-    "version", ["4.2", "4.2.0", "4.2.7", "4.2.0-amzn-0", "4.2.0.7.2.18", "4.2.0-SNAPSHOT"]
-)
-def test_only_the_line_of_spark_counts(bundled: str, version: str) -> None:
-    assert statemark.jar_path(spark_version=version) == Path(bundled)
+
+@pytest.fixture
+def all_lines(jars_dir: Path, make_jar: Callable[..., Path]) -> Path:
+    """A package with the jars of all lines."""
+    for line in LINES:
+        make_jar(jars_dir / f"statemark-spark_{line}_2.13-{statemark.__version__}.jar")
+    return jars_dir
 
 
-@pytest.mark.parametrize("version", ["4.1.0", "4.20.0", "14.2.0", "4", "", "next", "3.5.1-amzn-0"])
-def test_a_line_without_a_jar_is_refused(
-    jars_dir: Path, make_jar: Callable[..., Path], version: str
-) -> None:
-    make_jar(jars_dir / "statemark-spark_4.0_2.13-0.1.0.jar")
+@pytest.mark.parametrize("suffix", ["", ".0", ".7", ".1-amzn-0", ".0.7.2.18", ".0-SNAPSHOT"])
+@pytest.mark.parametrize("line", LINES)
+def test_only_the_line_of_spark_counts(all_lines: Path, line: str, suffix: str) -> None:
+    expected = all_lines / f"statemark-spark_{line}_2.13-{statemark.__version__}.jar"
+    assert statemark.jar_path(spark_version=line + suffix) == expected
+
+
+def test_of_all_lines_that_of_the_installed_spark_is_taken(all_lines: Path) -> None:
+    expected = all_lines / f"statemark-spark_{LINE}_2.13-{statemark.__version__}.jar"
+    assert statemark.jar_path() == expected
+
+
+@pytest.mark.parametrize("version", ["4.9.0", "4.20.0", "14.2.0", "4", "", "next", "3.5.1-amzn-0"])
+def test_a_line_without_a_jar_is_refused(all_lines: Path, version: str) -> None:
     with pytest.raises(SparkVersionError) as caught:
         statemark.jar_path(spark_version=version)
     assert str(caught.value) == (
         f"Statemark {statemark.__version__} has no jar for Spark {version}\n"
-        f"  reason: the bundled jars are for Spark 4.0, 4.2, in {jars_dir}\n"
+        f"  reason: the bundled jars are for Spark {', '.join(sorted(LINES))}, in {all_lines}\n"
         "  remedy: run one of these lines of Spark, or a Statemark that supports yours"
     )
 
@@ -45,16 +62,16 @@ def test_a_package_without_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_of_several_jars_the_own_version_counts(
     jars_dir: Path, bundled: str, make_jar: Callable[..., Path]
 ) -> None:
-    make_jar(jars_dir / "statemark-spark_4.2_2.13-0.0.1.jar")
+    make_jar(jars_dir / f"statemark-spark_{LINE}_2.13-0.0.1.jar")
     make_jar(jars_dir / "unrelated.jar")
-    assert statemark.jar_path(spark_version="4.2") == Path(bundled)
-    Path(bundled).rename(jars_dir / "statemark-spark_4.2_2.13-0.0.2.jar")
+    assert statemark.jar_path(spark_version=LINE) == Path(bundled)
+    Path(bundled).rename(jars_dir / f"statemark-spark_{LINE}_2.13-0.0.2.jar")
     with pytest.raises(JarNotFoundError) as caught:
-        statemark.jar_path(spark_version="4.2")
-    assert caught.value.problem == "several Statemark jars for Spark 4.2"
+        statemark.jar_path(spark_version=LINE)
+    assert caught.value.problem == f"several Statemark jars for Spark {LINE}"
     assert caught.value.reason == (
-        f"none is of version {statemark.__version__}: statemark-spark_4.2_2.13-0.0.1.jar,"
-        " statemark-spark_4.2_2.13-0.0.2.jar"
+        f"none is of version {statemark.__version__}: statemark-spark_{LINE}_2.13-0.0.1.jar,"
+        f" statemark-spark_{LINE}_2.13-0.0.2.jar"
     )
 
 
@@ -70,11 +87,10 @@ def test_the_running_session_decides_first(
 def test_spark_home_decides_before_pyspark(
     bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_jar: Callable[..., Path]
 ) -> None:
-    assert pyspark.__version__.startswith("4.2.")
     assert statemark.jar_path() == Path(bundled)
-    make_jar(tmp_path / "home" / "jars" / "spark-core_2.13-4.1.1-vendor.jar")
+    make_jar(tmp_path / "home" / "jars" / "spark-core_2.13-4.9.1-vendor.jar")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
-    with pytest.raises(SparkVersionError, match="no jar for Spark 4.1.1-vendor"):
+    with pytest.raises(SparkVersionError, match="no jar for Spark 4.9.1-vendor"):
         statemark.jar_path()
 
 
@@ -94,7 +110,7 @@ def test_without_any_spark(bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         "  reason: pyspark is not installed in this environment, and SPARK_HOME is not set\n"
         "  remedy: pip install 'statemark[pyspark]', or set SPARK_HOME"
     )
-    assert statemark.jar_path(spark_version="4.2") == Path(bundled)
+    assert statemark.jar_path(spark_version=LINE) == Path(bundled)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(MissingDependencyError, match="the version of Spark in .* is unknown"):
         statemark.jar_path()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from statemark.cli import main
@@ -25,9 +26,9 @@ sys.exit({code})
 def spark_submit(
     tmp_path: Path, bundled: str, monkeypatch: pytest.MonkeyPatch, make_jar: Callable[..., Path]
 ) -> Callable[[int], Submitted]:
-    """A home of Spark 4.2 whose spark-submit notes how it was called and exits with a code."""
+    """A home of Spark whose spark-submit notes how it was called and exits with a code."""
     home = tmp_path / "home"
-    make_jar(home / "jars" / "spark-core_2.13-4.2.0.jar")
+    make_jar(home / "jars" / f"spark-core_2.13-{pyspark.__version__}.jar")
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
 

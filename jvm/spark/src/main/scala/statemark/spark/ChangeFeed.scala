@@ -1,7 +1,6 @@
 package statemark.spark
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
 
@@ -17,18 +16,7 @@ final class ChangeFeed(
     end: VersionId,
     family: Option[String],
     families: Option[ColumnFamilies]
-) extends StateStoreChangeDataReader(
-      context.storeId,
-      CheckpointFileManager.create(context.storeId.storeCheckpointLocation(), context.hadoopConf),
-      context.storeId.storeCheckpointLocation(),
-      startVersion,
-      end.version,
-      StatemarkBridge.codec(context.storeConf.compressionCodec),
-      context.storeConf,
-      family
-    ) {
-
-  override protected val changelogSuffix: String = "changelog"
+) extends ChangeFeedBase(context, startVersion, end.version, family) {
 
   override protected val versionsAndUniqueIds: Array[(Long, Option[String])] =
     if (end.checkpointId.isEmpty) (startVersion to end.version).map((_, None)).toArray
@@ -40,6 +28,7 @@ final class ChangeFeed(
   private val rows = context.encoders.get(name).getOrElse(
     throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily("change feed", name)
   )
+  private val checksums = context.checksums(verifiesAll = false)
   private val familyId = family.flatMap(f => families.flatMap(_.byName.get(f)).map(_.id))
 
   override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
@@ -69,31 +58,12 @@ final class ChangeFeed(
 
   private def decoded(record: (RecordType.Value, Array[Byte], Array[Byte])) = {
     val (kind, key, value) = record
-    kind match {
-      case RecordType.DELETE_RANGE_RECORD =>
-        throw new UnsupportedOperationException(
-          "The change feed cannot show a range delete (DELETE_RANGE_RECORD) as single changes. Read " +
-            "batches before or after it."
-        )
-      case RecordType.DELETE_RECORD =>
-        val bare =
-          if (hasChecksums)
-            KeyValueChecksumEncoder.decodeAndVerifyKeyRowWithChecksum(readVerifier, key)
-          else key
-        (kind, bare, None)
-      case _ =>
-        val bare =
-          if (hasChecksums)
-            KeyValueChecksumEncoder.decodeAndVerifyValueRowWithChecksum(
-              readVerifier,
-              key,
-              value,
-              context.mergeDelimiter.length
-            )
-          else value
-        (kind, key, Option(bare))
-    }
+    if (RangeDeletes.is(kind))
+      throw new UnsupportedOperationException(
+        s"The change feed cannot show a range delete ($kind) as single changes. Read batches " +
+          "before or after it."
+      )
+    if (kind == RecordType.DELETE_RECORD) (kind, checksums.decodeDeleted(key), None)
+    else (kind, key, Option(checksums.decode(key, value)))
   }
-
-  private def hasChecksums: Boolean = context.storeConf.rowChecksumEnabled
 }

@@ -22,6 +22,12 @@ final class CheckpointLineage(files: RocksDBFileManager) {
     finally reader.closeIfNeeded()
   }
 
+  /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
+  def initial(at: VersionId): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
+    if (files.existsSnapshotFile(at.version, at.checkpointId)) Vector(at)
+    else header(at) :+ at
+  }
+
   /** Every version from `from` to `end`, both included, ascending.
     * @throws SparkException CANNOT_LOAD_STATE_STORE.INVALID_CHECKPOINT_LINEAGE where headers do not
     *   lead back that far

@@ -4,9 +4,9 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import statemark.engine.VersionId
+import statemark.spark.Relocated.CheckpointFileManager
 
 /** Answers from a query's commit log which version of a store the query has committed: the batch that
   * makes version v is batch v - 1.

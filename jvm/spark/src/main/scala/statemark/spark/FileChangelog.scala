@@ -14,7 +14,7 @@ import statemark.common.Clock
   */
 final class FileChangelog(
     writer: StateStoreChangelogWriter,
-    hasRowChecksums: Boolean,
+    checksums: RowChecksums,
     clock: Clock,
     committed: Long => Unit
 ) extends ChangelogWriter {
@@ -24,15 +24,10 @@ final class FileChangelog(
 
   override def merge(key: Array[Byte], operand: Array[Byte]): Unit = writer.merge(key, operand)
 
-  override def delete(key: Array[Byte]): Unit =
-    writer.delete(
-      if (!hasRowChecksums) key
-      else
-        KeyValueChecksumEncoder.encodeKeyRowWithChecksum(key, KeyValueChecksum.create(key, None))
-    )
+  override def delete(key: Array[Byte]): Unit = writer.delete(checksums.encodeDeleted(key))
 
   override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
-    writer.deleteRange(begin, if (hasRowChecksums) RowChecksums.encode(begin, end) else end)
+    RangeDeletes.write(writer, begin, checksums.encode(begin, end))
 
   override def commit(): Unit = {
     isOpen = false
@@ -43,15 +38,4 @@ final class FileChangelog(
     isOpen = false
     writer.abort()
   }
-}
-
-/** Spark's row checksums: a header before every value that covers key and value. */
-object RowChecksums {
-
-  /** `value` behind its header. */
-  def encode(key: Array[Byte], value: Array[Byte]): Array[Byte] =
-    KeyValueChecksumEncoder.encodeValueRowWithChecksum(
-      value,
-      KeyValueChecksum.create(key, Some(value))
-    )
 }

@@ -34,13 +34,7 @@ final class ProviderContext(
   val settings: StoreSettings =
     StoreSettings.from(storeConf.sqlConfs, Runtime.getRuntime.maxMemory)
 
-  /** ''Source:'' Spark 4.2 `RocksDB.mergeDelimiter`: pinned in the checkpoint by its version. */
-  val mergeDelimiter: String = if (conf.mergeOperatorVersion == 1) "," else ""
-  require(
-    RocksDBConf.MERGE_OPERATOR_VALID_VERSIONS.contains(conf.mergeOperatorVersion),
-    s"Invalid merge operator version: ${conf.mergeOperatorVersion}; " +
-      s"it must be one of ${RocksDBConf.MERGE_OPERATOR_VALID_VERSIONS.mkString(", ")}"
-  )
+  val mergeDelimiter: String = RowFormat.mergeDelimiter(conf)
 
   val stateMachine = new RocksDBStateMachine(storeId, conf)
   val encoders = new RowEncoderRegistry(
@@ -56,6 +50,10 @@ final class ProviderContext(
   /** Under this name the memory of the store is known to Spark's memory manager. */
   val memoryId: String = s"${providerId}_${UUID.randomUUID()}"
 
+  /** @param verifiesAll whether every row is verified, and not the share that Spark's setting names */
+  def checksums(verifiesAll: Boolean): RowChecksums =
+    RowChecksums(storeId.toString, storeConf, mergeDelimiter.length, verifiesAll)
+
   /** In checkpoint format v2 every version has an id of its own. */
   def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
 
@@ -67,25 +65,23 @@ final class ProviderContext(
 
   lazy val files: RocksDBFileManager = {
     val manager = newFileManager()
-    opened.add[AutoCloseable](() => manager.close()): Unit
+    opened.add[AutoCloseable](() => SnapshotFiles.close(manager)): Unit
     manager
   }
 
   /** Closes what was opened, newest first. Idempotent. */
   def close(): Unit = {
-    RocksDBMemoryManager.unregisterInstance(memoryId)
+    NativeMemory.remove(memoryId)
     opened.close()
   }
 
-  private def newFileManager(): RocksDBFileManager = new RocksDBFileManager(
-    storeId.storeCheckpointLocation().toString,
+  private def newFileManager(): RocksDBFileManager = SnapshotFiles.manager(
+    storeId,
     directory.fresh("files"),
     hadoopConf,
-    conf.compressionCodec,
-    providerId.toString,
+    conf,
     storeConf,
-    fileChecksumEnabled = conf.fileChecksumEnabled,
-    fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
+    providerId.toString
   )
 
   lazy val options: EngineOptions = {
@@ -116,8 +112,10 @@ final class ProviderContext(
   lazy val loader = new StoreLoader(LoadContext(
     files,
     conf,
+    storeConf,
     options,
     identity,
+    checksums(verifiesAll = true),
     usesFamilies,
     directory,
     observer,
@@ -139,8 +137,7 @@ final class ProviderContext(
   }
 
   def reportSnapshot(version: Long): Unit =
-    if (conf.reportSnapshotUploadLag)
-      StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs())
+    StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs(), conf)
 
   private def queryId: String =
     Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty("sql.streaming.queryId")))

@@ -70,7 +70,7 @@ final class RowEncoderRegistry(
     )
     RowEncoders(
       RocksDBStateEncoder.getKeyEncoder(data, spec, usesFamilies),
-      RocksDBStateEncoder.getValueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes)
+      RowFormat.valueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes)
     )
   }
 }

@@ -42,56 +42,28 @@ final class Snapshots(files: RocksDBFileManager, conf: RocksDBConf, clock: Clock
       val (_, ms) = Clock.timedMs(clock) {
         val suffix = UUID.randomUUID().toString
         val floor = oldestSafeVersion(uploaded)
-        val mapping = image.listFiles.filter(_.getName.endsWith(".sst")).map { sst =>
+        val planned = image.listFiles.filter(_.getName.endsWith(".sst")).map { sst =>
           val name = sst.getName
           val there = uploaded.byLocalName.get(name).filter { u =>
             linked(name) && u.file.sizeBytes == sst.length &&
             u.version < state.version && u.version > floor
           }
-          name -> there.fold(RocksDBSnapshotFile(
-            RocksDBImmutableFile(name, files.newDFSFileName(name, suffix), sst.length),
-            None
-          )) { u =>
-            RocksDBSnapshotFile(u.file, Some(u.version))
-          }
+          def fresh =
+            RocksDBImmutableFile(name, files.newDFSFileName(name, suffix), sst.length)
+          name -> (there.fold(fresh)(_.file), there.map(_.version))
         }.toMap
-        save(image, state, mapping)
-        uploaded.byLocalName = mapping.collect {
-          case (name, file) if linked(name) =>
-            name -> UploadedFile(
-              file.reusedFromVersion.getOrElse(state.version),
-              file.immutableFile
-            )
+        val mapping = planned.map { case (name, (file, since)) =>
+          name -> SnapshotFiles.file(file, since)
+        }
+        SnapshotFiles.save(files, image, state, mapping, conf)
+        uploaded.byLocalName = planned.collect {
+          case (name, (file, since)) if linked(name) =>
+            name -> UploadedFile(since.getOrElse(state.version), file)
         }
       }
       SnapshotFigures(files.latestSaveCheckpointMetrics, ms)
     }
 
-  private def save(
-      image: File,
-      state: StoreState,
-      mapping: Map[String, RocksDBSnapshotFile]
-  ): Unit =
-    files.saveCheckpointToDfs(
-      image,
-      state.version,
-      state.counts.keys,
-      state.counts.internalKeys,
-      mapping,
-      Some(state.families.byName.map { case (name, f) =>
-        name -> ColumnFamilyInfo(f.id, f.isInternal)
-      }),
-      Some(state.families.maxId),
-      state.at.checkpointId,
-      conf.verifyNonEmptyFilesInZip
-    )
-
-  /** A file that came with a snapshot at or before this version may have been deleted by another
-    * executor's retention, while this one did not hold the store.
-    * ''Source:'' Spark 4.2 `RocksDB.replaceStaleReusedFilesInSnapshot` (SPARK-55892).
-    */
   private def oldestSafeVersion(uploaded: UploadedFiles): Long =
-    if (conf.checkStaleReusedFilesInSnapshot && uploaded.byLocalName.nonEmpty)
-      math.max(files.getLatestSnapshotVersion() - conf.minVersionsToRetain, 0)
-    else 0
+    if (uploaded.byLocalName.nonEmpty) SnapshotFiles.oldestSafeVersion(files, conf) else 0
 }

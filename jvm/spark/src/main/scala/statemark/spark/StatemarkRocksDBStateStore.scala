@@ -29,8 +29,8 @@ final class StatemarkRocksDBStateStore private[spark] (
     startsReadOnly: Boolean,
     startsForced: Boolean,
     checkout: StatemarkRocksDBStateStore => Checkout
-) extends StateStore {
-  import context.{encoders, storeConf, usesFamilies}
+) extends StoreBase {
+  import context.{encoders, usesFamilies}
 
   private val log = LoggerFactory.getLogger(classOf[StatemarkRocksDBStateStore])
   @volatile private var state: HandleState = HandleState.Updating
@@ -42,16 +42,14 @@ final class StatemarkRocksDBStateStore private[spark] (
   private[spark] var puts = 0L
   private[spark] val checkedOut: Checkout = checkout(this)
   private val transaction: Transaction = checkedOut.transaction
-  private val verifier = KeyValueIntegrityVerifier.create(
-    id.toString,
-    storeConf.rowChecksumEnabled,
-    storeConf.rowChecksumReadVerificationRatio
-  )
+  private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
 
   override def id: StateStoreId = context.storeId
 
   private[spark] def isReadOnly: Boolean = isReadOnly_
+
+  private[spark] def isUpdating: Boolean = state == HandleState.Updating
 
   private[spark] def becomeWritable(forceSnapshot: Boolean): Unit = {
     isReadOnly_ = false
@@ -64,7 +62,8 @@ final class StatemarkRocksDBStateStore private[spark] (
     val rows = reading("get", colFamilyName, key)
     gets += 1
     val encoded = keyBytes(rows, key, colFamilyName)
-    val value = transaction.get(encoded).map(v => rows.value.decodeValue(verified(encoded, v)))
+    val value =
+      transaction.get(encoded).map(v => rows.value.decodeValue(checksums.decode(encoded, v)))
     value.foreach(validate(key, _))
     value.orNull
   }
@@ -75,7 +74,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     gets += keys.length
     val encoded = keys.toSeq.map(keyBytes(rows, _, colFamilyName))
     encoded.zip(transaction.getAll(encoded)).iterator.map { case (key, value) =>
-      value.map(v => rows.value.decodeValue(verified(key, v))).orNull
+      value.map(v => rows.value.decodeValue(checksums.decode(key, v))).orNull
     }
   }
 
@@ -93,7 +92,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     )
     gets += 1
     val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.get(encoded).fold(Iterator.empty[UnsafeRow])(decodeAll(rows, encoded, _))
+    transaction.get(encoded).fold(Iterator.empty[UnsafeRow])(checksums.rows(rows.value, encoded, _))
   }
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
@@ -136,7 +135,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   ): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("rangeScan", colFamilyName)
     require(
-      rows.key.supportsRangeScan,
+      RowFormat.supportsRangeScan(rows.key),
       "Range scan requires an encoder that supports range scanning!"
     )
     pairs(rows, range(rows, startKey, endKey, colFamilyName))
@@ -149,7 +148,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   ): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("rangeScanWithMultiValues", colFamilyName)
     require(
-      rows.key.supportsRangeScan,
+      RowFormat.supportsRangeScan(rows.key),
       "Range scan with multiple values requires an encoder that supports range scanning!"
     )
     verifyMultiple(rows, "Range scan with multiple values")
@@ -162,7 +161,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     val rows = writing("put", colFamilyName, key)
     require(value != null, "Cannot put a null value")
     val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.put(encoded, withChecksum(encoded, rows.value.encodeValue(value)))
+    transaction.put(encoded, checksums.encode(encoded, rows.value.encodeValue(value)))
   }
 
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
@@ -178,7 +177,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     verifyMultiple(rows, "Merge operation")
     require(value != null, "Cannot merge a null value")
     val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.merge(encoded, withChecksum(encoded, rows.value.encodeValue(value)))
+    transaction.merge(encoded, checksums.encode(encoded, rows.value.encodeValue(value)))
   }
 
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
@@ -202,7 +201,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     val rows = writing("deleteRange", colFamilyName, beginKey)
     verify(endKey != null, "End key cannot be null")
     verify(
-      rows.key.supportsDeleteRange,
+      RowFormat.supportsDeleteRange(rows.key),
       "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding"
     )
     transaction.deleteRange(
@@ -279,7 +278,7 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   override def metrics: StateStoreMetrics = {
     enter(HandleState.Metrics)
-    committed.fold(StateStoreMetrics(0, 0, Map.empty, Map.empty))(_.metrics)
+    committed.fold(InstanceMetrics.none)(_.metrics)
   }
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
@@ -289,7 +288,9 @@ final class StatemarkRocksDBStateStore private[spark] (
     ))
   }
 
-  override def toString: String = s"StatemarkRocksDBStateStore[stateStoreId=$id, version=$version]"
+  override def toString: String =
+    s"StatemarkRocksDBStateStore[id=(op=${id.operatorId},part=${id.partitionId}), " +
+      s"stateStoreId=$id, version=$version]"
 
   Option(TaskContext.get()).foreach { task =>
     task.addTaskCompletionListener[Unit](_ => endWithTask())
@@ -361,13 +362,13 @@ final class StatemarkRocksDBStateStore private[spark] (
   /** Spark checks the first row that it reads against the schema, once per store. */
   private def validate(key: UnsafeRow, value: UnsafeRow): Unit =
     if (!isValidated && !usesFamilies && value != null) {
-      StateStoreProvider.validateStateRowFormat(
+      RowFormat.validate(
         key,
         context.keySchema,
         value,
         context.valueSchema,
         id,
-        storeConf
+        context.storeConf
       )
       isValidated = true
     }
@@ -403,42 +404,15 @@ final class StatemarkRocksDBStateStore private[spark] (
     transaction.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
   }
 
-  private def withChecksum(key: Array[Byte], value: Array[Byte]): Array[Byte] =
-    if (storeConf.rowChecksumEnabled) RowChecksums.encode(key, value) else value
-
-  private def verified(key: Array[Byte], value: Array[Byte]): Array[Byte] =
-    if (storeConf.rowChecksumEnabled)
-      KeyValueChecksumEncoder.decodeAndVerifyValueRowWithChecksum(
-        verifier,
-        key,
-        value,
-        delimiter.length
-      )
-    else value
-
   private def joined(
       rows: RowEncoders,
       key: Array[Byte],
       values: Array[UnsafeRow]
   ): Array[Byte] = {
-    val encoded = values.toSeq.map(v => withChecksum(key, rows.value.encodeValue(v)))
+    val encoded = values.toSeq.map(v => checksums.encode(key, rows.value.encodeValue(v)))
     val separated = encoded.drop(1).flatMap(Seq(delimiter, _))
     Bytes.concat(encoded.take(1) ++ separated: _*)
   }
-
-  private def decodeAll(
-      rows: RowEncoders,
-      key: Array[Byte],
-      value: Array[Byte]
-  ): Iterator[UnsafeRow] =
-    if (storeConf.rowChecksumEnabled)
-      rows.value.decodeValues(KeyValueChecksumEncoder.decodeAndVerifyMultiValueRowWithChecksum(
-        verifier,
-        key,
-        value,
-        delimiter.length
-      ))
-    else rows.value.decodeValues(value)
 
   private def decodeKey(rows: RowEncoders, key: Array[Byte]): UnsafeRow =
     rows.key.decodeKey(
@@ -452,7 +426,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   ): StateStoreIterator[UnsafeRowPair] = {
     val pair = new UnsafeRowPair()
     val iterator = new ScanIterator(scan).map { key =>
-      pair.withRows(decodeKey(rows, key), rows.value.decodeValue(verified(key, scan.value)))
+      pair.withRows(decodeKey(rows, key), rows.value.decodeValue(checksums.decode(key, scan.value)))
       if (isValidating) validate(pair.key, pair.value)
       pair
     }
@@ -467,7 +441,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     val pair = new UnsafeRowPair()
     val iterator = new ScanIterator(scan).flatMap { key =>
       val row = decodeKey(rows, key)
-      rows.value.decodeValues(verified(key, scan.value)).map(pair.withRows(row, _))
+      rows.value.decodeValues(checksums.decode(key, scan.value)).map(pair.withRows(row, _))
     }
     new StateStoreIterator(iterator, () => scan.close())
   }

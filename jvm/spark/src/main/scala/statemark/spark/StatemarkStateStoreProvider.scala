@@ -37,7 +37,7 @@ private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateSt
   * `doMaintenance` may run beside it.
   * ''Source:'' Spark 4.2 `StateStoreProvider`, `SupportsFineGrainedReplay`.
   */
-final class StatemarkStateStoreProvider extends StateStoreProvider with SupportsFineGrainedReplay {
+final class StatemarkStateStoreProvider extends ProviderBase {
   // The driver makes providers without init, many times per batch: nothing is done here.
   private val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
   @volatile private var initialized: Option[ProviderContext] = None
@@ -91,8 +91,6 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
 
-  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = StoreMetrics.instance
-
   override def getStore(
       version: Long,
       uniqueId: Option[String],
@@ -107,11 +105,11 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
       !loadEmpty
     }
 
-  override def getReadStore(version: Long, uniqueId: Option[String]): StateStore =
-    checkedOut(version, isReadOnly = true, forceSnapshot = false) {
+  override def getReadStore(version: Long, uniqueId: Option[String]): ReadStateStore =
+    handOut(checkedOut(version, isReadOnly = true, forceSnapshot = false) {
       moveTo(VersionId(version, idOf(uniqueId)))
       true
-    }
+    })
 
   /** The same object becomes writable. Where another provider object made it (this one replaced that
     * between the read and the write phase of a task, SPARK-56476), that provider goes on with it.
@@ -184,20 +182,27 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
       current.map(_.store.base.families)
     )
 
-  /** Uploads a snapshot where one is due and deletes what retention no longer needs. What goes wrong is
-    * logged and tried again at the next tick: an exception would unload the provider.
-    */
   override def doMaintenance(): Unit = {
+    doSnapshotMaintenance()
+    doCleanupMaintenance()
+  }
+
+  /** Uploads a snapshot where one is due. */
+  override def doSnapshotMaintenance(): Unit = maintaining {
+    current.foreach(context.snapshotTaker.ifDue(_, isCommittedAttempt))
+  }
+
+  /** Deletes what retention no longer needs. */
+  override def doCleanupMaintenance(): Unit = maintaining {
+    SnapshotFiles.deleteOldVersions(context.files, context.conf)
+  }
+
+  /** What goes wrong is logged and tried again at the next tick: an exception would unload the
+    * provider.
+    */
+  private def maintaining(work: => Unit): Unit = {
     context.stateMachine.verifyForMaintenance()
-    try
-      maintenance.synchronized {
-        current.foreach(context.snapshotTaker.ifDue(_, isCommittedAttempt))
-        context.files.deleteOldVersions(
-          context.conf.minVersionsToRetain,
-          context.conf.maxVersionsToDeletePerMaintenance,
-          context.conf.minVersionsToDelete
-        )
-      }
+    try maintenance.synchronized(work)
     catch {
       case NonFatal(e) =>
         log.warn(s"Maintenance of $stateStoreId failed; the next tick tries again.", e)
@@ -245,8 +250,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
         store.puts,
         store.isSnapshotForced
       )
-      if (context.storeConf.commitValidationEnabled)
-        StateStore.reportCommitToCoordinator(next, stateStoreId, context.hadoopConf)
+      StatemarkBridge.reportCommit(stateStoreId, next, context.storeConf, context.hadoopConf)
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
       warnAboutLimit(uncommittedBytes)
       Commit(
@@ -277,7 +281,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     */
   private def checkedOut(version: Long, isReadOnly: Boolean, forceSnapshot: Boolean)(
       position: => Boolean
-  ): StateStore = {
+  ): StatemarkRocksDBStateStore = {
     var stamp: Option[Long] = None
     try {
       if (version < 0) throw StatemarkBridge.unexpectedVersion(version)
@@ -299,7 +303,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
     } catch {
       case e: OutOfMemoryError => throw StatemarkBridge.outOfMemory(stateStoreId.toString, e)
       case e: StateStoreInvalidStateMachineTransition => throw e
-      case e: Throwable => throw StateStoreErrors.cannotLoadStore(e)
+      case e: Throwable => throw StatemarkBridge.cannotLoad(e)
     } finally stamp.foreach(context.stateMachine.releaseStamp(_, throwEx = false))
   }
 
@@ -321,7 +325,7 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
             nextId,
             nextId.map(_ => CheckpointLineage.toItems(lineage))
           ),
-          context.storeConf.rowChecksumEnabled,
+          context.checksums(verifiesAll = false),
           context.clock,
           ms => changelogMs = ms
         )
@@ -422,8 +426,8 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
 
   private def metricsOf(store: TransactionalStore, figures: CommitFigures): StateStoreMetrics = {
     val used = reportMemory()
-    val memory = RocksDBMemoryManager.getInstanceMemoryUsage(context.memoryId, used)
-    val pinned = RocksDBMemoryManager.getInstancePinnedBlocksMemUsage(
+    val memory = NativeMemory.share(context.memoryId, used)
+    val pinned = NativeMemory.pinnedShare(
       context.memoryId,
       context.options.blockCache.getPinnedUsage
     )
@@ -441,12 +445,8 @@ final class StatemarkStateStoreProvider extends StateStoreProvider with Supports
 
   /** Native bytes of the store, as Spark's memory manager is told. */
   private def reportMemory(): Long = current.fold(0L) { generation =>
-    val used = RocksDB.mainMemorySources.map(generation.store.property).sum
-    RocksDBMemoryManager.updateMemoryUsage(
-      context.memoryId,
-      used,
-      context.conf.boundedMemoryUsage
-    )
+    val used = NativeMemory.sources.map(generation.store.property).sum
+    NativeMemory.update(context.memoryId, used, context.conf.boundedMemoryUsage)
     used
   }
 

@@ -2,8 +2,6 @@ package statemark.spark
 
 import java.io.File
 import org.apache.spark.sql.execution.streaming.state._
-import org.slf4j.LoggerFactory
-import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.common.Clock
 import statemark.engine._
@@ -37,8 +35,10 @@ final case class LoadFigures(
 final case class LoadContext(
     files: RocksDBFileManager,
     conf: RocksDBConf,
+    storeConf: StateStoreConf,
     options: EngineOptions,
     identity: StoreIdentity,
+    checksums: RowChecksums,
     usesFamilies: Boolean,
     directory: LocalDirectory,
     observer: CommitObserver,
@@ -53,8 +53,8 @@ final case class LoadContext(
 final class StoreLoader(context: LoadContext) {
   import context._
 
-  private val log = LoggerFactory.getLogger(classOf[StoreLoader])
   private val lineages = new CheckpointLineage(files)
+  private val search = new SnapshotSearch(files, lineages, storeConf, identity.toString)
 
   /** An empty store at `version`. */
   def empty(version: Long): Generation = {
@@ -118,34 +118,12 @@ final class StoreLoader(context: LoadContext) {
   }
 
   private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
-    var lineage = initialLineage(at)
     var imported: Option[Generation] = None
-    val (repaired, snapshotMs) = Clock.timedMs(clock) {
-      val loader = new AutoSnapshotLoader(
-        conf.stateStoreConf.autoSnapshotRepairEnabled,
-        conf.stateStoreConf.autoSnapshotRepairNumFailuresBeforeActivating,
-        conf.stateStoreConf.autoSnapshotRepairMaxChangeFileReplay,
-        identity.toString
-      ) {
-        override protected def beforeLoad(): Unit = ()
-        override protected def onLoadSnapshotFromCheckpointFailure(): Unit = ()
-        override protected def loadSnapshotFromCheckpoint(
-            version: Long,
-            id: Option[String]
-        ): Unit = {
-          lineage.foreach(checkCovers(_, version, at))
-          imported = Some(importSnapshot(VersionId(version, id)))
-        }
-        override protected def getEligibleSnapshots(version: Long): Seq[(Long, Option[String])] =
-          eligible(at, lineage)
-        override protected def getAdditionalEligibleSnapshots(
-            version: Long
-        ): Seq[(Long, Option[String])] = {
-          lineage = lineage.map(longerLineage(_, at))
-          eligible(at, lineage)
-        }
+    val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
+      search.load(at) { (snapshot, lineage) =>
+        lineage.foreach(checkCovers(_, snapshot.version, at))
+        imported = Some(importSnapshot(snapshot))
       }
-      loader.loadSnapshot(at.version)._2
     }
     val generation = imported.getOrElse(
       throw new IllegalStateException(s"No snapshot was loaded for $at, and none failed.")
@@ -174,37 +152,6 @@ final class StoreLoader(context: LoadContext) {
       case e: Throwable =>
         generation.close()
         throw e
-    }
-
-  /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
-  private def initialLineage(at: VersionId): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
-    if (files.existsSnapshotFile(at.version, at.checkpointId)) Vector(at)
-    else lineages.header(at) :+ at
-  }
-
-  private def longerLineage(known: Vector[VersionId], at: VersionId): Vector[VersionId] =
-    try {
-      val reach = conf.stateStoreConf.autoSnapshotRepairMaxChangeFileReplay
-      lineages.full(math.max(1L, at.version - reach), at)
-    } catch {
-      case NonFatal(e) =>
-        log.warn(
-          s"The lineage of $at cannot be followed beyond its last snapshot; older snapshots " +
-            "cannot be used for a repair.",
-          e
-        )
-        known
-    }
-
-  private def eligible(
-      at: VersionId,
-      lineage: Option[Vector[VersionId]]
-  ): Seq[(Long, Option[String])] =
-    lineage match {
-      case None => files.getEligibleSnapshotsForVersion(at.version).map((_, None))
-      case Some(known) =>
-        files.getSnapshotVersionsAndUniqueIdsFromLineage(CheckpointLineage.toItems(known))
-          .map { case (version, id) => (version, Option(id)) }
     }
 
   /** A snapshot is of no use where the lineage does not name every version after it. */
@@ -273,10 +220,9 @@ final class StoreLoader(context: LoadContext) {
       deltas: Vector[VersionId],
       figures: LoadFigures
   ): LoadFigures = {
-    val verifier = KeyValueIntegrityVerifier.create(identity.toString, conf.rowChecksumEnabled, 1)
     val (_, ms) = Clock.timedMs(clock)(deltas.foreach { delta =>
       val reader = files.getChangelogReader(delta.version, delta.checkpointId)
-      store.replay(delta.checkpointId)(ChangelogReplay.stage(reader, _, verifier, usesFamilies))
+      store.replay(delta.checkpointId)(ChangelogReplay.stage(reader, _, checksums, usesFamilies))
     })
     figures.copy(replayed = deltas.length, replayMs = if (deltas.isEmpty) 0 else math.max(ms, 1))
   }

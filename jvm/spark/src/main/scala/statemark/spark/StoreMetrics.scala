@@ -1,31 +1,9 @@
 package statemark.spark
 
-import org.apache.spark.SparkContext
-import org.apache.spark.sql.execution.metric.{SQLMetric, SQLMetrics}
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
 import org.rocksdb.{HistogramType, Statistics, TickerType}
 import statemark.TransactionalStore
-
-/** Latency of the slowest commit of a store, 1 ms at least. Spark shows the instances with the largest
-  * values.
-  */
-final case class CommitLatencyMaxMetric(
-    partitionId: Option[Int] = None,
-    storeName: String = StateStoreId.DEFAULT_STORE_NAME
-) extends StateStoreInstanceMetric {
-  override def metricPrefix: String = "statemarkCommitLatencyMsMax"
-  override def descPrefix: String = "Statemark: commit latency of a store, ms"
-  override def initValue: Long = 0
-  override def createSQLMetric(sparkContext: SparkContext): SQLMetric =
-    SQLMetrics.createSizeMetric(sparkContext, desc, initValue)
-  override def ordering: Ordering[Long] = Ordering.Long.reverse
-  override def ignoreIfUnchanged: Boolean = true
-  override def combine(originalMetric: SQLMetric, value: Long): Long =
-    math.max(originalMetric.value, value)
-  override def withNewId(partitionId: Int, storeName: String): CommitLatencyMaxMetric =
-    copy(Some(partitionId), storeName)
-}
 
 /** Counters of a provider between two commits of its store: an aborted task reports no metrics, so
   * that its abort shows with the commit that follows.
@@ -94,7 +72,6 @@ object StoreMetrics {
     "statemarkReloadCount",
     "Statemark: number of loads that read the checkpoint location"
   )
-  val CommitLatencyMax: CommitLatencyMaxMetric = CommitLatencyMaxMetric()
 
   val custom: Seq[StateStoreCustomMetric] = ALL_CUSTOM_METRICS ++ Seq(
     CommitCount,
@@ -106,8 +83,6 @@ object StoreMetrics {
     RewindCount,
     ReloadCount
   )
-
-  val instance: Seq[StateStoreInstanceMetric] = ALL_INSTANCE_METRICS :+ CommitLatencyMax
 
   /** Everything that a commit reports, as values: another task may have the store by the time that
     * Spark asks.
@@ -126,7 +101,7 @@ object StoreMetrics {
     val (rollbacks, rewinds, reloads) = events.take()
     val families = state.families.byName.values
     val files = commit.snapshot.fold(load.files)(_.files)
-    val values = native(store.statistics) ++ Map(
+    val values = native(store.statistics) ++ LineMetrics.of(commit, load) ++ Map(
       CUSTOM_METRIC_SST_FILE_SIZE -> store.property("rocksdb.total-sst-files-size"),
       CUSTOM_METRIC_GET_COUNT -> commit.gets,
       CUSTOM_METRIC_PUT_COUNT -> commit.puts,
@@ -134,15 +109,6 @@ object StoreMetrics {
       CUSTOM_METRIC_COMMIT_COMPACT_TIME -> 0L,
       CUSTOM_METRIC_CHECKPOINT_TIME -> commit.snapshot.fold(0L)(_.totalMs),
       CUSTOM_METRIC_FILESYNC_TIME -> (commit.changelogMs + commit.snapshot.fold(0L)(_.totalMs)),
-      CUSTOM_METRIC_CHANGE_LOG_WRITER_COMMIT_TIME -> commit.changelogMs,
-      CUSTOM_METRIC_SAVE_ZIP_FILES_TIME ->
-        commit.snapshot.flatMap(_.files.saveZipFilesTimeMs).getOrElse(0L),
-      CUSTOM_METRIC_LOAD_FROM_SNAPSHOT_TIME -> load.snapshotMs,
-      CUSTOM_METRIC_LOAD_TIME -> load.totalMs,
-      CUSTOM_METRIC_REPLAY_CHANGE_LOG -> load.replayMs,
-      CUSTOM_METRIC_NUM_REPLAY_CHANGE_LOG_FILES -> load.replayed.toLong,
-      CUSTOM_METRIC_LOADED_FROM_DFS -> (if (load.isFromCheckpoint) 1L else 0L),
-      CUSTOM_METRIC_NUM_SNAPSHOTS_AUTO_REPAIRED -> (if (load.isRepaired) 1L else 0L),
       CUSTOM_METRIC_BYTES_COPIED -> files.bytesCopied,
       CUSTOM_METRIC_FILES_COPIED -> files.filesCopied,
       CUSTOM_METRIC_FILES_REUSED -> files.filesReused,
@@ -151,7 +117,6 @@ object StoreMetrics {
       CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES_KEYS -> state.counts.internalKeys,
       CUSTOM_METRIC_NUM_EXTERNAL_COL_FAMILIES -> families.count(!_.isInternal).toLong,
       CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES -> families.count(_.isInternal).toLong,
-      CUSTOM_METRIC_FORCE_SNAPSHOT -> (if (commit.isSnapshotForced) 1L else 0L),
       CommitCount -> 1L,
       CommitLatency -> commit.totalMs,
       ConfirmLatency -> commit.confirmMs,
@@ -161,14 +126,14 @@ object StoreMetrics {
       RewindCount -> rewinds,
       ReloadCount -> reloads
     )
-    val ofThisStore = Map[StateStoreInstanceMetric, Long](
-      CUSTOM_INSTANCE_METRIC_SNAPSHOT_LAST_UPLOADED
-        .withNewId(storeId.partitionId, storeId.storeName) -> lastUploaded,
-      // Spark leaves a value out that is still the initial 0.
-      CommitLatencyMax.withNewId(storeId.partitionId, storeId.storeName) ->
-        math.max(commit.totalMs, 1)
+    InstanceMetrics.metrics(
+      storeId,
+      state.counts.keys,
+      memoryBytes,
+      values,
+      commit.totalMs,
+      lastUploaded
     )
-    StateStoreMetrics(state.counts.keys, memoryBytes, values, ofThisStore)
   }
 
   private def native(statistics: Statistics): Map[StateStoreCustomMetric, Long] = {

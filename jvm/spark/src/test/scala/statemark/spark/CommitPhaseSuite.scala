@@ -3,7 +3,6 @@ package statemark.spark
 import java.nio.file.Files
 import java.util.concurrent.atomic.AtomicInteger
 import org.apache.spark.sql.{DataFrame, SQLContext, SparkSession}
-import org.apache.spark.sql.execution.streaming.runtime.MemoryStream
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.transaction.{CommitObserver, CommitPhase}
@@ -43,7 +42,8 @@ class CommitPhaseSuite extends AnyFunSuite with BeforeAndAfterAll {
   }
 
   for {
-    phase <- tested
+    // Without joins in column families no query needs a snapshot in a commit.
+    phase <- tested.filter(_ != CommitPhase.SnapshotUploaded || Line.hasStoreOf41)
     version <- Seq("1", "2")
   } test(s"a task dies at ${phase.name}, checkpoint format v$version") {
     spark.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", version)
@@ -66,7 +66,7 @@ class CommitPhaseSuite extends AnyFunSuite with BeforeAndAfterAll {
   private def count(fault: FaultAt): Map[Int, Long] = {
     implicit val sql: SQLContext = spark.sqlContext
     import spark.implicits._
-    val input = MemoryStream[Int]
+    val input = Line.MemoryStream[Int]
     run(input.toDF().groupBy("value").count(), "complete", fault, Seq(input))
     spark.table(sink).as[(Int, Long)].collect().toMap
   }
@@ -75,7 +75,7 @@ class CommitPhaseSuite extends AnyFunSuite with BeforeAndAfterAll {
     implicit val sql: SQLContext = spark.sqlContext
     import spark.implicits._
     spark.conf.set("spark.sql.streaming.join.stateFormatVersion", "3")
-    val (left, right) = (MemoryStream[Int], MemoryStream[Int])
+    val (left, right) = (Line.MemoryStream[Int], Line.MemoryStream[Int])
     run(left.toDF().join(right.toDF(), "value"), "append", fault, Seq(left, right))
     spark.table(sink).groupBy("value").count().as[(Int, Long)].collect().toMap
   }
@@ -86,7 +86,7 @@ class CommitPhaseSuite extends AnyFunSuite with BeforeAndAfterAll {
       rows: DataFrame,
       mode: String,
       fault: FaultAt,
-      inputs: Seq[MemoryStream[Int]]
+      inputs: Seq[Line.MemoryStream[Int]]
   ): Unit = {
     val checkpoint = Files.createTempDirectory("statemark-phases-").toString
     StatemarkStateStoreProvider.observer = fault

@@ -5,7 +5,6 @@ import java.util.{Comparator, UUID}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types._
@@ -82,7 +81,7 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
       id: Option[String] = None,
       force: Boolean = false
   ): StateStoreCheckpointInfo = {
-    val store = provider.getStore(version, id, force)
+    val store = Line.getStore(provider, version, id, force)
     put(store, rows)
     assert(store.commit() == version + 1)
     store.getStateStoreCheckpointInfo()
@@ -127,7 +126,7 @@ object Providers {
     val conf = new Configuration()
     conf.set("fs.counting.impl", classOf[CountingFileSystem].getName)
     conf.set("fs.AbstractFileSystem.counting.impl", classOf[CountingAbstractFileSystem].getName)
-    conf.set(StreamExecution.RUN_ID_KEY, runId.toString)
+    conf.set(Line.runIdKey, runId.toString)
     conf
   }
 

@@ -5,12 +5,12 @@ import java.nio.charset.StandardCharsets
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StatemarkBridge}
 import org.json4s.{JObject, JString}
 import org.json4s.jackson.JsonMethods.parse
 import scala.util.Try
 import scala.util.control.NonFatal
+import statemark.spark.Relocated.CheckpointFileManager
 
 /** The checkpoint of a query as it lies in its location, read through Spark's own file manager and
   * log classes. Logs are read when they are first asked for, and once; open it again to see changes.

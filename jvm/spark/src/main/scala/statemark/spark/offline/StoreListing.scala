@@ -3,9 +3,9 @@ package statemark.spark.offline
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.SerializableConfiguration
+import statemark.spark.Relocated.CheckpointFileManager
 
 /** A file of a checkpoint, as its directory lists it.
   *

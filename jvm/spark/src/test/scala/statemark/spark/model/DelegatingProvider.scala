@@ -4,10 +4,11 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
+import statemark.spark.{Line, ProviderBase, StoreBase}
 
 /** A provider that passes everything on; what a subclass overrides is where it misbehaves. */
 class DelegatingProvider(inner: DelegatingProvider.Inner)
-    extends StateStoreProvider with SupportsFineGrainedReplay {
+    extends ProviderBase {
 
   /** Wraps a store that the inner provider handed out. */
   protected def wrap(store: StateStore): DelegatingStore = new DelegatingStore(store)
@@ -37,13 +38,17 @@ class DelegatingProvider(inner: DelegatingProvider.Inner)
   override def stateStoreId: StateStoreId = inner.stateStoreId
   override def close(): Unit = inner.close()
   override def doMaintenance(): Unit = inner.doMaintenance()
+  override def doSnapshotMaintenance(): Unit =
+    throw new UnsupportedOperationException("no history asks for one half")
+  override def doCleanupMaintenance(): Unit =
+    throw new UnsupportedOperationException("no history asks for one half")
 
   override def getStore(
       version: Long,
       id: Option[String],
       forceSnapshotOnCommit: Boolean,
       loadEmpty: Boolean
-  ): StateStore = wrap(inner.getStore(version, id, forceSnapshotOnCommit, loadEmpty))
+  ): StateStore = wrap(Line.getStore(inner, version, id, forceSnapshotOnCommit, loadEmpty))
 
   override def replayStateFromSnapshot(
       snapshotVersion: Long,
@@ -52,7 +57,10 @@ class DelegatingProvider(inner: DelegatingProvider.Inner)
       snapshotId: Option[String],
       endId: Option[String]
   ): StateStore =
-    wrap(inner.replayStateFromSnapshot(snapshotVersion, endVersion, readOnly, snapshotId, endId))
+    Line.replay(inner, snapshotVersion, endVersion, readOnly, snapshotId, endId) match {
+      case store: StateStore => wrap(store)
+      case other => throw new IllegalStateException(s"$other is no StateStore")
+    }
 
   override def getStateStoreChangeDataReader(
       startVersion: Long,
@@ -75,54 +83,55 @@ class DelegatingProvider(inner: DelegatingProvider.Inner)
       forceSnapshotOnCommit: Boolean
   ): StateStore = readStore match {
     case wrapped: DelegatingStore =>
-      inner.upgradeReadStoreToWriteStore(wrapped.inner, version, id, forceSnapshotOnCommit)
+      Line.upgrade(inner, wrapped.inner, version, id, forceSnapshotOnCommit): Unit
       wrapped
-    case other => inner.upgradeReadStoreToWriteStore(other, version, id, forceSnapshotOnCommit)
+    case other => Line.upgrade(inner, other, version, id, forceSnapshotOnCommit)
   }
 }
 
-class DelegatingStore(val inner: StateStore) extends StateStore {
+class DelegatingStore(val inner: StateStore) extends StoreBase {
   override def id: StateStoreId = inner.id
   override def version: Long = inner.version
 
   override def get(key: UnsafeRow, family: String): UnsafeRow = inner.get(key, family)
   override def multiGet(keys: Array[UnsafeRow], family: String): Iterator[UnsafeRow] =
-    inner.multiGet(keys, family)
-  override def keyExists(key: UnsafeRow, family: String): Boolean = inner.keyExists(key, family)
+    Line.multiGet(inner, keys, family)
+  override def keyExists(key: UnsafeRow, family: String): Boolean =
+    Line.keyExists(inner, key, family)
   override def valuesIterator(key: UnsafeRow, family: String): Iterator[UnsafeRow] =
     inner.valuesIterator(key, family)
 
   override def iterator(family: String): StateStoreIterator[UnsafeRowPair] = inner.iterator(family)
   override def iteratorWithMultiValues(family: String): StateStoreIterator[UnsafeRowPair] =
-    inner.iteratorWithMultiValues(family)
+    Line.iteratorWithMultiValues(inner, family)
   override def prefixScan(prefix: UnsafeRow, family: String): StateStoreIterator[UnsafeRowPair] =
     inner.prefixScan(prefix, family)
   override def prefixScanWithMultiValues(
       prefix: UnsafeRow,
       family: String
-  ): StateStoreIterator[UnsafeRowPair] = inner.prefixScanWithMultiValues(prefix, family)
+  ): StateStoreIterator[UnsafeRowPair] = Line.prefixScanWithMultiValues(inner, prefix, family)
   override def rangeScan(
       start: Option[UnsafeRow],
       end: Option[UnsafeRow],
       family: String
-  ): StateStoreIterator[UnsafeRowPair] = inner.rangeScan(start, end, family)
+  ): StateStoreIterator[UnsafeRowPair] = Line.rangeScan(inner, start, end, family)
   override def rangeScanWithMultiValues(
       start: Option[UnsafeRow],
       end: Option[UnsafeRow],
       family: String
-  ): StateStoreIterator[UnsafeRowPair] = inner.rangeScanWithMultiValues(start, end, family)
+  ): StateStoreIterator[UnsafeRowPair] = Line.rangeScanWithMultiValues(inner, start, end, family)
 
   override def put(key: UnsafeRow, value: UnsafeRow, family: String): Unit =
     inner.put(key, value, family)
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit =
-    inner.putList(key, values, family)
+    Line.putList(inner, key, values, family)
   override def merge(key: UnsafeRow, value: UnsafeRow, family: String): Unit =
     inner.merge(key, value, family)
   override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], family: String): Unit =
-    inner.mergeList(key, values, family)
+    Line.mergeList(inner, key, values, family)
   override def remove(key: UnsafeRow, family: String): Unit = inner.remove(key, family)
   override def deleteRange(begin: UnsafeRow, end: UnsafeRow, family: String): Unit =
-    inner.deleteRange(begin, end, family)
+    Line.deleteRange(inner, begin, end, family)
 
   override def createColFamilyIfAbsent(
       family: String,
@@ -141,11 +150,11 @@ class DelegatingStore(val inner: StateStore) extends StateStore {
   )
   override def removeColFamilyIfExists(family: String): Boolean =
     inner.removeColFamilyIfExists(family)
-  override def allColumnFamilyNames: Set[String] = inner.allColumnFamilyNames
+  override def allColumnFamilyNames: Set[String] = Line.familyNames(inner)
 
   override def commit(): Long = inner.commit()
   override def abort(): Unit = inner.abort()
-  override def release(): Unit = inner.release()
+  override def release(): Unit = Line.release(inner)
   override def metrics: StateStoreMetrics = inner.metrics
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
     inner.getStateStoreCheckpointInfo()

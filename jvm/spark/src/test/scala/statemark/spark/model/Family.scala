@@ -8,9 +8,10 @@ import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProj
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
+import statemark.spark.Line
 
 /** How the keys of a family are encoded, and with that which scans Spark allows on it. */
-sealed abstract class KeyKind(
+abstract class KeyKind(
     val prefixScan: Boolean,
     val rangeScan: Boolean,
     val deleteRange: Boolean
@@ -23,13 +24,12 @@ sealed abstract class KeyKind(
 }
 
 object KeyKind {
-  private val plain = StructType(
+  val plain: StructType = StructType(
     Seq(StructField("key1", StringType, nullable = true), StructField("key2", IntegerType))
   )
   private val ordered = StructType(
     Seq(StructField("at", LongType, nullable = true), StructField("name", StringType))
   )
-  private val timed = TimestampKeyStateEncoder.keySchemaWithTimestamp(plain)
 
   case object NoPrefix extends KeyKind(false, false, false) {
     def schema: StructType = plain
@@ -41,23 +41,12 @@ object KeyKind {
     def spec: KeyStateEncoderSpec = PrefixKeyScanStateEncoderSpec(schema, 1)
     def prefixColumns: Int = 1
   }
-  case object Range extends KeyKind(true, true, true) {
+  case object Range extends KeyKind(true, Line.hasStoreOf42, Line.hasStoreOf42) {
     def schema: StructType = ordered
     def spec: KeyStateEncoderSpec = RangeKeyScanStateEncoderSpec(schema, Seq(0))
     def prefixColumns: Int = 1
   }
-  case object TimeFirst extends KeyKind(false, true, false) {
-    def schema: StructType = timed
-    def spec: KeyStateEncoderSpec = TimestampAsPrefixKeyStateEncoderSpec(schema)
-    def prefixColumns: Int = 0
-  }
-  case object TimeLast extends KeyKind(true, true, false) {
-    def schema: StructType = timed
-    def spec: KeyStateEncoderSpec = TimestampAsPostfixKeyStateEncoderSpec(schema)
-    def prefixColumns: Int = 2
-  }
-
-  val all: IndexedSeq[KeyKind] = IndexedSeq(NoPrefix, Prefix, Range, TimeFirst, TimeLast)
+  val all: IndexedSeq[KeyKind] = IndexedSeq(NoPrefix, Prefix, Range) ++ TimeKinds.all
 }
 
 /** One (virtual) column family of a history: its name, its rows' shape and its pool of keys.
@@ -173,7 +162,7 @@ object Family {
       case KeyKind.NoPrefix | KeyKind.Prefix => Seq(text, number)
       case KeyKind.Range =>
         Seq(if (random.nextInt(15) == 0) null else time, "xyz".take(random.nextInt(3)))
-      case KeyKind.TimeFirst | KeyKind.TimeLast => Seq(text, number % 2, time)
+      case _ => Seq(text, number % 2, time)
     }
   }
 }

@@ -9,6 +9,7 @@ import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.FileUtil
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
+import statemark.spark.Line
 
 /** Random steps: batches of 50 to 80 steps, each ended by a commit, an abort or a release, with provider
   * restarts, maintenance and second readers in between. Everything comes from the seed.
@@ -31,10 +32,12 @@ object History {
   private def batch(end: String, random: Random): Seq[Op] = {
     def chance(percent: Int) = random.nextInt(100) < percent
     val viaRead = end == "read" || chance(30)
-    val opening = Op.Open(rewind = end == "retry", viaRead, forceSnapshot = chance(10))
+    val opening =
+      Op.Open(rewind = end == "retry", viaRead, forceSnapshot = chance(10) && Line.hasStoreOf42)
     val steps = Seq.fill(50 + random.nextInt(30))(step(random))
     val (early, late) = steps.splitAt(if (viaRead && end != "read") random.nextInt(6) else 0)
-    val upgrade = if (viaRead && end != "read") Seq(Op.Upgrade(chance(10))) else Nil
+    val upgrade =
+      if (viaRead && end != "read") Seq(Op.Upgrade(chance(10) && Line.hasStoreOf42)) else Nil
     val closing = end match {
       case "abort" | "read" => Op.Abort
       case "retry" if chance(20) => Op.Abort

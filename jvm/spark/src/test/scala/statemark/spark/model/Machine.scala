@@ -7,7 +7,7 @@ import scala.collection.mutable
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.spark.{CheckpointFiles, ProviderSuiteBase}
+import statemark.spark.{CheckpointFiles, Line, TestFiles}
 
 /** Runs a history against a provider and against the model, step by step; the first disagreement
   * ends it. Everything is asked through Spark's public interface.
@@ -56,7 +56,7 @@ final class Machine(
       first.kind.spec,
       settings.useFamilies,
       settings.conf,
-      ProviderSuiteBase.forTest(new Configuration(false)),
+      TestFiles.forTest(new Configuration(false)),
       first.multi,
       Some(new TestStateSchemaProvider)
     )
@@ -126,21 +126,24 @@ final class Machine(
           found.map(row => Family.value(row.copy()))
         )
       }
+    case Op.MultiGet(f, ks) if !Line.hasStoreOf42 => read(open, Op.Get(f, ks.head))
     case Op.MultiGet(f, ks) =>
       onKey(open, f, 0) { (family, _) =>
         val keys = ks.map(_ % family.keys.size)
         log += s"multiGet ${family.name} ${keys.map(family.show).mkString(" ")}"
-        val found = open.readThrough(keys.head).multiGet(keys.map(family.row).toArray, family.name)
+        val found =
+          Line.multiGet(open.readThrough(keys.head), keys.map(family.row).toArray, family.name)
         Check.same(
           "values",
           keys.map(open.state.rows(family).get(_).map(_.head)),
           found.map(row => Option(row).map(row => Family.value(row.copy()))).toSeq
         )
       }
+    case Op.KeyExists(f, k) if !Line.hasStoreOf42 => read(open, Op.Get(f, k))
     case Op.KeyExists(f, k) =>
       onKey(open, f, k) { (family, key) =>
         log += s"keyExists ${family.name} ${family.show(key)}"
-        val found = open.readThrough(key).keyExists(family.row(key), family.name)
+        val found = Line.keyExists(open.readThrough(key), family.row(key), family.name)
         Check.same("exists", open.state.rows(family).contains(key), found)
       }
     case Op.Values(f, k) if wishes.family(open.state, f, _.multi).isEmpty =>
@@ -204,10 +207,12 @@ final class Machine(
 
   private def readAll(open: OpenStore): Unit = {
     counts = counts.read
-    families.filter(open.state.isLive).foreach(f => open.openScan(f, Scan.All, f.multi).finish())
-    if (settings.useFamilies) {
+    families.filter(open.state.isLive).foreach { f =>
+      open.openScan(f, Scan.All, f.multi && Line.hasStoreOf42).finish()
+    }
+    if (settings.useFamilies && Line.hasStoreOf42) {
       val names = families.filter(open.state.isLive).map(_.name).toSet
-      Check.same("families", names, open.reader.allColumnFamilyNames)
+      Check.same("families", names, Line.familyNames(open.reader))
     }
   }
 
@@ -221,7 +226,7 @@ final class Machine(
       (if (force) ", force a snapshot" else "")
     val reader =
       if (readOnly) provider.getReadStore(base.version, base.id)
-      else provider.getStore(base.version, base.id, force)
+      else Line.getStore(provider, base.version, base.id, force)
     val writer = if (readOnly) None else Some(reader.asInstanceOf[StateStore])
     val same = settings.formatVersion == 1 && !traits.retriesMayDiffer
     val repeats = if (retry && same) Some(head.writes.toList) else None
@@ -241,7 +246,7 @@ final class Machine(
   private def upgrade(open: OpenStore, force: Boolean): Unit = {
     log += s"upgrade to write${if (force) ", force a snapshot" else ""}"
     val base = open.base
-    val writer = provider.upgradeReadStoreToWriteStore(open.reader, base.version, base.id, force)
+    val writer = Line.upgrade(provider, open.reader, base.version, base.id, force)
     open.writer = Some(writer)
     register(writer, open.state)
   }
@@ -262,7 +267,7 @@ final class Machine(
         Check.same("committed", false, writer.hasCommitted)
       case None =>
         log += "release"
-        open.reader.release()
+        Line.release(open.reader)
     }
   }
 
@@ -346,7 +351,7 @@ final class Machine(
         Check.same("version", version.version, opened.version)
         register(opened, version.state)
         readAll(new OpenStore(version, opened, None, None))
-      } finally if (readStore) opened.release() else opened.abort()
+      } finally if (readStore) Line.release(opened) else opened.abort()
     } finally other.close()
   }
 
@@ -366,7 +371,7 @@ final class Machine(
         log += s"a second provider replays $start .. $end${if (readOnly) " to read" else ""}"
         aside {
           case other: SupportsFineGrainedReplay =>
-            other.replayStateFromSnapshot(start.version, end.version, readOnly, start.id, end.id)
+            Line.replay(other, start.version, end.version, readOnly, start.id, end.id)
           case other => throw Disagreement("SupportsFineGrainedReplay", other.getClass.getName)
         }(readOnly, end)
       }
@@ -377,7 +382,7 @@ final class Machine(
   override def close(): Unit =
     try store.foreach { open =>
         open.scans.values.foreach(_.close())
-        open.writer.fold(open.reader.release())(_.abort())
+        open.writer.fold(Line.release(open.reader))(_.abort())
       }
     finally {
       lingering.foreach(_.close())

@@ -2,10 +2,9 @@ package statemark.spark.model
 
 import java.util.concurrent.{ExecutorService, Executors}
 
-import org.apache.spark.DebugFilesystem
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.{Providers, StatemarkStateStoreProvider}
+import statemark.spark.{Providers, StatemarkStateStoreProvider, TestFiles}
 
 /** A provider against a sorted map: every random history must agree with the model, whatever the
   * settings. `STATEMARK_SEEDS=1,7` runs these seeds; the system property `statemark.histories` (or
@@ -42,14 +41,14 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
   }
 
   test("random histories agree with the model") {
-    DebugFilesystem.clearOpenStreams()
+    TestFiles.forget()
     val start = System.nanoTime()
     val counts = inParallel(seeds)(histories().run).map {
       case Right(counts) => counts
       case Left(failure) => fail(s"$failure\n\nshrunk:\n${histories().shrink(failure)}")
     }
     // Of all histories together: which one it was, each of them alone tells.
-    DebugFilesystem.assertNoOpenStreams()
+    TestFiles.assertClosed()
     val millis = (System.nanoTime() - start) / 1000000
     info(
       s"seeds ${seeds.head} to ${seeds.last}: ${counts.map(_.ops).sum} operations, " +

@@ -3,6 +3,7 @@ package statemark.spark.model
 import scala.collection.mutable
 
 import org.apache.spark.sql.execution.streaming.state._
+import statemark.spark.Line
 
 /** A scan that was opened and not yet read to its end: the rows it must still return are those that
   * the store held when it was opened.
@@ -75,13 +76,14 @@ final class OpenStore(
     val name = family.name
     val iterator = (scan, multi) match {
       case (Scan.All, false) => store.iterator(name)
-      case (Scan.All, true) => store.iteratorWithMultiValues(name)
+      case (Scan.All, true) => Line.iteratorWithMultiValues(store, name)
       case (Scan.Prefix(key), false) => store.prefixScan(family.prefixRow(key), name)
-      case (Scan.Prefix(key), true) => store.prefixScanWithMultiValues(family.prefixRow(key), name)
+      case (Scan.Prefix(key), true) =>
+        Line.prefixScanWithMultiValues(store, family.prefixRow(key), name)
       case (Scan.Range(from, until), false) =>
-        store.rangeScan(from.map(family.row), until.map(family.row), name)
+        Line.rangeScan(store, from.map(family.row), until.map(family.row), name)
       case (Scan.Range(from, until), true) =>
-        store.rangeScanWithMultiValues(from.map(family.row), until.map(family.row), name)
+        Line.rangeScanWithMultiValues(store, from.map(family.row), until.map(family.row), name)
     }
     new PendingScan(family, iterator, state.scan(family, scan), multi)
   }
@@ -95,19 +97,19 @@ final class OpenStore(
         store.put(family.row(key), Family.valueRow(value), name)
         state = state.put(family, key, Seq(value))
       case Op.PutList(_, key, values) =>
-        store.putList(family.row(key), values.map(Family.valueRow).toArray, name)
+        Line.putList(store, family.row(key), values.map(Family.valueRow).toArray, name)
         state = state.put(family, key, values)
       case Op.Merge(_, key, value) =>
         store.merge(family.row(key), Family.valueRow(value), name)
         state = state.merge(family, key, Seq(value))
       case Op.MergeList(_, key, values) =>
-        store.mergeList(family.row(key), values.map(Family.valueRow).toArray, name)
+        Line.mergeList(store, family.row(key), values.map(Family.valueRow).toArray, name)
         state = state.merge(family, key, values)
       case Op.Remove(_, key) =>
         store.remove(family.row(key), name)
         state = state.remove(family, key)
       case Op.DeleteRange(_, from, until) =>
-        store.deleteRange(family.row(from), family.row(until), name)
+        Line.deleteRange(store, family.row(from), family.row(until), name)
         state = state.deleteRange(family, from, until)
       case Op.CreateFamily(_) =>
         changesFamilies ||= !state.isLive(family)

@@ -4,6 +4,7 @@ import scala.util.Random
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
+import statemark.spark.Line
 
 /** What a history runs under; drawn from its seed. */
 final case class Settings(
@@ -66,11 +67,11 @@ object Settings {
       useFamilies,
       encoding,
       formatVersion = oneOf(1, 2),
-      rowChecksum = random.nextInt(3) == 0,
+      rowChecksum = random.nextInt(3) == 0 && Line.hasStoreOf42,
       changelog = random.nextInt(4) != 0,
       minDeltas = 1 + random.nextInt(10),
       trackRows = random.nextInt(4) != 0,
-      mergeOperator = oneOf(1, 2),
+      mergeOperator = if (random.nextBoolean() && Line.hasStoreOf42) 2 else 1,
       codec = oneOf("lz4", "lz4", "zstd"),
       maxUncommittedBytes = oneOf("auto", "-1", "2048", "512"),
       twoThreads = random.nextInt(4) == 0,

@@ -1,5 +1,7 @@
 package statemark.spark.model
 
+import statemark.spark.Line
+
 /** Turns the wishes of a history into calls that are legal on the open store: a family that is live
   * and suits, a key of its pool, and where no family allows the call the nearest one that any does.
   */
@@ -13,15 +15,17 @@ final class Wishes(settings: Settings) {
     def onMulti(wanted: Int, instead: => Write)(make: Family => Write) =
       on(wanted, _.multi)(make).orElse(this.write(state, instead))
     def canDeleteRange(family: Family) = family.kind.deleteRange && settings.useFamilies
+    def onLists(wanted: Int, instead: => Write)(make: Family => Write) =
+      if (Line.hasStoreOf41) onMulti(wanted, instead)(make) else this.write(state, instead)
     wish match {
       case Op.Put(f, k, v) => on(f, _ => true)(f => Op.Put(f.index, k % f.keys.size, v))
       case Op.Remove(f, k) => on(f, _ => true)(f => Op.Remove(f.index, k % f.keys.size))
       case Op.PutList(f, k, vs) =>
-        onMulti(f, Op.Put(f, k, vs.head))(f => Op.PutList(f.index, k % f.keys.size, vs))
+        onLists(f, Op.Put(f, k, vs.head))(f => Op.PutList(f.index, k % f.keys.size, vs))
       case Op.Merge(f, k, v) =>
         onMulti(f, Op.Put(f, k, v))(f => Op.Merge(f.index, k % f.keys.size, v))
       case Op.MergeList(f, k, vs) =>
-        onMulti(f, Op.Put(f, k, vs.head))(f => Op.MergeList(f.index, k % f.keys.size, vs))
+        onLists(f, Op.Merge(f, k, vs.head))(f => Op.MergeList(f.index, k % f.keys.size, vs))
       case Op.DeleteRange(f, a, b) =>
         on(f, canDeleteRange) { f =>
           val ends = Seq(a % f.keys.size, b % f.keys.size).sorted
@@ -44,7 +48,8 @@ final class Wishes(settings: Settings) {
   }
 
   /** The scan on a family that allows it, else an iterator; and whether it returns all values. */
-  def scan(state: State, wanted: Int, wish: Scan, multi: Boolean): (Family, Scan, Boolean) = {
+  def scan(state: State, wanted: Int, wish: Scan, all: Boolean): (Family, Scan, Boolean) = {
+    val multi = all && Line.hasStoreOf42
     def suits(family: Family) = (family.multi || !multi) && (wish match {
       case Scan.All => true
       case Scan.Prefix(_) => family.kind.prefixScan

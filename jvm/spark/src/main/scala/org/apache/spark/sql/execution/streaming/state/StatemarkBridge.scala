@@ -1,39 +1,24 @@
 package org.apache.spark.sql.execution.streaming.state
 
-import java.io.{File, InputStream}
+import java.io.File
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import org.apache.spark.{SparkConf, SparkEnv, TaskContext}
+import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
-import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
-import org.apache.spark.util.{SerializableConfiguration, Utils}
+import org.apache.spark.util.SerializableConfiguration
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
   */
-object StatemarkBridge {
-  def runId(hadoopConf: Configuration): UUID =
-    UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
+object StatemarkBridge extends BridgeShims {
+  def runId(hadoopConf: Configuration): UUID = UUID.fromString(runIdOf(hadoopConf))
 
   /** A new directory in the executor's local directories, gone with the executor. */
-  def newLocalDirectory(prefix: String): File = {
-    val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    Utils.createExecutorLocalTempDir(conf, prefix)
-  }
-
-  /** Tells the coordinator that a store builds on a snapshot. Silence would make it force snapshots.
-    */
-  def reportSnapshot(providerId: StateStoreProviderId, version: Long, epochMs: Long): Unit =
-    StateStoreProvider.coordinatorRef.foreach(_.snapshotUploaded(providerId, version, epochMs))
-
-  /** Checkpoint ids by operator, partition and store of one entry of a query's commit log; None where
-    * the entry is of checkpoint format v1.
-    */
-  def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] =
-    CommitLog.readCommitMetadata(entry).stateUniqueIds
+  def newLocalDirectory(prefix: String): File =
+    temporaryDirectory(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), prefix)
 
   /** The file system settings of a session, its SQL settings included. */
   def hadoopConf(spark: SparkSession): Configuration = spark.sessionState.newHadoopConf()
@@ -51,9 +36,6 @@ object StatemarkBridge {
   def codec(name: String): CompressionCodec =
     CompressionCodec.createCodec(Option(SparkEnv.get).fold(new SparkConf)(_.conf), name)
 
-  /** Why the task has failed already, if it has. */
-  def failureOf(task: TaskContext): Option[Throwable] = task.getTaskFailure
-
   def unexpectedVersion(version: Long): Throwable =
     QueryExecutionErrors.unexpectedStateStoreVersion(version)
 
@@ -62,7 +44,4 @@ object StatemarkBridge {
 
   def commitFailed(store: String, cause: Throwable): Throwable =
     QueryExecutionErrors.failedToCommitStateFileError(store, cause)
-
-  def invalidLineage(lineage: String, message: String): Throwable =
-    QueryExecutionErrors.invalidCheckpointLineage(lineage, message)
 }

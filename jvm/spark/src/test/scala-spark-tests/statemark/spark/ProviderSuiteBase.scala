@@ -1,27 +1,18 @@
 package statemark.spark
 
-import java.io.File
-import java.util.UUID
-
 import scala.concurrent.duration.DurationInt
 import scala.reflect.ClassTag
 import scala.util.Random
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.hadoop.fs.permission.FsPermission
-import org.apache.spark.DebugFilesystem
-import org.apache.spark.sql.execution.streaming.checkpointing.{
-  CheckpointFileManager,
-  FileSystemBasedCheckpointFileManager
-}
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.scalactic.source.Position
 import org.scalatest.Tag
 import org.scalatest.concurrent.Eventually.{eventually, timeout}
+import statemark.spark.Relocated.CheckpointFileManager
 
 /** Spark's own acceptance suite for state store providers, run against the class `P` through the
   * public interface alone: what a provider holds is always asked of a second one on the same
@@ -35,7 +26,7 @@ import org.scalatest.concurrent.Eventually.{eventually, timeout}
   * "getWriteStore correctly uses existing read store" (2123, conf 2127), "StateStore.get" (2248,
   * conf 2257) and "SPARK-48997" (2446, conf 2456).
   */
-abstract class ProviderSuiteBase[P <: StateStoreProvider: ClassTag] extends StateStoreSuiteBase[P] {
+abstract class ProviderSuiteBase[P <: StateStoreProvider: ClassTag] extends SparkSuite[P] {
   import StateStoreTestsHelper.{newDir, rowPairToDataPair}
 
   /** Settings that every test runs under: each pair of values of two settings occurs once. */
@@ -46,7 +37,7 @@ abstract class ProviderSuiteBase[P <: StateStoreProvider: ClassTag] extends Stat
   override protected def test(testName: String, testTags: Tag*)(testBody: => Any)(implicit
       pos: Position
   ): Unit =
-    variants.foreach { variant =>
+    variants.filterNot(_ => notForOthers(testName)).foreach { variant =>
       super.test(s"$testName ($variant)", testTags: _*) {
         val settings = variant.settings :+
           (SQLConf.STATE_STORE_PROVIDER_CLASS.key -> providerClass.getName)
@@ -57,23 +48,23 @@ abstract class ProviderSuiteBase[P <: StateStoreProvider: ClassTag] extends Stat
   override protected def beforeEach(): Unit = {
     super.beforeEach()
     StateStore.stop()
-    DebugFilesystem.clearOpenStreams()
+    TestFiles.forget()
   }
 
   override protected def afterEach(): Unit =
     try {
       StateStore.stop()
-      eventually(timeout(5.seconds))(DebugFilesystem.assertNoOpenStreams())
+      eventually(timeout(5.seconds))(TestFiles.assertClosed())
     } finally super.afterEach()
 
   super.test("the file system of these tests notices a stream left open") {
     val dir = new Path(newDir())
-    val manager = CheckpointFileManager.create(dir, ProviderSuiteBase.forTest(new Configuration()))
+    val manager = CheckpointFileManager.create(dir, TestFiles.forTest(new Configuration()))
     manager.createAtomic(new Path(dir, "file"), overwriteIfPossible = false).close()
     val stream = manager.open(new Path(dir, "file"))
-    intercept[IllegalStateException](DebugFilesystem.assertNoOpenStreams())
+    intercept[IllegalStateException](TestFiles.assertClosed())
     stream.close()
-    DebugFilesystem.assertNoOpenStreams()
+    TestFiles.assertClosed()
   }
 
   override def newStoreProvider(): P = newStoreProvider(useColumnFamilies = false)
@@ -158,7 +149,7 @@ abstract class ProviderSuiteBase[P <: StateStoreProvider: ClassTag] extends Stat
       keyEncoder.getOrElse(NoPrefixKeyStateEncoderSpec(keySchema)),
       useColumnFamilies,
       new StateStoreConf(sqlConf),
-      ProviderSuiteBase.forTest(hadoopConf),
+      TestFiles.forTest(hadoopConf),
       stateSchemaProvider = Some(new TestStateSchemaProvider)
     )
     provider
@@ -169,9 +160,9 @@ object ProviderSuiteBase {
 
   final case class Variant(encoding: String, changelog: Boolean, rowChecksum: Boolean) {
     def settings: Seq[(String, String)] = Seq(
-      SQLConf.STREAMING_STATE_STORE_ENCODING_FORMAT.key -> encoding,
+      "spark.sql.streaming.stateStore.encodingFormat" -> encoding,
       "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled" -> changelog.toString,
-      SQLConf.STATE_STORE_ROW_CHECKSUM_ENABLED.key -> rowChecksum.toString
+      "spark.sql.streaming.stateStore.rowChecksum.enabled" -> rowChecksum.toString
     )
     override def toString: String = s"$encoding, changelog $changelog, row checksum $rowChecksum"
   }
@@ -182,50 +173,4 @@ object ProviderSuiteBase {
     Variant("avro", changelog = true, rowChecksum = true),
     Variant("avro", changelog = false, rowChecksum = false)
   )
-
-  /** A configuration as a provider is handed it: with a run id of its own, and with checkpoint
-    * files that go through a file system which counts open streams. Spark's default for local paths
-    * bypasses it.
-    */
-  def forTest(conf: Configuration): Configuration = {
-    conf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
-    conf.setIfUnset("fs.file.impl", classOf[CountingFileSystem].getName)
-    conf.setIfUnset(
-      SQLConf.STREAMING_CHECKPOINT_FILE_MANAGER_CLASS.parent.key,
-      classOf[FileSystemBasedCheckpointFileManager].getName
-    )
-    conf
-  }
-}
-
-/** Counts open streams, as Spark's own tests do, and leaves permissions alone: without Hadoop's
-  * native library each would start a process.
-  */
-class CountingFileSystem extends DebugFilesystem {
-  override def setPermission(path: Path, permission: FsPermission): Unit = ()
-  override def mkdirs(path: Path, permission: FsPermission): Boolean = mkdirs(path)
-}
-
-/** What lies in the checkpoint directory of one store: the public layout that Spark reads. */
-final class CheckpointFiles(dir: File) {
-
-  private def named(suffix: String): Seq[(Long, Option[String])] =
-    Option(dir.list()).toSeq.flatten
-      .filter(name => name.endsWith(suffix) && !name.startsWith("."))
-      .map(_.stripSuffix(suffix).split("_", 2))
-      .map(parts => parts.head.toLong -> parts.lift(1))
-      .sortBy(_._1)
-
-  /** (version, checkpoint id in format v2) of every snapshot, oldest first. */
-  def snapshots: Seq[(Long, Option[String])] = named(".zip")
-
-  /** (version, checkpoint id in format v2) of every changelog file, oldest first. */
-  def changelogs: Seq[(Long, Option[String])] = named(".changelog")
-
-  def latestVersion: Long = (snapshots ++ changelogs).map(_._1).maxOption.getOrElse(0L)
-}
-
-object CheckpointFiles {
-  def of(id: StateStoreId): CheckpointFiles =
-    new CheckpointFiles(new File(id.storeCheckpointLocation().toUri.getPath))
 }

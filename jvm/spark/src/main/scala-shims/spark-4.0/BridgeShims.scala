@@ -1,0 +1,70 @@
+package org.apache.spark.sql.execution.streaming.state
+
+import java.io.{File, InputStream}
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.{SparkConf, SparkException, TaskContext}
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.{CommitMetadata, StreamExecution}
+import org.apache.spark.util.Utils
+import scala.io.Source
+
+/** Members of [[StatemarkBridge]] that differ between the lines of Spark. */
+trait BridgeShims {
+  protected def runIdOf(hadoopConf: Configuration): String =
+    hadoopConf.get(StreamExecution.RUN_ID_KEY)
+
+  protected def temporaryDirectory(conf: SparkConf, prefix: String): File =
+    Utils.createTempDir(Utils.getLocalDir(conf), prefix)
+
+  /** Spark 4.0 keeps no account of snapshots. */
+  def reportSnapshot(
+      providerId: StateStoreProviderId,
+      version: Long,
+      epochMs: Long,
+      conf: RocksDBConf
+  ): Unit = ()
+
+  /** Spark 4.0 does not check that every store committed. */
+  def reportCommit(
+      storeId: StateStoreId,
+      version: Long,
+      conf: StateStoreConf,
+      hadoopConf: Configuration
+  ): Unit = ()
+
+  /** Checkpoint ids by operator, partition and store of one entry of a query's commit log; None where
+    * the entry is of checkpoint format v1.
+    */
+  def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] =
+    // The version comes first, then the metadata, where there is any.
+    Source.fromInputStream(entry, "UTF-8").getLines().drop(1).nextOption()
+      .flatMap(CommitMetadata(_).stateUniqueIds)
+
+  /** Not told by this line; the failure listener of a store aborts it at once in a failed task. */
+  def failureOf(@annotation.unused task: TaskContext): Option[Throwable] = None
+
+  def cannotLoad(cause: Throwable): Throwable = cause match {
+    case e: SparkException if Option(e.getCondition).exists(_.contains("CANNOT_LOAD_STATE_STORE")) =>
+      e
+    case e => QueryExecutionErrors.cannotLoadStore(e)
+  }
+
+  def invalidLineage(lineage: String, message: String): Throwable =
+    QueryExecutionErrors.cannotLoadStore(new IllegalStateException(s"$message Lineage: $lineage"))
+
+  /** A store that its holder did not give back in time. */
+  def notReleased(
+      store: String,
+      operation: String,
+      asking: Thread,
+      holder: Thread,
+      waitedMs: Long
+  ): Throwable = QueryExecutionErrors.unreleasedThreadError(
+    store,
+    operation,
+    s"[ThreadId: ${asking.getId}]",
+    s"[ThreadId: ${holder.getId}]",
+    waitedMs,
+    holder.getStackTrace.mkString("\n")
+  )
+}

@@ -1,0 +1,24 @@
+package statemark.spark
+
+import org.apache.spark.sql.execution.streaming.state._
+
+/** Spark's reader of changelogs in a row. Spark 4.0 reads format v1 only. */
+abstract class ChangeFeedBase(
+    context: ProviderContext,
+    startVersion: Long,
+    endVersion: Long,
+    family: Option[String]
+) extends StateStoreChangeDataReader(
+      Relocated.CheckpointFileManager
+        .create(context.storeId.storeCheckpointLocation(), context.hadoopConf),
+      context.storeId.storeCheckpointLocation(),
+      startVersion,
+      endVersion,
+      StatemarkBridge.codec(context.storeConf.compressionCodec),
+      family
+    ) {
+  override protected var changelogSuffix: String = "changelog"
+
+  /** Which attempt each version is, in format v2. */
+  protected val versionsAndUniqueIds: Array[(Long, Option[String])]
+}

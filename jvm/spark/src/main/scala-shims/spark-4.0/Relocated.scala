@@ -1,0 +1,9 @@
+package statemark.spark
+
+import org.apache.spark.sql.execution.streaming
+
+/** Classes of Spark's whose package differs between its lines. */
+object Relocated {
+  type CheckpointFileManager = streaming.CheckpointFileManager
+  val CheckpointFileManager: streaming.CheckpointFileManager.type = streaming.CheckpointFileManager
+}

@@ -1,0 +1,53 @@
+package org.apache.spark.sql.execution.streaming.state
+
+import java.io.{File, InputStream}
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.{SparkConf, TaskContext}
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.checkpointing.CommitMetadata
+import org.apache.spark.util.Utils
+import scala.io.Source
+
+/** Members of [[StatemarkBridge]] that differ between the lines of Spark. */
+trait BridgeShims {
+  protected def runIdOf(hadoopConf: Configuration): String = StateStoreProvider.getRunId(hadoopConf)
+
+  protected def temporaryDirectory(conf: SparkConf, prefix: String): File =
+    Utils.createExecutorLocalTempDir(conf, prefix)
+
+  /** Tells the coordinator that a store builds on a snapshot, for its figures of lag. */
+  def reportSnapshot(
+      providerId: StateStoreProviderId,
+      version: Long,
+      epochMs: Long,
+      conf: RocksDBConf
+  ): Unit =
+    if (conf.reportSnapshotUploadLag)
+      StateStoreProvider.coordinatorRef.foreach(_.snapshotUploaded(providerId, version, epochMs))
+
+  /** Tells the coordinator of a commit, where the query checks that every store made one. */
+  def reportCommit(
+      storeId: StateStoreId,
+      version: Long,
+      conf: StateStoreConf,
+      hadoopConf: Configuration
+  ): Unit =
+    if (conf.commitValidationEnabled)
+      StateStore.reportCommitToCoordinator(version, storeId, hadoopConf)
+
+  /** Checkpoint ids by operator, partition and store of one entry of a query's commit log; None where
+    * the entry is of checkpoint format v1.
+    */
+  def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] =
+    // The version comes first, then the metadata, where there is any.
+    Source.fromInputStream(entry, "UTF-8").getLines().drop(1).nextOption()
+      .flatMap(CommitMetadata(_).stateUniqueIds)
+
+  /** Not told by this line; the failure listener of a store aborts it at once in a failed task. */
+  def failureOf(@annotation.unused task: TaskContext): Option[Throwable] = None
+
+  def cannotLoad(cause: Throwable): Throwable = StateStoreErrors.cannotLoadStore(cause)
+
+  def invalidLineage(lineage: String, message: String): Throwable =
+    QueryExecutionErrors.invalidCheckpointLineage(lineage, message)
+}

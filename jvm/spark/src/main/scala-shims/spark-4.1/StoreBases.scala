@@ -1,0 +1,63 @@
+package statemark.spark
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+
+/** Spark's interfaces as Statemark implements them on every line: what a line lacks is declared here,
+  * what only one line has is answered here.
+  */
+trait StoreBase extends StateStore {
+  def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow]
+  def keyExists(key: UnsafeRow, colFamilyName: String): Boolean
+  def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair]
+  def prefixScanWithMultiValues(
+      prefixKey: UnsafeRow,
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair]
+  def rangeScan(
+      startKey: Option[UnsafeRow],
+      endKey: Option[UnsafeRow],
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair]
+  def rangeScanWithMultiValues(
+      startKey: Option[UnsafeRow],
+      endKey: Option[UnsafeRow],
+      colFamilyName: String
+  ): StateStoreIterator[UnsafeRowPair]
+  def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit
+  def allColumnFamilyNames: Set[String]
+}
+
+trait ProviderBase extends StateStoreProvider with SupportsFineGrainedReplay {
+  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = InstanceMetrics.all
+
+  /** How a store is handed out for reading: Spark upgrades the same object when it writes. */
+  protected def handOut(store: StatemarkRocksDBStateStore): ReadStateStore = store
+
+  override def getStore(version: Long, uniqueId: Option[String]): StateStore =
+    getStore(version, uniqueId, forceSnapshotOnCommit = false, loadEmpty = false)
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      uniqueId: Option[String]
+  ): StateStore =
+    upgradeReadStoreToWriteStore(readStore, version, uniqueId, forceSnapshotOnCommit = false)
+
+  def getStore(
+      version: Long,
+      uniqueId: Option[String],
+      forceSnapshotOnCommit: Boolean,
+      loadEmpty: Boolean
+  ): StateStore
+  def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      uniqueId: Option[String],
+      forceSnapshotOnCommit: Boolean
+  ): StateStore
+
+  /** The two halves of `doMaintenance`, of which Spark 4.3 has threads of their own. */
+  def doSnapshotMaintenance(): Unit
+  def doCleanupMaintenance(): Unit
+}

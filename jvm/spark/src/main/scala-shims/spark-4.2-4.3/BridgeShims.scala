@@ -1,0 +1,51 @@
+package org.apache.spark.sql.execution.streaming.state
+
+import java.io.{File, InputStream}
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.{SparkConf, TaskContext}
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
+import org.apache.spark.util.Utils
+
+/** Members of [[StatemarkBridge]] that differ between the lines of Spark. */
+trait BridgeShims {
+  protected def runIdOf(hadoopConf: Configuration): String = StateStoreProvider.getRunId(hadoopConf)
+
+  protected def temporaryDirectory(conf: SparkConf, prefix: String): File =
+    Utils.createExecutorLocalTempDir(conf, prefix)
+
+  /** Tells the coordinator that a store builds on a snapshot. Silence would make it force snapshots.
+    */
+  def reportSnapshot(
+      providerId: StateStoreProviderId,
+      version: Long,
+      epochMs: Long,
+      conf: RocksDBConf
+  ): Unit =
+    if (conf.reportSnapshotUploadLag)
+      StateStoreProvider.coordinatorRef.foreach(_.snapshotUploaded(providerId, version, epochMs))
+
+  /** Tells the coordinator of a commit, where the query checks that every store made one. */
+  def reportCommit(
+      storeId: StateStoreId,
+      version: Long,
+      conf: StateStoreConf,
+      hadoopConf: Configuration
+  ): Unit =
+    if (conf.commitValidationEnabled)
+      StateStore.reportCommitToCoordinator(version, storeId, hadoopConf)
+
+  /** Checkpoint ids by operator, partition and store of one entry of a query's commit log; None where
+    * the entry is of checkpoint format v1.
+    */
+  def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] =
+    CommitLog.readCommitMetadata(entry).stateUniqueIds
+
+  /** Why the task has failed already, if it has. */
+  def failureOf(task: TaskContext): Option[Throwable] = task.getTaskFailure
+
+  def cannotLoad(cause: Throwable): Throwable = StateStoreErrors.cannotLoadStore(cause)
+
+  def invalidLineage(lineage: String, message: String): Throwable =
+    QueryExecutionErrors.invalidCheckpointLineage(lineage, message)
+}

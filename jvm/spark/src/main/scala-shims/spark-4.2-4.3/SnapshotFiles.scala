@@ -1,0 +1,74 @@
+package statemark.spark
+
+import java.io.File
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state._
+import statemark.engine.StoreState
+
+/** How Spark's file manager is called. */
+object SnapshotFiles {
+
+  /** The file manager of one store.
+    * @param name of the store in logs
+    */
+  def manager(
+      storeId: StateStoreId,
+      temporary: File,
+      hadoopConf: Configuration,
+      conf: RocksDBConf,
+      storeConf: StateStoreConf,
+      name: String
+  ): RocksDBFileManager = new RocksDBFileManager(
+    storeId.storeCheckpointLocation().toString,
+    temporary,
+    hadoopConf,
+    conf.compressionCodec,
+    name,
+    storeConf,
+    fileChecksumEnabled = conf.fileChecksumEnabled,
+    fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
+  )
+
+  def close(files: RocksDBFileManager): Unit = files.close()
+
+  /** A file of a snapshot; `since` is the version of the snapshot that brought it, None for a new one. */
+  def file(file: RocksDBImmutableFile, since: Option[Long]): RocksDBSnapshotFile =
+    RocksDBSnapshotFile(file, since)
+
+  def save(
+      files: RocksDBFileManager,
+      image: File,
+      state: StoreState,
+      mapping: Map[String, RocksDBSnapshotFile],
+      conf: RocksDBConf
+  ): Unit =
+    files.saveCheckpointToDfs(
+      image,
+      state.version,
+      state.counts.keys,
+      state.counts.internalKeys,
+      mapping,
+      Some(state.families.byName.map { case (name, f) =>
+        name -> ColumnFamilyInfo(f.id, f.isInternal)
+      }),
+      Some(state.families.maxId),
+      state.at.checkpointId,
+      conf.verifyNonEmptyFilesInZip
+    )
+
+  /** A file that came with a snapshot at or before this version may have been deleted by another
+    * executor's retention, while this one did not hold the store.
+    * ''Source:'' Spark 4.2 `RocksDB.replaceStaleReusedFilesInSnapshot` (SPARK-55892).
+    */
+  def oldestSafeVersion(files: RocksDBFileManager, conf: RocksDBConf): Long =
+    if (conf.checkStaleReusedFilesInSnapshot)
+      math.max(files.getLatestSnapshotVersion() - conf.minVersionsToRetain, 0)
+    else 0
+
+  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf): Unit =
+    files.deleteOldVersions(
+      conf.minVersionsToRetain,
+      conf.maxVersionsToDeletePerMaintenance,
+      conf.minVersionsToDelete
+    )
+}
