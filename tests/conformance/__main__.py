@@ -82,11 +82,19 @@ class Conformance:
 
 
 def picked(words: Sequence[str], *, quick: bool) -> list[str]:
-    """Names of suites that contain one of the words."""
+    """Names of the suites that are called one of the words, or have it in their names."""
     names = QUICK if quick else ALL
     if not words:
         return list(names)
-    found = [n for n in ALL if any(w.lower() in report.short(n).lower() for w in words)]
+    shorts = {report.short(name).lower() for name in ALL}
+    wanted = [word.lower() for word in words]
+    exact = [word for word in wanted if word in shorts]
+    parts = [word for word in wanted if word not in shorts]
+    found = [
+        name
+        for name in ALL
+        if (short := report.short(name).lower()) in exact or any(part in short for part in parts)
+    ]
     if not found:
         known = ", ".join(map(report.short, ALL))
         sys.exit(f"No suite has {' or '.join(words)} in its name. Use a part of one of: {known}")

@@ -75,9 +75,6 @@ class Suites:
             finally:
                 _kill(process)
         tests, by_target, by_spark, aborted = outcome.read(events, work)
-        unit_tests = work / "target" / "unit-tests.log"
-        if unit_tests.exists():
-            unit_tests.replace(log.with_suffix(".spark-log"))
         shutil.rmtree(work, ignore_errors=True)
         return Run(
             tests=tests,
