@@ -17,7 +17,7 @@ from support.session import ROOT, STATE_STORE, STATEMARK_PROVIDER, statemark_jar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_TIMEOUT_S = 120
+_TIMEOUT_S = 300
 _JOB = Path(__file__).with_name("job.py")
 
 
@@ -61,4 +61,5 @@ def test_spark_submit(flags: Callable[[Path], list[str]], tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads((tmp_path / "job/found.json").read_text())
     assert found["equal"]
+    assert found["transformed"]
     assert [name for name in found["metrics"] if name.startswith("statemark")]
