@@ -11,7 +11,7 @@ sealed abstract class ProviderClass(val className: String, val shortName: String
 }
 
 object ProviderClass {
-  private val Package = "org.apache.spark.sql.execution.streaming.state"
+  private final val Package = "org.apache.spark.sql.execution.streaming.state"
 
   case object Statemark
       extends ProviderClass(classOf[StatemarkStateStoreProvider].getName, "statemark")
@@ -19,7 +19,8 @@ object ProviderClass {
   case object Hdfs extends ProviderClass(s"$Package.HDFSBackedStateStoreProvider", "hdfs")
   final case class Unknown(name: String) extends ProviderClass(name, name)
 
-  val known: Seq[ProviderClass] = Seq(Statemark, RocksDb, Hdfs)
+  // Not before one is asked for: each object refers to this one while it is made.
+  lazy val known: Seq[ProviderClass] = Seq(Statemark, RocksDb, Hdfs)
 
   def of(className: String): ProviderClass =
     known.find(_.className == className).getOrElse(Unknown(className))
