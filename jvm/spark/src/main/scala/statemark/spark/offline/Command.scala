@@ -31,7 +31,7 @@ trait Command {
 object Command {
 
   /** Every command that [[Main]] knows. */
-  val all: Seq[Command] = Seq()
+  val all: Seq[Command] = Seq(SwitchCommand)
 }
 
 /** What a command works with. */

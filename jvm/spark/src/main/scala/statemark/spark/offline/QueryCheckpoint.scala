@@ -6,6 +6,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StatemarkBridge}
+import org.apache.spark.sql.internal.SQLConf
 import org.json4s.{JObject, JString}
 import org.json4s.jackson.JsonMethods.parse
 import scala.util.Try
@@ -108,9 +109,30 @@ final class QueryCheckpoint private (
         )
     }
 
+  /** The directories of all stores, as they were when they were first asked for. */
+  lazy val listedStores: Seq[StoreListing] = stores()
+
   /** The directories of all stores, as they are now. */
   def stores(withShared: Boolean = false): Seq[StoreListing] =
     StoreListing.all(root, withShared, spark, hadoopConf)
+
+  /** The session's settings with those of stores that an entry pins, as a batch after it runs with. An
+    * entry of an older Spark lacks some: they have the value that was Spark's then.
+    */
+  def settings(entry: OffsetEntry): SQLConf = {
+    val settings = StatemarkBridge.settings(spark)
+    (QueryCheckpoint.BeforePinned ++ entry.confs).foreach { case (key, value) =>
+      settings.setConfString(key, value)
+    }
+    settings
+  }
+
+  /** Files in the logs that are no entries. */
+  def unknownLogFiles: Seq[String] = Seq(offsetLog, commitLog).filter(files.exists).flatMap { log =>
+    files.list(log).toSeq.map(_.getPath).filter { path =>
+      !path.getName.startsWith(".") && path.getName.toLongOption.isEmpty
+    }.map(_.toString)
+  }
 
   /** Numbers of the entries in a log, ascending. */
   def batches(log: Path): Seq[Long] =
@@ -125,6 +147,14 @@ final class QueryCheckpoint private (
 }
 
 object QueryCheckpoint {
+
+  /** ''Source:'' Spark 4.2 `OffsetSeqMetadata.relevantSQLConfDefaultValues` */
+  private val BeforePinned = Map(
+    "compression.codec" -> "lz4",
+    "encodingFormat" -> "unsaferow",
+    "rowChecksum.enabled" -> "false",
+    "rocksdb.mergeOperatorVersion" -> "1"
+  ).map { case (key, value) => s"spark.sql.streaming.stateStore.$key" -> value }
 
   /** @param location a path or URI
     * @throws statemark.common.InvalidInputException where no checkpoint of a query is there

@@ -8,6 +8,7 @@ import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SerializableConfiguration
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
@@ -22,6 +23,9 @@ object StatemarkBridge extends BridgeShims {
 
   /** The file system settings of a session, its SQL settings included. */
   def hadoopConf(spark: SparkSession): Configuration = spark.sessionState.newHadoopConf()
+
+  /** A copy of a session's settings. */
+  def settings(spark: SparkSession): SQLConf = spark.sessionState.conf.clone()
 
   /** The stateful operators of a checkpoint as of a batch; empty where they have no metadata. */
   def operatorMetadata(

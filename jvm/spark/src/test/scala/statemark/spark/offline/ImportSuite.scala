@@ -1,0 +1,211 @@
+package statemark.spark.offline
+
+import java.nio.file.Files
+import org.apache.spark.sql.{Column, DataFrame}
+import org.apache.spark.sql.functions._
+import org.apache.spark.sql.streaming.{GroupState, GroupStateTimeout, OutputMode}
+
+final case class Event(key: Int, ts: java.sql.Timestamp)
+
+/** A query that began on Spark's HDFS-backed provider goes on under Statemark, and then under Spark's
+  * RocksDB provider, as if nothing had happened: every operator that the first one supports.
+  */
+class ImportSuite extends OfflineSuite {
+  import ImportSuite._
+
+  private val append = OutputMode.Append()
+  private val update = OutputMode.Update()
+  private val late = "10 seconds"
+
+  private def join(events: DataFrame, how: String): DataFrame = {
+    val left = events.withWatermark("ts", late).as("l")
+    val right = events.filter(col("key") % 3 =!= 0)
+      .selectExpr("key AS other", "ts AS seen").withWatermark("seen", late).as("r")
+    val close: Column = col("key") === col("other") && col("seen") >= col("ts") &&
+      col("seen") <= col("ts") + expr("INTERVAL 5 SECONDS")
+    left.join(right, close, how)
+  }
+
+  private val operators: Seq[Operator] = Seq(
+    Operator("aggregation", update)(_.groupBy("key").agg(count("*"), max("ts"))),
+    Operator("aggregation without a key", OutputMode.Complete())(_.groupBy().count()),
+    Operator(
+      "aggregation in state format 1",
+      update,
+      "spark.sql.streaming.aggregation.stateFormatVersion" -> "1"
+    )(_.groupBy("key").count()),
+    Operator("windowed aggregation", append)(
+      _.withWatermark("ts", late).groupBy(window(col("ts"), "5 seconds"), col("key")).count()
+    ),
+    Operator("deduplication", append)(_.dropDuplicates("key")),
+    Operator("deduplication within a watermark", append)(
+      _.withWatermark("ts", late).dropDuplicatesWithinWatermark("key")
+    ),
+    Operator("session windows", append)(
+      _.withWatermark(
+        "ts",
+        late
+      ).groupBy(session_window(col("ts"), "3 seconds"), col("key")).count()
+    ),
+    Operator("flatMapGroupsWithState", append)(running),
+    Operator(
+      "flatMapGroupsWithState in state format 1",
+      append,
+      "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion" -> "1"
+    )(running),
+    Operator("limit", append)(_.limit(11)),
+    Operator(
+      "two operators, rows with checksums, another codec",
+      append,
+      "spark.sql.streaming.stateStore.rowChecksum.enabled" -> "true",
+      "spark.sql.streaming.stateStore.compression.codec" -> "zstd"
+    )(
+      _.withWatermark("ts", late).dropDuplicatesWithinWatermark("key", "ts")
+        .groupBy(window(col("ts"), "5 seconds")).count()
+    )
+  ) ++ (for ((format, how) <- Seq("1" -> "inner", "2" -> "inner", "2" -> "left_outer"))
+    yield Operator(
+      s"$how join in state format $format",
+      append,
+      "spark.sql.streaming.join.stateFormatVersion" -> format
+    )(join(_, how)))
+
+  for (operator <- operators) test(operator.name) {
+    import operator.{build, mode, name}
+    val settings = operator.settings.toMap
+    val wanted = new Job(build, mode, directory.resolve("reference"), settings)
+      .run(ProviderClass.Hdfs, batches: _*).output
+    assert(wanted.values.exists(_.nonEmpty))
+    val job = new Job(build, mode, checkpoint, settings)
+    // The session's own provider counts for nothing once the checkpoint pins one.
+    job.run(ProviderClass.Hdfs, batches.take(3): _*)
+    assert(switchTo(ProviderClass.Statemark).text.contains("imported version 3 of the state"))
+    job.run(ProviderClass.Hdfs, batches.slice(3, 5): _*)
+    assert(job.metrics.exists(_.startsWith("statemark")))
+    assert(switchTo(ProviderClass.RocksDb).text.contains("offset entries changed: 2 to 4, of 5"))
+    job.run(ProviderClass.Hdfs, batches.drop(5): _*)
+    assert(
+      job.metrics.exists(_.startsWith("rocksdb")) && !job.metrics.exists(_.startsWith("statemark"))
+    )
+    assert(job.output == wanted)
+    assert(pinned() == (0 to 6).map(b => b.toLong -> provider(b)).toMap)
+    // Retained batches can still be read, by the provider that their entry names.
+    if (!name.contains("join")) for (batch <- Seq(1, 2, 6))
+      spark.read.format("statestore").option("batchId", batch.toString).load(checkpoint.toString)
+        .collect(): Unit
+  }
+
+  private def provider(batch: Int): ProviderClass =
+    if (batch < 2) ProviderClass.Hdfs else ProviderClass.RocksDb
+
+  test("rows read at the imported version are those that were there before") {
+    val job = new Job(_.groupBy("key").count(), update, checkpoint)
+    job.run(ProviderClass.Hdfs, batches.take(4): _*)
+    def rows: Seq[String] =
+      spark.read.format(
+        "statestore"
+      ).load(checkpoint.toString).collect().map(_.toString).sorted.toSeq
+    val before = rows
+    val out = switchTo(ProviderClass.RocksDb)
+    assert(rows == before && before.nonEmpty)
+    assert(out.text.contains(
+      s"imported version 4 of the state: $partitions stores, ${before.length} rows"
+    ))
+    assert(out.progressed.last.contains(s"imported $partitions of $partitions stores"))
+  }
+
+  test("a batch that was not committed is run again from the state before it") {
+    val job = new Job(_.groupBy("key").count(), update, checkpoint)
+    job.run(ProviderClass.Hdfs, batches.take(4): _*)
+    Files.delete(checkpoint.resolve("commits/3"))
+    Files.deleteIfExists(checkpoint.resolve("commits/.3.crc")): Unit
+    val refused =
+      intercept[statemark.common.InvalidInputException](switchTo(ProviderClass.Statemark))
+    assert(refused.getMessage.contains("cannot be known"))
+    assert(pinned().values.toSet == Set[ProviderClass](ProviderClass.Hdfs))
+    val out = switchTo(ProviderClass.Statemark, "--force").text
+    assert(out.contains("imported version 3 of the state") && out.contains("changed: 2 to 3, of 4"))
+    job.run(ProviderClass.Hdfs, batches(4))
+    val wanted = new Job(_.groupBy("key").count(), update, directory.resolve("reference"))
+      .run(ProviderClass.Hdfs, batches.take(5): _*).output
+    assert(job.output == wanted)
+  }
+
+  test("a checkpoint without a committed batch has no state to import") {
+    val job = new Job(_.groupBy("key").count(), update, checkpoint)
+    job.run(ProviderClass.Hdfs, batches.head)
+    Files.delete(checkpoint.resolve("commits/0"))
+    Files.deleteIfExists(checkpoint.resolve("commits/.0.crc")): Unit
+    assert(switchTo(ProviderClass.Statemark, "--force").text.contains("no state to import"))
+    job.run(ProviderClass.Hdfs, batches(1))
+    assert(job.metrics.exists(_.startsWith("statemark")))
+    assert(job.output.keySet == Set(0L, 1L))
+  }
+
+  test("leftovers of an import that was not finished disturb neither provider") {
+    val job = new Job(_.groupBy("key").count(), update, checkpoint)
+    job.run(ProviderClass.Hdfs, batches.take(4): _*)
+    val opened = context(new RecordingConsole).checkpoint(checkpoint.toString)
+    val console = new RecordingConsole
+    new StateImport(opened, 4, context(console)).run(): Unit
+    // A later snapshot than the import will write, as a roll back by hand leaves it.
+    Files.copy(checkpoint.resolve("state/0/0/4.zip"), checkpoint.resolve("state/0/0/8.zip"))
+    job.run(ProviderClass.Hdfs, batches.slice(4, 6): _*)
+    switchTo(ProviderClass.Statemark): Unit
+    assert(!Files.exists(checkpoint.resolve("state/0/0/8.zip")))
+    assert(!Files.exists(checkpoint.resolve("state/0/0/4.zip")))
+    job.run(ProviderClass.Hdfs, batches.drop(6): _*)
+    val wanted = new Job(_.groupBy("key").count(), update, directory.resolve("reference"))
+      .run(ProviderClass.Hdfs, batches: _*).output
+    assert(job.output == wanted)
+  }
+
+  for (
+    (name, build) <- Seq[(String, DataFrame => DataFrame)](
+      "aggregation" -> (_.groupBy("key").count()),
+      "deduplication" -> (_.dropDuplicates("key"))
+    )
+  ) test(s"$name with many keys") {
+    val keys = sys.env.get("STATEMARK_IMPORT_KEYS").fold(20000)(_.toInt)
+    val job = new Job(build, update, checkpoint)
+    job.run(ProviderClass.Hdfs, (0 until keys).map(k => (k, 0L)))
+    assert(switchTo(ProviderClass.Statemark).text.contains(s"$partitions stores, $keys rows"))
+    job.run(ProviderClass.Hdfs, (0 to keys by 1000).map(k => (k, 1L)))
+    val wanted =
+      if (name == "aggregation") (0 to keys by 1000).map(k => s"[$k,${if (k < keys) 2 else 1}]")
+      else Seq(s"[$keys,1970-01-01 ")
+    assert(job.output(1).length == wanted.length)
+    val found = job.output(1).toSet
+    assert(wanted.forall(w => found.exists(_.startsWith(w))))
+  }
+}
+
+object ImportSuite {
+  private final case class Operator(name: String, mode: OutputMode, settings: (String, String)*)(
+      val build: DataFrame => DataFrame
+  )
+
+  /** Seven batches with keys that come back, duplicates, and gaps in time. */
+  private val batches: Seq[Seq[(Int, Long)]] = Seq.tabulate(7) { b =>
+    Seq.tabulate(30)(i => ((i * (b + 3)) % 17, b * 7L + i % 6))
+  }
+
+  private def running(events: DataFrame): DataFrame = {
+    import events.sparkSession.implicits._
+    events.withWatermark("ts", "10 seconds").as[Event].groupByKey(_.key)
+      .flatMapGroupsWithState[Long, (Int, Long)](
+        OutputMode.Append(),
+        GroupStateTimeout.EventTimeTimeout()
+      ) { (key: Int, rows: Iterator[Event], state: GroupState[Long]) =>
+        if (state.hasTimedOut) {
+          state.remove()
+          Iterator((key, -1L))
+        } else {
+          val total = state.getOption.getOrElse(0L) + rows.length
+          state.update(total)
+          state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 15000)
+          Iterator((key, total))
+        }
+      }.toDF()
+  }
+}
