@@ -178,6 +178,38 @@ def _switch_words(args: argparse.Namespace) -> list[str]:
     return ["--to", args.to, "--observe", str(args.observe), *force]
 
 
+# ---- repartition
+
+
+def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--partitions", metavar="N", type=int, help="the new number of partitions, 1 at least"
+    )
+    what.add_argument(
+        "--rollback", action="store_true", help="take back a repartition that did not finish"
+    )
+    parser.add_argument(
+        "--skip-uncommitted",
+        action="store_true",
+        help="give up a last batch that is not committed: the query reads its input again, and a"
+        " sink may get rows twice",
+    )
+    parser.add_argument(
+        "--observe",
+        metavar="SECONDS",
+        type=float,
+        default=5.0,
+        help="how long the checkpoint is watched for signs of a running query (default: 5)",
+    )
+
+
+def _repartition_words(args: argparse.Namespace) -> list[str]:
+    what = ["--rollback"] if args.rollback else ["--partitions", str(args.partitions)]
+    skip = ["--skip-uncommitted"] if args.skip_uncommitted else []
+    return [*what, "--observe", str(args.observe), *skip]
+
+
 _COMMANDS: Sequence[_Command] = (
     _Command(
         "switch",
@@ -187,6 +219,15 @@ _COMMANDS: Sequence[_Command] = (
         " CHECKPOINT/_statemark.",
         _switch_arguments,
         _switch_words,
+    ),
+    _Command(
+        "repartition",
+        "move a stopped query's state onto another number of partitions",
+        "Move the state of every stateful operator of a stopped query onto another number of"
+        " partitions. After an interruption run the same command again, or take it back with"
+        " --rollback; until then the query refuses to start.",
+        _repartition_arguments,
+        _repartition_words,
     ),
 )
 

@@ -51,6 +51,22 @@ def test_switch(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
     assert seen()["words"][4:] == ["s3a://b/c", "--to", "statemark", "--observe", "0.0", "--force"]
 
 
+def test_repartition(spark_submit: Callable[[int], Submitted]) -> None:
+    seen = spark_submit(0)
+    assert main(["repartition", "/c", "--partitions", "16"]) == 0
+    assert seen()["words"][3:] == ["repartition", "/c", "--partitions", "16", "--observe", "5.0"]
+    assert main(["repartition", "/c", "--rollback", "--observe", "0"]) == 0
+    assert seen()["words"][3:] == ["repartition", "/c", "--rollback", "--observe", "0.0"]
+    assert main(["repartition", "/c", "--partitions", "2", "--skip-uncommitted"]) == 0
+    assert seen()["words"][-1] == "--skip-uncommitted"
+
+
+@pytest.mark.parametrize("words", [[], ["--partitions", "4", "--rollback"]])
+def test_repartition_wants_one_thing(words: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["repartition", "/c", *words])
+
+
 def test_options_of_spark_submit_come_before_the_jar(
     spark_submit: Callable[[int], Submitted], bundled: str
 ) -> None:

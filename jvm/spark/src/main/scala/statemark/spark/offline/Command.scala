@@ -31,7 +31,7 @@ trait Command {
 object Command {
 
   /** Every command that [[Main]] knows. */
-  val all: Seq[Command] = Seq(SwitchCommand)
+  val all: Seq[Command] = Seq(SwitchCommand, RepartitionCommand)
 }
 
 /** What a command works with. */

@@ -1,0 +1,82 @@
+package statemark.spark.offline
+
+import statemark.common.Clock
+
+/** `repartition CHECKPOINT --partitions N`, or `--rollback` of one that did not finish. */
+object RepartitionCommand extends Command {
+  override val name: String = "repartition"
+
+  override def run(args: Seq[String], context: Context): ExitCode = {
+    val parsed = Arguments.parse(
+      args,
+      valued = Set("--partitions", "--observe"),
+      flags = Set("--rollback", "--skip-uncommitted")
+    )
+    val change = asked(parsed)
+    val checkpoint = context.checkpoint(parsed.checkpoint)
+    requireStopped(checkpoint, (parsed.number("--observe", 5) * 1000).toLong, context)
+    val lines = new ProgressLines(context.console, context.clock)
+    val result = change(new Repartition(context.spark, checkpoint, lines.show))
+    context.console.result(s"${checkpoint.root}: ${describe(result)}")
+    ExitCode.Ok
+  }
+
+  private def asked(parsed: Arguments): Repartition => RepartitionResult =
+    (parsed.values.get("--partitions"), parsed.flags("--rollback")) match {
+      case (Some(number), false) =>
+        val partitions = number.toIntOption.filter(_ > 0).getOrElse(
+          throw Failure(s"--partitions is $number", "it is no number from 1 up", "correct it")
+        )
+        _.run(partitions, parsed.flags("--skip-uncommitted"))
+      case (None, true) => _.rollback()
+      case _ =>
+        throw Failure(
+          "not clear what to do",
+          "one of --partitions N and --rollback is needed, and not both",
+          "give one of them"
+        )
+    }
+
+  /** Whether a batch that is not committed may be passed over is for the repartition to judge. */
+  private def requireStopped(checkpoint: QueryCheckpoint, observeMs: Long, context: Context): Unit = {
+    checkpoint.requireState()
+    checkpoint.latestOffset: Unit
+    Activity.observe(checkpoint, observeMs, context) match {
+      case activity: Activity.Running =>
+        throw Failure(
+          s"the query of ${checkpoint.root} runs",
+          activity.seen,
+          "stop it, then run the command again"
+        )
+      case _ => ()
+    }
+  }
+
+  private def describe(result: RepartitionResult): String = result match {
+    case RepartitionResult.Moved(batch, from, to, stores, rows) =>
+      s"$from to $to partitions in batch $batch, $rows rows in $stores stores; start the query"
+    case RepartitionResult.Unchanged(partitions) =>
+      s"has $partitions partitions already; nothing was changed"
+    case RepartitionResult.RolledBack(batch, partitions) =>
+      s"batch $batch is taken back; the query has $partitions partitions as before"
+    case RepartitionResult.NothingToRollBack =>
+      "no repartition is under way; nothing was changed"
+  }
+}
+
+/** Progress as lines: the end of each store, and one a second in between. */
+private[offline] final class ProgressLines(console: Console, clock: Clock) {
+  private var lastMs = Option.empty[Long]
+
+  def show(at: RepartitionProgress): Unit = {
+    val now = clock.epochMs()
+    val isOver = at.partitionsDone == at.partitions
+    if (isOver || lastMs.forall(now - _ >= 1000)) {
+      lastMs = Some(now)
+      console.progress(
+        s"${at.storesDone} of ${at.stores} stores moved; ${at.store}: ${at.partitionsDone} of " +
+          s"${at.partitions} partitions; ${at.rows} rows"
+      )
+    }
+  }
+}

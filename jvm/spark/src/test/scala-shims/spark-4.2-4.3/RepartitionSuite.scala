@@ -1,0 +1,126 @@
+package statemark.spark.offline
+
+import java.nio.file.{Files, Path}
+import org.apache.spark.sql.{DataFrame, SparkSession, SQLContext}
+import org.apache.spark.sql.execution.streaming.runtime.MemoryStream
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.streaming.StreamingQuery
+import org.scalatest.BeforeAndAfterAll
+import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.mutable
+import statemark.spark.{StatemarkExtensions, StatemarkStateStoreProvider}
+
+/** A checkpoint of a query that tests stop, repartition and start again. */
+trait RepartitionedQueries extends BeforeAndAfterAll { this: AnyFunSuite =>
+  protected val prefix = "spark.sql.streaming.stateStore."
+  protected val statemark: String = classOf[StatemarkStateStoreProvider].getName
+
+  protected lazy val spark: SparkSession = SparkSession.builder()
+    .master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.shuffle.partitions", "4")
+    .config("spark.sql.extensions", classOf[StatemarkExtensions].getName)
+    .getOrCreate()
+
+  override protected def afterAll(): Unit = {
+    spark.stop()
+    super.afterAll()
+  }
+
+  protected def withSettings[A](settings: Map[String, String])(body: => A): A = {
+    settings.foreach { case (k, v) => spark.conf.set(k, v) }
+    try body
+    finally settings.keys.foreach(spark.conf.unset)
+  }
+
+  /** One query from its first batch on; each `process` is a run of its own. */
+  protected class Running(query: StatefulQuery) {
+    val checkpoint: Path = Files.createTempDirectory("statemark-repartition-")
+    private implicit val sql: SQLContext = spark.sqlContext
+    private val input = {
+      import spark.implicits._
+      MemoryStream[Event]
+    }
+
+    def start(into: mutable.Buffer[String] = mutable.Buffer.empty): StreamingQuery = {
+      val result = query.build(StatefulQueries.withTime(input.toDF()))
+      result.writeStream
+        .foreachBatch { (rows: DataFrame, _: Long) => into ++= rows.collect().map(_.toString): Unit }
+        .outputMode(query.mode)
+        .option("checkpointLocation", checkpoint.toString)
+        .start()
+    }
+
+    /** What a run makes of `batches`, as a sorted list of rows for each. */
+    def process(batches: Seq[Seq[Event]]): Seq[Seq[String]] = {
+      val rows = mutable.Buffer.empty[String]
+      val running = start(rows)
+      try
+        batches.map { batch =>
+          rows.clear()
+          input.addData(batch)
+          running.processAllAvailable()
+          rows.sorted.toSeq
+        }
+      finally running.stop()
+    }
+
+    def add(batch: Seq[Event]): Unit = input.addData(batch): Unit
+
+    def repartition(progress: RepartitionProgress => Unit = _ => ()): Repartition =
+      {
+      val hadoopConf = StatemarkBridge.hadoopConf(spark)
+      new Repartition(spark, QueryCheckpoint.open(checkpoint.toString, spark, hadoopConf), progress)
+    }
+  }
+}
+
+/** 4 partitions to 16 to 3, with new input after each step: the output is that of a run on Spark's own
+  * provider which is never repartitioned.
+  */
+class RepartitionSuite extends AnyFunSuite with RepartitionedQueries {
+  private val phases = {
+    val batches = StatefulQueries.batches
+    Seq(batches.take(2), batches.slice(2, 3), batches.drop(3))
+  }
+  private val answers = mutable.Map.empty[String, Seq[Seq[Seq[String]]]]
+
+  private def answer(query: StatefulQuery): Seq[Seq[Seq[String]]] = answers.getOrElseUpdate(
+    query.name,
+    withSettings(query.settings + (s"${prefix}providerClass" -> ProviderClass.RocksDb.className)) {
+      val control = new Running(query)
+      phases.map(control.process)
+    }
+  )
+
+  private def continues(query: StatefulQuery, provider: String, format: Int): Unit =
+    test(s"${query.name}: format v$format, ${provider.split('.').last}") {
+      val expected = answer(query)
+      assert(expected.last.flatten.nonEmpty)
+      val settings = query.settings ++ Map(
+        s"${prefix}providerClass" -> provider,
+        s"${prefix}checkpointFormatVersion" -> format.toString
+      )
+      withSettings(settings) {
+        val running = new Running(query)
+        assert(running.process(phases(0)) == expected(0))
+        for (((from, to), phase) <- Seq((4, 16), (16, 3)).zip(1 to 2)) {
+          val events = mutable.Buffer.empty[RepartitionProgress]
+          running.repartition(events += _).run(to) match {
+            case moved: RepartitionResult.Moved =>
+              assert((moved.from, moved.to) == (from, to))
+              assert(moved.rows > 0 && moved.rows == events.last.rows)
+              assert(events.last.storesDone == moved.stores && events.last.stores == moved.stores)
+            case other => fail(s"$other")
+          }
+          assert(running.process(phases(phase)) == expected(phase), s"after $from to $to")
+        }
+      }
+    }
+
+  for (query <- StatefulQueries.all; format <- 1 to 2)
+    continues(query, statemark, format)
+
+  for (query <- StatefulQueries.all.filter(q => Set("session", "full_o", "transf")(q.name.take(6))))
+    continues(query, ProviderClass.RocksDb.className, 2)
+}

@@ -1,0 +1,153 @@
+"""`statemark repartition`: a stopped query goes on with another number of partitions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming import StatefulProcessor
+from support.session import STATEMARK_PROVIDER
+from support.streams import Run, Source, assert_same, events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Workers cannot import this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+_TIMEOUT_S = 180
+
+
+@pytest.fixture(autouse=True)
+def _ours(provider: str) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip(f"the command is in our jar, not with {provider}")
+
+
+class Everything(StatefulProcessor):
+    """Keeps a count, a list and a map of each key."""
+
+    def init(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n LONG")
+        self.values = handle.getListState("values", "value LONG")
+        self.days = handle.getMapState("days", "day STRING", "n LONG")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        for row in sorted(rows, key=lambda row: row.id):
+            count = self.count.get()[0] if self.count.exists() else 0
+            self.count.update((count + 1,))
+            self.values.appendValue((row.value,))
+            day = (str(row.ts.date()),)
+            n = self.days.getValue(day)[0] if self.days.containsKey(day) else 0
+            self.days.updateValue(day, (n + 1,))
+        values = [value[0] for value in self.values.get()]
+        days = sorted((day[0], n[0]) for day, n in self.days.iterator())
+        yield Row(key=key[0], n=self.count.get()[0], total=sum(values), days=str(days))
+
+    def close(self) -> None:
+        pass
+
+
+def transformed(df: DataFrame) -> DataFrame:
+    return df.groupBy("key").transformWithState(
+        Everything(),
+        "key STRING, n LONG, total LONG, days STRING",
+        outputMode="Update",
+        timeMode="None",
+    )
+
+
+def counted(df: DataFrame) -> DataFrame:
+    return df.groupBy("key").agg(sf.count("*").alias("n"), sf.sum("value").alias("total"))
+
+
+def command(checkpoint: Path, *words: str) -> list[str]:
+    """The words of `statemark repartition` as a user types them."""
+    tool = shutil.which("statemark", path=str(os.path.dirname(sys.executable)))
+    if tool is None:
+        pytest.fail("no `statemark` beside this python: run `make build`", pytrace=False)
+    options = ["--master", "local[2]", "--observe", "0"]
+    return [tool, "repartition", str(checkpoint), *words, *options]
+
+
+def repartition(checkpoint: Path, *words: str) -> str:
+    """Run the command to its end and return its result; the session lets go of nothing for it."""
+    done = subprocess.run(
+        command(checkpoint, *words), check=False, capture_output=True, text=True, timeout=_TIMEOUT_S
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def entries(checkpoint: Path, log: str) -> list[int]:
+    return sorted(int(p.name) for p in (checkpoint / log).iterdir() if p.name.isdigit())
+
+
+@pytest.mark.usefixtures("checkpoint_format")
+def test_transform_with_state_goes_on(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    run = Run(tmp_path / "tws", mode="update", key=("key",))
+    run.to_end(transformed(source.add(events(0, 60), events(60, 60)).stream()))
+    for start, partitions in [(1400, 7), (2900, 1)]:
+        assert f"to {partitions} partitions" in repartition(
+            run.checkpoint, "--partitions", str(partitions)
+        )
+        run.to_end(transformed(source.add(events(start, 80)).stream()))
+    got = run.result(spark)
+    assert_same(got.drop("days"), counted(source.batch()))
+    by_day = source.batch().groupBy("key", sf.to_date("ts").cast("string").alias("day")).count()
+    wanted = by_day.groupBy("key").agg(sf.collect_list(sf.struct("day", "count")).alias("days"))
+    days = {row.key: str(sorted((d[0], d[1]) for d in row.days)) for row in wanted.collect()}
+    assert {row.key: row.days for row in got.collect()} == days
+
+
+def test_killed_and_run_again(spark: SparkSession, source: Source, tmp_path: Path) -> None:
+    run = Run(tmp_path / "killed", mode="update", key=("key",))
+    run.to_end(counted(source.add(events(0, 100)).stream()))
+    last = entries(run.checkpoint, "commits")[-1]
+    words = command(run.checkpoint, "--partitions", "32")
+    child = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stderr is not None
+    for line in child.stderr:
+        if "stores moved" in line:
+            # spark-submit, its shell and the JVM.
+            os.killpg(child.pid, signal.SIGKILL)
+            break
+    child.wait(_TIMEOUT_S)
+    assert child.returncode == -signal.SIGKILL
+    assert entries(run.checkpoint, "offsets")[-1] == last + 1
+    assert entries(run.checkpoint, "commits")[-1] == last
+
+    source.add(events(100, 100))
+    with pytest.raises(StreamingQueryException, match="(?i)repartition"):
+        run.to_end(counted(source.stream()))
+    assert "to 32 partitions" in repartition(run.checkpoint, "--partitions", "32")
+    run.to_end(counted(source.stream()))
+    assert_same(run.result(spark), counted(source.batch()))
+
+
+def test_what_it_says(source: Source, tmp_path: Path) -> None:
+    run = Run(tmp_path / "says", mode="update", key=("key",))
+    run.to_end(counted(source.add(events(0, 20)).stream()))
+    before = sorted(run.checkpoint.rglob("*"))
+    assert "2 partitions already" in repartition(run.checkpoint, "--partitions", "2")
+    assert "no repartition is under way" in repartition(run.checkpoint, "--rollback")
+    bad = subprocess.run(
+        command(run.checkpoint, "--partitions", "0"),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+    )
+    assert bad.returncode == 2
+    assert "--partitions is 0" in bad.stderr
+    assert sorted(run.checkpoint.rglob("*")) == before
