@@ -54,6 +54,7 @@ class Suites:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_TESTING": "1",
+            "SPARK_SCALA_VERSION": "2.13",  # else its launcher looks for a source tree
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
