@@ -5,7 +5,7 @@ import org.apache.spark.sql.{Column, DataFrame}
 import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming.{GroupState, GroupStateTimeout, OutputMode}
 
-final case class Event(key: Int, ts: java.sql.Timestamp)
+final case class ImportEvent(key: Int, ts: java.sql.Timestamp)
 
 /** A query that began on Spark's HDFS-backed provider goes on under Statemark, and then under Spark's
   * RocksDB provider, as if nothing had happened: every operator that the first one supports.
@@ -192,11 +192,11 @@ object ImportSuite {
 
   private def running(events: DataFrame): DataFrame = {
     import events.sparkSession.implicits._
-    events.withWatermark("ts", "10 seconds").as[Event].groupByKey(_.key)
+    events.withWatermark("ts", "10 seconds").as[ImportEvent].groupByKey(_.key)
       .flatMapGroupsWithState[Long, (Int, Long)](
         OutputMode.Append(),
         GroupStateTimeout.EventTimeTimeout()
-      ) { (key: Int, rows: Iterator[Event], state: GroupState[Long]) =>
+      ) { (key: Int, rows: Iterator[ImportEvent], state: GroupState[Long]) =>
         if (state.hasTimedOut) {
           state.remove()
           Iterator((key, -1L))
