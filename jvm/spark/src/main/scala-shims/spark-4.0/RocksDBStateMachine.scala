@@ -55,7 +55,7 @@ final class RocksDBStateMachine(storeId: StateStoreId, conf: RocksDBConf) {
   def close(): Boolean =
     if (synchronized(isClosed)) false
     else {
-      await("close")
+      if (!isMine) await("close")
       synchronized {
         val isFirst = !isClosed
         isClosed = true

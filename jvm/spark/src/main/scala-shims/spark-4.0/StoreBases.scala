@@ -97,7 +97,13 @@ trait ProviderBase extends StateStoreProvider with SupportsFineGrainedReplay {
       endVersion: Long,
       snapshotVersionStateStoreCkptId: Option[String],
       endVersionStateStoreCkptId: Option[String]
-  ): ReadStateStore
+  ): ReadStateStore = new WrappedReadStateStore(replayStateFromSnapshot(
+    snapshotVersion,
+    endVersion,
+    readOnly = true,
+    snapshotVersionStateStoreCkptId,
+    endVersionStateStoreCkptId
+  ))
   def getStateStoreChangeDataReader(
       startVersion: Long,
       endVersion: Long,

@@ -64,7 +64,10 @@ final class Machine(
   }
 
   def run(op: Op): Unit = {
-    val onSecond = settings.twoThreads && log.size % 3 == 0
+    val isOpening = op.isInstanceOf[Op.Open] || op.isInstanceOf[Op.Upgrade]
+    // On Spark 4.0 the thread that reads is the one that may write.
+    val onSecond =
+      settings.twoThreads && log.size % 3 == 0 && (Line.hasStoreOf41 || !isOpening)
     if (!onSecond) step(op)
     else {
       val task: Callable[Unit] = () => step(op)

@@ -4,7 +4,7 @@ import java.util.concurrent.{ExecutorService, Executors}
 
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.{Providers, StatemarkStateStoreProvider, TestFiles}
+import statemark.spark.{StatemarkStateStoreProvider, TestFiles}
 
 /** A provider against a sorted map: every random history must agree with the model, whatever the
   * settings. `STATEMARK_SEEDS=1,7` runs these seeds; the system property `statemark.histories` (or
@@ -68,13 +68,6 @@ class StatemarkModelSuite extends ModelSuiteBase {
   override protected def traits: ProviderTraits = ProviderTraits.statemark
   override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
   override protected def defaultHistories: Int = 2000
-}
-
-/** Validates the model on the provider that Spark ships. */
-class SparkRocksDBModelSuite extends ModelSuiteBase {
-  override protected def traits: ProviderTraits = ProviderTraits.spark
-  override protected def providerClass: String = Providers.sparksOwn
-  override protected def defaultHistories: Int = 10
 }
 
 /** The model must notice what is wrong: every planted bug, within the budget of histories. */

@@ -1,0 +1,4 @@
+package statemark.spark
+
+/** Spark's acceptance suite for state store providers, on ours. */
+class StatemarkStateStoreSuite extends ProviderSuiteBase[StatemarkStateStoreProvider]
