@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import statemark
-from support.session import STATEMARK_PROVIDER
+from support.session import LINE, STATEMARK_PROVIDER
 from support.streams import Run, Source, events
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def test_the_listener_has_a_row_for_every_batch(
     assert latest is not None
     assert latest.commit_count == partitions
     assert latest.rows_total == 300
-    assert latest.commit_latency_max_ms is not None
+    # Spark 4.0 has no metrics of single stores.
+    assert (latest.commit_latency_max_ms is None) == (LINE == "4.0")
     assert latest.uncommitted_bytes > 0
     assert (latest.rollbacks, latest.rewinds, latest.reloads) == (0, 0, 0)
     table = listener.to_pandas()

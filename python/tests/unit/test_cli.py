@@ -28,11 +28,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_jar(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jar"]) == 0
     assert capsys.readouterr().out == bundled + "\n"
-    assert main(["jar", "--spark-version", "4.0.1"]) == 2
+    assert main(["jar", "--spark-version", "4.9.1"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(
-        f"statemark: Statemark {statemark.__version__} has no jar for Spark 4.0.1\n  reason: "
+        f"statemark: Statemark {statemark.__version__} has no jar for Spark 4.9.1\n  reason: "
     )
 
 
