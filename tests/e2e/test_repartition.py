@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,12 +16,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
-from support.session import STATEMARK_PROVIDER
+from support.session import STATEMARK_PROVIDER, TESTKIT_JAR
 from support.streams import Run, Source, assert_same, events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # Workers cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -73,15 +73,22 @@ def counted(df: DataFrame) -> DataFrame:
 
 def command(checkpoint: Path, *words: str) -> list[str]:
     """The words of `statemark repartition` as a user types them."""
-    tool = shutil.which("statemark", path=str(os.path.dirname(sys.executable)))
+    tool = shutil.which("statemark", path=str(Path(sys.executable).parent))
     if tool is None:
         pytest.fail("no `statemark` beside this python: run `make build`", pytrace=False)
-    options = ["--master", "local[2]", "--observe", "0"]
-    return [tool, "repartition", str(checkpoint), *words, *options]
+    # Metadata of transformWithState names its schema files by the scheme that the query used.
+    scheme = "statemark.testkit.Counting"
+    options = ["--master", "local[2]", "--observe", "0", "--jars", str(TESTKIT_JAR)]
+    options += ["--conf", f"spark.hadoop.fs.counting.impl={scheme}FileSystem"]
+    options += [
+        "--conf",
+        f"spark.hadoop.fs.AbstractFileSystem.counting.impl={scheme}AbstractFileSystem",
+    ]
+    return [tool, "repartition", f"counting://{checkpoint}", *words, *options]
 
 
 def repartition(checkpoint: Path, *words: str) -> str:
-    """Run the command to its end and return its result; the session lets go of nothing for it."""
+    """Run the command to its end and return its result."""
     done = subprocess.run(
         command(checkpoint, *words), check=False, capture_output=True, text=True, timeout=_TIMEOUT_S
     )
@@ -115,20 +122,21 @@ def test_killed_and_run_again(spark: SparkSession, source: Source, tmp_path: Pat
     run.to_end(counted(source.add(events(0, 100)).stream()))
     last = entries(run.checkpoint, "commits")[-1]
     words = command(run.checkpoint, "--partitions", "32")
-    child = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert child.stderr is not None
-    for line in child.stderr:
-        if "stores moved" in line:
-            # spark-submit, its shell and the JVM.
-            os.killpg(child.pid, signal.SIGKILL)
-            break
-    child.wait(_TIMEOUT_S)
+    with subprocess.Popen(
+        words, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as child:
+        assert child.stderr is not None
+        for line in child.stderr:
+            if "stores moved" in line:
+                # spark-submit, its shell and the JVM.
+                os.killpg(child.pid, signal.SIGKILL)
+                break
     assert child.returncode == -signal.SIGKILL
     assert entries(run.checkpoint, "offsets")[-1] == last + 1
     assert entries(run.checkpoint, "commits")[-1] == last
 
     source.add(events(100, 100))
-    with pytest.raises(StreamingQueryException, match="(?i)repartition"):
+    with pytest.raises(StreamingQueryException, match=r"(?i)repartition"):
         run.to_end(counted(source.stream()))
     assert "to 32 partitions" in repartition(run.checkpoint, "--partitions", "32")
     run.to_end(counted(source.stream()))

@@ -1,7 +1,7 @@
 package statemark.spark.offline
 
 import org.apache.hadoop.fs.Path
-import org.apache.spark.sql.{SparkSession, classic}
+import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.execution.streaming.checkpointing._
 import org.apache.spark.sql.execution.streaming.runtime.{
   StreamingCheckpointConstants,
@@ -140,15 +140,14 @@ final class Repartition(
       MoveSource(
         started.read + 1,
         started.from,
-        storeConf(started.read, entry.version),
+        storeConf(started.read, entry),
         entry.stateUniqueIds.getOrElse(Map.empty)
       ),
       MoveTarget(
         started.batch,
         started.to,
-        // Spark's own provider writes in place, so that a partition need not fit into memory; the
-        // snapshot is the same.
-        storeConf(started.batch, entry.version, ProviderClass.RocksDb.className)
+        // Spark's own provider writes in place, so that a partition need not fit into the heap.
+        storeConf(started.batch, entry, ProviderClass.RocksDb.className)
       )
     )
     val ids = found.map { case (operator, layouts) =>
@@ -172,7 +171,7 @@ final class Repartition(
     }.toMap
     found.foreach { case (operator, _) => writeMetadata(operator, started) }
     val committed =
-      entry.withStateUniqueIds(Option.when(entry.version > CommitLog.VERSION_1)(ids))
+      entry.withStateUniqueIds(entry.stateUniqueIds.map(_ => ids))
     if (!logs.commitLog.add(started.batch, committed)) throw concurrent(started.batch)
     Moved(started.batch, started.from, started.to, stores, rows)
   }
@@ -208,12 +207,12 @@ final class Repartition(
     */
   private def storeConf(
       batch: Long,
-      commitVersion: Int,
+      committed: CommitMetadataBase,
       providerClass: String*
   ): StateStoreConf = {
     val conf = session.asInstanceOf[classic.SparkSession].sessionState.conf.clone()
     OffsetSeqMetadata.setSessionConf(metadataOf(batch), conf)
-    val format = if (commitVersion > CommitLog.VERSION_1) "2" else "1"
+    val format = if (committed.stateUniqueIds.isDefined) "2" else "1"
     conf.setConfString(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key, format)
     providerClass.foreach(conf.setConfString(SQLConf.STATE_STORE_PROVIDER_CLASS.key, _))
     StateStoreConf(conf)

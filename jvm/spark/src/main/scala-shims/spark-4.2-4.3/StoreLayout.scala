@@ -7,8 +7,8 @@ import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.execution.streaming.operators.stateful.{
-  StatefulOperatorsUtils,
-  StatePartitionKeyExtractorFactory
+  StatePartitionKeyExtractorFactory,
+  StatefulOperatorsUtils
 }
 import org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper.{
   LeftSide,
@@ -169,7 +169,9 @@ private[offline] object StoreLayout {
       }
       val schemas = schemasOf(info.operatorId, store, files, stateLocation, hadoopConf)
       val usesFamilies =
-        isTransformWithState || schemas.exists(_.colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME)
+        isTransformWithState || schemas.exists(
+          _.colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME
+        )
       // The default family of transformWithState holds no rows and has no key to place them by.
       val families = schemas
         .filterNot(isTransformWithState && _.colFamilyName == StateStore.DEFAULT_COL_FAMILY_NAME)

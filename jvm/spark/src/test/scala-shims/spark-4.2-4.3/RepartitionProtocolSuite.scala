@@ -53,14 +53,19 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
     }: Unit
   }
 
-  for (format <- 1 to 2; (moment, event) <- Seq("before the first store" -> 0, "among the stores" -> 15)) {
+  for (
+    format <- 1 to 2;
+    (moment, event) <- Seq("before the first store" -> 0, "among the stores" -> 15)
+  ) {
     test(s"format v$format: what died $moment is finished by the same command") {
       onCheckpoint(format) { running =>
         dieAt(running, event, 6)
         val refused = intercept[StreamingQueryException](running.process(second.take(1)))
         assert(refused.getMessage.toLowerCase.contains("repartition"))
         val error = intercept[InvalidInputException](running.repartition().run(5))
-        assert(error.getMessage.contains("--partitions 6") && error.getMessage.contains("--rollback"))
+        assert(
+          error.getMessage.contains("--partitions 6") && error.getMessage.contains("--rollback")
+        )
         assert(running.repartition().run(6).isInstanceOf[Moved])
         // The refused run had added its first batch to the input already.
         val after = running.process(Seq(Nil)) ++ running.process(second.drop(1))
@@ -101,7 +106,9 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
       Files.delete(commits.resolve(last.toString))
       Files.deleteIfExists(commits.resolve(s".$last.crc"))
       val error = intercept[InvalidInputException](running.repartition().run(6))
-      assert(error.getMessage.contains(s"batch $last") && error.getMessage.contains("--skip-uncommitted"))
+      assert(
+        error.getMessage.contains(s"batch $last") && error.getMessage.contains("--skip-uncommitted")
+      )
       intercept[Killed.type](
         running.repartition(_ => throw Killed).run(6, skipUncommitted = true)
       )
@@ -114,13 +121,17 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
   test("numbers below 1 and other providers are refused by name") {
     onCheckpoint(1) { running =>
       for (wrong <- Seq(0, -3))
-        assert(intercept[InvalidInputException](running.repartition().run(wrong)).getMessage.contains(s"$wrong"))
+        assert(intercept[InvalidInputException](
+          running.repartition().run(wrong)
+        ).getMessage.contains(s"$wrong"))
     }
     val hdfs = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     withSettings(Map(s"${prefix}providerClass" -> hdfs)) {
       val running = new Running(StatefulQueries.all.head)
       running.process(first)
-      assert(intercept[InvalidInputException](running.repartition().run(3)).getMessage.contains(hdfs))
+      assert(
+        intercept[InvalidInputException](running.repartition().run(3)).getMessage.contains(hdfs)
+      )
     }
   }
 }

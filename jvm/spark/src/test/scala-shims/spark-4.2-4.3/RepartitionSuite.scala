@@ -1,7 +1,7 @@
 package statemark.spark.offline
 
 import java.nio.file.{Files, Path}
-import org.apache.spark.sql.{DataFrame, SparkSession, SQLContext}
+import org.apache.spark.sql.{DataFrame, SQLContext, SparkSession}
 import org.apache.spark.sql.execution.streaming.runtime.MemoryStream
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.streaming.StreamingQuery
@@ -45,7 +45,7 @@ trait RepartitionedQueries extends BeforeAndAfterAll { this: AnyFunSuite =>
     def start(into: mutable.Buffer[String] = mutable.Buffer.empty): StreamingQuery = {
       val result = query.build(StatefulQueries.withTime(input.toDF()))
       result.writeStream
-        .foreachBatch { (rows: DataFrame, _: Long) => into ++= rows.collect().map(_.toString): Unit }
+        .foreachBatch((rows: DataFrame, _: Long) => into ++= rows.collect().map(_.toString): Unit)
         .outputMode(query.mode)
         .option("checkpointLocation", checkpoint.toString)
         .start()
@@ -67,8 +67,7 @@ trait RepartitionedQueries extends BeforeAndAfterAll { this: AnyFunSuite =>
 
     def add(batch: Seq[Event]): Unit = input.addData(batch): Unit
 
-    def repartition(progress: RepartitionProgress => Unit = _ => ()): Repartition =
-      {
+    def repartition(progress: RepartitionProgress => Unit = _ => ()): Repartition = {
       val hadoopConf = StatemarkBridge.hadoopConf(spark)
       new Repartition(spark, QueryCheckpoint.open(checkpoint.toString, spark, hadoopConf), progress)
     }

@@ -1,6 +1,5 @@
 package statemark.spark.offline
 
-import java.sql.Timestamp
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming._
@@ -88,13 +87,17 @@ object StatefulQueries {
       "append",
       Map("join.stateFormatVersion" -> format.toString) ++ more
     ) { events =>
-      val left = events.where("n % 2 = 0").select(col("k").as("lk"), col("n").as("ln"), col("t").as("lt"))
-      val right = events.where("n % 3 = 0").select(col("k").as("rk"), col("n").as("rn"), col("t").as("rt"))
-      val within = expr("lk = rk AND rt BETWEEN lt - INTERVAL 20 SECONDS AND lt + INTERVAL 20 SECONDS")
+      val left =
+        events.where("n % 2 = 0").select(col("k").as("lk"), col("n").as("ln"), col("t").as("lt"))
+      val right =
+        events.where("n % 3 = 0").select(col("k").as("rk"), col("n").as("rn"), col("t").as("rt"))
+      val within =
+        expr("lk = rk AND rt BETWEEN lt - INTERVAL 20 SECONDS AND lt + INTERVAL 20 SECONDS")
       left.join(right, within, how)
     }
 
-  private val counted: (String, Iterator[Event], GroupState[(Int, Long)]) => Iterator[(String, Int, Long)] =
+  private val counted
+      : (String, Iterator[Event], GroupState[(Int, Long)]) => Iterator[(String, Int, Long)] =
     (key, events, state) => {
       val (count, sum) = events.foldLeft(state.getOption.getOrElse((0, 0L))) {
         case ((c, s), e) => (c + 1, s + e.n)
@@ -106,9 +109,7 @@ object StatefulQueries {
   private def transform(events: DataFrame, timeMode: TimeMode): DataFrame = {
     val spark = events.sparkSession
     import spark.implicits._
-    val rows = events.select("k", "n", "s", "t").as[(String, Int, Long, Timestamp)]
-    rows.map(r => r).withColumnsRenamed(Map("_1" -> "k", "_2" -> "n", "_3" -> "s", "_4" -> "t"))
-      .withWatermark("t", "10 seconds").as[Event].groupByKey(_.k)
+    events.as[Event].groupByKey(_.k)
       .transformWithState(new EverythingProcessor, timeMode, OutputMode.Update()).toDF()
   }
 
@@ -119,14 +120,17 @@ object StatefulQueries {
       "update",
       Map("stateStore.rowChecksum.enabled" -> "true")
     )(
-      _.groupBy("k", "n").agg(count("*"), max("s"))),
+      _.groupBy("k", "n").agg(count("*"), max("s"))
+    ),
     query("aggregation without keys", "update")(_.agg(count("*"), sum("n"))),
     query("windowed aggregation")(_.groupBy(window(col("t"), "15 seconds"), col("k")).count()),
     query("dropDuplicates")(_.dropDuplicates("k", "n").select("k", "n")),
     query("dropDuplicatesWithinWatermark")(
-      _.dropDuplicatesWithinWatermark("k", "n").select("k", "n", "s")),
+      _.dropDuplicatesWithinWatermark("k", "n").select("k", "n", "s")
+    ),
     query("session window")(
-      _.groupBy(session_window(col("t"), "8 seconds"), col("k")).agg(count("*"), sum("n"))),
+      _.groupBy(session_window(col("t"), "8 seconds"), col("k")).agg(count("*"), sum("n"))
+    ),
     joinIn(1, "inner"),
     joinIn(2, "left_outer"),
     joinIn(3, "full_outer"),
@@ -150,7 +154,8 @@ object StatefulQueries {
       "update",
       Map("stateStore.encodingFormat" -> "avro")
     )(
-      transform(_, TimeMode.ProcessingTime()))
+      transform(_, TimeMode.ProcessingTime())
+    )
   )
 
   /** Batches of input: keys come back, times go on, some rows are twice there. */

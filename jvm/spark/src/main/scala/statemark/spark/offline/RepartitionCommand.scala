@@ -38,7 +38,11 @@ object RepartitionCommand extends Command {
     }
 
   /** Whether a batch that is not committed may be passed over is for the repartition to judge. */
-  private def requireStopped(checkpoint: QueryCheckpoint, observeMs: Long, context: Context): Unit = {
+  private def requireStopped(
+      checkpoint: QueryCheckpoint,
+      observeMs: Long,
+      context: Context
+  ): Unit = {
     checkpoint.requireState()
     checkpoint.latestOffset: Unit
     Activity.observe(checkpoint, observeMs, context) match {
