@@ -121,7 +121,7 @@ def _details(verdicts: Sequence[Verdict]) -> list[str]:
             name = fault.removeprefix("regression: ")
             why = ours.tests[name].message if name in ours.tests else ""
             lines += [f"- {short(verdict.suite)}: {fault}"]
-            lines += [f"    {why.strip().splitlines()[0][:300]}"] if why.strip() else []
+            lines += [f"    {' '.join(why.split())[:300]}"] if why.strip() else []
         both = [
             name
             for name, test in ours.tests.items()

@@ -1,9 +1,11 @@
 package statemark.conformance;
 
 import static net.bytebuddy.matcher.ElementMatchers.isMethod;
+import static net.bytebuddy.matcher.ElementMatchers.nameEndsWith;
 import static net.bytebuddy.matcher.ElementMatchers.named;
 import static net.bytebuddy.matcher.ElementMatchers.namedOneOf;
 import static net.bytebuddy.matcher.ElementMatchers.not;
+import static net.bytebuddy.matcher.ElementMatchers.takesNoArguments;
 import static net.bytebuddy.matcher.ElementMatchers.isAbstract;
 
 import java.lang.instrument.Instrumentation;
@@ -80,7 +82,11 @@ public final class Agent {
           .transform(
               (type, description, loader, module, domain) ->
                   type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))
-                      .intercept(MethodDelegation.to(Forward.class)))
+                      .intercept(MethodDelegation.to(Forward.class))
+                      .method(named("latestVersion"))
+                      .intercept(MethodDelegation.to(Forward.LatestVersion.class))
+                      .method(nameEndsWith("stateMachine").and(takesNoArguments()))
+                      .intercept(MethodDelegation.to(Forward.StateMachine.class)))
           .installOn(instrumentation);
     }
   }

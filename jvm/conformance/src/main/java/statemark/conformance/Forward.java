@@ -1,13 +1,19 @@
 package statemark.conformance;
 
+import java.io.File;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.Map;
 import java.util.WeakHashMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import net.bytebuddy.implementation.bind.annotation.AllArguments;
 import net.bytebuddy.implementation.bind.annotation.Origin;
 import net.bytebuddy.implementation.bind.annotation.RuntimeType;
 import net.bytebuddy.implementation.bind.annotation.This;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 
 /**
  * Calls on an instance of Spark's RocksDB provider go to an instance of the target. So suites that
@@ -41,6 +47,38 @@ public final class Forward {
         TARGETS.put(provider, target);
       }
       return target;
+    }
+  }
+
+  /** Spark's provider asks its RocksDB; the files in the checkpoint say the same for any provider. */
+  public static final class LatestVersion {
+    private static final Pattern VERSION = Pattern.compile("(\\d+)(_[^.]+)?\\.(zip|changelog)");
+
+    private LatestVersion() {}
+
+    public static long of(@This Object provider) throws ReflectiveOperationException {
+      StateStoreId id = ((StateStoreProvider) targetOf(provider)).stateStoreId();
+      String[] names = new File(id.storeCheckpointLocation().toUri().getPath()).list();
+      return Stream.of(names == null ? new String[0] : names)
+          .map(VERSION::matcher)
+          .filter(Matcher::matches)
+          .mapToLong(found -> Long.parseLong(found.group(1)))
+          .max()
+          .orElse(0L);
+    }
+  }
+
+  /** Who has the store checked out: Statemark keeps that in the same class of Spark's. */
+  public static final class StateMachine {
+    private StateMachine() {}
+
+    @RuntimeType
+    public static Object of(@This Object provider) throws ReflectiveOperationException {
+      Object target = targetOf(provider);
+      Method context = target.getClass().getDeclaredMethod("context");
+      context.setAccessible(true);
+      Object found = context.invoke(target);
+      return found.getClass().getMethod("stateMachine").invoke(found);
     }
   }
 }
