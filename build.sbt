@@ -169,8 +169,10 @@ lazy val conformance = (project in file("jvm/conformance"))
         IO.move(folder / "partial", unpacked)
       }
       val agent = (Compile / packageBin).value
-      val classPath = Seq(unpacked, agent, (provider / assembly).value) ++ jars.filterNot(_ == suites)
-      val options = sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g", "-cp", classPath.mkString(":"))
+      val classPath =
+        Seq(unpacked, agent, (provider / assembly).value) ++ jars.filterNot(_ == suites)
+      val options =
+        sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g", "-cp", classPath.mkString(":"))
       val file = folder / "options"
       IO.write(file, options.map(o => "\"" + o.replace("\\", "\\\\") + "\"").mkString("\n"))
       IO.write(folder / "agent", agent.toString)
