@@ -58,9 +58,11 @@ ALL = (
     *(f"{_SQL}execution.streaming.state.{name}" for name in _STATE.split()),
 )
 
-#: What `make test` runs: one suite of every kind.
+#: What `make test` runs: settings, direct construction, Python workers, executors of their own.
 _QUICK = """
-StreamingDeduplicationWithinWatermarkSuite ValueStateSuite
+TransformWithValueStateTTLSuite TransformWithStateClusterSuite
+StreamingDeduplicationWithinWatermarkSuite FlatMapGroupsInPandasWithStateSuite
+ValueStateSuite TimerSuite
 """
 QUICK = tuple(name for name in ALL if name.rsplit(".", 1)[-1] in _QUICK.split())
 
