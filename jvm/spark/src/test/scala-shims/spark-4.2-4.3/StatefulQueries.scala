@@ -113,6 +113,12 @@ object StatefulQueries {
       .transformWithState(new EverythingProcessor, timeMode, OutputMode.Update()).toDF()
   }
 
+  /** A query on processing time never runs out of batches, unless those without data are off. */
+  private def expiring(name: String, more: (String, String)*): StatefulQuery =
+    query(name, "update", Map("noDataMicroBatches.enabled" -> "false") ++ more)(
+      transform(_, TimeMode.ProcessingTime())
+    )
+
   val all: Seq[StatefulQuery] = Seq(
     query("aggregation", "update")(_.groupBy("k").agg(count("*"), sum("n"))),
     query(
@@ -148,14 +154,8 @@ object StatefulQueries {
         .dropDuplicates("k", "t").groupBy(window(col("t"), "15 seconds"), col("k")).count()
     },
     query("transformWithState with timers", "update")(transform(_, TimeMode.EventTime())),
-    query("transformWithState with expiry", "update")(transform(_, TimeMode.ProcessingTime())),
-    query(
-      "transformWithState with expiry, Avro",
-      "update",
-      Map("stateStore.encodingFormat" -> "avro")
-    )(
-      transform(_, TimeMode.ProcessingTime())
-    )
+    expiring("transformWithState with expiry"),
+    expiring("transformWithState with expiry, Avro", "stateStore.encodingFormat" -> "avro")
   )
 
   /** Batches of input: keys come back, times go on, some rows are twice there. */
