@@ -56,8 +56,6 @@ test-lines: ## the tests of every other line, one after the other
 compile-lines: ## main and test sources of every other line
 	for line in $(OTHER_LINES); do $(MAKE) venv SPARK=$$line && SPARK=$$line $(SBT) Test/compile || exit 1; done
 
-# The model runs 2,000 histories where nothing is said.
-test-jvm: export STATEMARK_HISTORIES ?= 600
 test-jvm: | $(VENV)/.installed
 	$(SBT) test
 

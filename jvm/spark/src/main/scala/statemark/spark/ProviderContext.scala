@@ -3,7 +3,7 @@ package statemark.spark
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.TaskContext
+import org.apache.spark.{SparkException, TaskContext}
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.rocksdb.CompressionType
@@ -136,8 +136,12 @@ final class ProviderContext(
     }
   }
 
+  /** Nobody waits for the report where no query runs: a session that only reads state may have no
+    * coordinator.
+    */
   def reportSnapshot(version: Long): Unit =
-    StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs(), conf)
+    try StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs(), conf)
+    catch { case e: SparkException if StatemarkBridge.lacksCoordinator(e) => () }
 
   private def queryId: String =
     Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty("sql.streaming.queryId")))

@@ -22,6 +22,8 @@ object TestFiles {
   def forTest(conf: Configuration): Configuration = {
     conf.set(Line.runIdKey, UUID.randomUUID().toString)
     conf.setIfUnset("fs.file.impl", classOf[OpenStreamsFileSystem].getName)
+    // Another suite may have left Spark's own file system in Hadoop's cache of this process.
+    conf.setBoolean("fs.file.impl.disable.cache", true)
     conf.setIfUnset(
       "spark.sql.streaming.checkpointFileManagerClass",
       Line.renamingFileManager.getName

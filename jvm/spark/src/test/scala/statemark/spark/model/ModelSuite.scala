@@ -67,7 +67,7 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
 class StatemarkModelSuite extends ModelSuiteBase {
   override protected def traits: ProviderTraits = ProviderTraits.statemark
   override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
-  override protected def defaultHistories: Int = 2000
+  override protected def defaultHistories: Int = 600
 }
 
 /** The model must notice what is wrong: every planted bug, within the budget of histories. */

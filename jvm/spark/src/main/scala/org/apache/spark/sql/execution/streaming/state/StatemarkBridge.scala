@@ -36,6 +36,13 @@ object StatemarkBridge extends BridgeShims {
     new StateMetadataPartitionReader(checkpoint, new SerializableConfiguration(hadoopConf), batch)
       .allOperatorStateMetadata.toSeq
 
+  /** Whether a call failed because there is no coordinator: the session never had a streaming query.
+    * The class of the failure is private to Spark's package of remote calls.
+    */
+  def lacksCoordinator(failure: Throwable): Boolean =
+    Iterator.iterate(failure)(_.getCause).takeWhile(_ != null)
+      .exists(_.getClass.getSimpleName == "RpcEndpointNotFoundException")
+
   /** The codec of changelogs. */
   def codec(name: String): CompressionCodec =
     CompressionCodec.createCodec(Option(SparkEnv.get).fold(new SparkConf)(_.conf), name)

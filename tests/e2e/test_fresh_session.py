@@ -1,0 +1,58 @@
+"""State is read in a session that never had a streaming query."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as sf
+from support.session import STATEMARK_PROVIDER
+from support.streams import Source, events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_READ = """
+import sys
+from pyspark.sql import SparkSession
+import statemark
+
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = statemark.configure(builder).getOrCreate()
+state = spark.read.format("statestore").load(sys.argv[1])
+print("rows", state.selectExpr("sum(value.count)").first()[0])
+"""
+
+
+def test_state_is_read(
+    spark: SparkSession, source: Source, tmp_path: Path, provider: str, checkpoint_format: str
+) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("Spark's provider fails where no query ever ran")
+    source.add(events(0, 300), events(300, 300))
+    checkpoint = tmp_path / "checkpoint"
+    query = (
+        source.stream()
+        .groupBy("key")
+        .agg(sf.count("*").alias("count"))
+        .writeStream.outputMode("update")
+        .format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, str(checkpoint)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+    )
+    assert done.stdout.strip() == "rows 600", done.stderr[-4000:]
