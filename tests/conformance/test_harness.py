@@ -39,7 +39,7 @@ def test_suites_are_listed_once_and_exclusions_name_listed_suites() -> None:
 def test_provider_that_throws_fails_every_suite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    suites = ["ListStateSuite", "TimerSuite", "StreamingSelfUnionSuite"]
+    suites = ["ListStateSuite", "TimerSuite", "StreamingDeduplicationWithinWatermarkSuite"]
     arguments = ["--provider", "statemark.conformance.BrokenProvider", "--compare", "never"]
     arguments += ["--folder", str(OPTIONS), "--out", str(tmp_path)]
     assert main([*suites, *arguments]) == 1
