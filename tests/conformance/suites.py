@@ -60,7 +60,6 @@ ALL = (
 
 #: What `make test` runs: settings, direct construction, Python workers, executors of their own.
 _QUICK = """
-TransformWithValueStateTTLSuite TransformWithStateClusterSuite
 StreamingDeduplicationWithinWatermarkSuite FlatMapGroupsInPandasWithStateSuite
 ValueStateSuite TimerSuite
 """

@@ -53,10 +53,13 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
     }: Unit
   }
 
-  for (
-    format <- 1 to 2;
-    (moment, event) <- Seq("before the first store" -> 0, "among the stores" -> 15)
-  ) {
+  private val moments = Seq("before the first store" -> 0, "among the stores" -> 15)
+
+  // By default each moment in one format.
+  for {
+    ((moment, event), index) <- moments.zipWithIndex
+    format <- if (isWhole) 1 to 2 else Seq(1 + index % 2)
+  } {
     test(s"format v$format: what died $moment is finished by the same command") {
       onCheckpoint(format) { running =>
         dieAt(running, event, 6)

@@ -14,6 +14,7 @@ import statemark.spark.{StatemarkExtensions, StatemarkStateStoreProvider}
 trait RepartitionedQueries extends BeforeAndAfterAll { this: AnyFunSuite =>
   protected val prefix = "spark.sql.streaming.stateStore."
   protected val statemark: String = classOf[StatemarkStateStoreProvider].getName
+  protected val isWhole: Boolean = sys.env.get("STATEMARK_REPARTITION").contains("all")
 
   protected lazy val spark: SparkSession = SparkSession.builder()
     .master("local[2]")
@@ -117,8 +118,6 @@ class RepartitionSuite extends AnyFunSuite with RepartitionedQueries {
         }
       }
     }
-
-  private val isWhole = sys.env.get("STATEMARK_REPARTITION").contains("all")
 
   for {
     (query, index) <- StatefulQueries.all.zipWithIndex
