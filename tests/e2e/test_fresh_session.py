@@ -23,6 +23,8 @@ from pyspark.sql import SparkSession
 import statemark
 
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+# Spark does not take the format from the checkpoint.
+builder = builder.config("spark.sql.streaming.stateStore.checkpointFormatVersion", sys.argv[2])
 spark = statemark.configure(builder).getOrCreate()
 state = spark.read.format("statestore").load(sys.argv[1])
 print("rows", state.selectExpr("sum(value.count)").first()[0])
@@ -48,7 +50,7 @@ def test_state_is_read(
     )
     assert query.awaitTermination(120)
     done = subprocess.run(
-        [sys.executable, "-c", _READ, str(checkpoint)],
+        [sys.executable, "-c", _READ, str(checkpoint), checkpoint_format],
         check=False,
         capture_output=True,
         text=True,
