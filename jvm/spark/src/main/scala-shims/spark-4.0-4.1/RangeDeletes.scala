@@ -7,5 +7,7 @@ object RangeDeletes {
   def is(kind: RecordType.Value): Boolean = false
 
   def write(writer: StateStoreChangelogWriter, begin: Array[Byte], end: Array[Byte]): Unit =
-    throw new UnsupportedOperationException("Changelogs of this line of Spark hold no range delete.")
+    throw new UnsupportedOperationException(
+      "Changelogs of this line of Spark hold no range delete."
+    )
 }

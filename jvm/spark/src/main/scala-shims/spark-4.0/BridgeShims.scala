@@ -44,7 +44,8 @@ trait BridgeShims {
   def failureOf(@annotation.unused task: TaskContext): Option[Throwable] = None
 
   def cannotLoad(cause: Throwable): Throwable = cause match {
-    case e: SparkException if Option(e.getCondition).exists(_.contains("CANNOT_LOAD_STATE_STORE")) =>
+    case e: SparkException
+        if Option(e.getCondition).exists(_.contains("CANNOT_LOAD_STATE_STORE")) =>
       e
     case e => QueryExecutionErrors.cannotLoadStore(e)
   }

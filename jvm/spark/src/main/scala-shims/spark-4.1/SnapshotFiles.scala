@@ -65,7 +65,9 @@ object SnapshotFiles {
     math.max(files.getLatestVersion() - conf.minVersionsToRetain, 0)
 
   def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf): Unit =
-    files.deleteOldVersions(conf.minVersionsToRetain,
+    files.deleteOldVersions(
+      conf.minVersionsToRetain,
       conf.maxVersionsToDeletePerMaintenance,
-      conf.minVersionsToDelete)
+      conf.minVersionsToDelete
+    )
 }

@@ -1,32 +1,11 @@
 package statemark.spark
 
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 
 /** Spark's interfaces as Statemark implements them on every line: what a line lacks is declared here,
   * what only one line has is answered here.
   */
-trait StoreBase extends StateStore {
-  def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow]
-  def keyExists(key: UnsafeRow, colFamilyName: String): Boolean
-  def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair]
-  def prefixScanWithMultiValues(
-      prefixKey: UnsafeRow,
-      colFamilyName: String
-  ): StateStoreIterator[UnsafeRowPair]
-  def rangeScan(
-      startKey: Option[UnsafeRow],
-      endKey: Option[UnsafeRow],
-      colFamilyName: String
-  ): StateStoreIterator[UnsafeRowPair]
-  def rangeScanWithMultiValues(
-      startKey: Option[UnsafeRow],
-      endKey: Option[UnsafeRow],
-      colFamilyName: String
-  ): StateStoreIterator[UnsafeRowPair]
-  def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit
-  def allColumnFamilyNames: Set[String]
-}
+trait StoreBase extends OlderStore
 
 trait ProviderBase extends StateStoreProvider with SupportsFineGrainedReplay {
   override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = InstanceMetrics.all

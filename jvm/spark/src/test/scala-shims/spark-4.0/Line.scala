@@ -70,11 +70,10 @@ object Line {
       end: Long,
       family: Option[String],
       endId: Option[String]
-  ): Iterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] =
-    {
-      if (endId.isDefined) throw missing
-      provider.getStateStoreChangeDataReader(start, end, family)
-    }
+  ): Iterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+    if (endId.isDefined) throw missing
+    provider.getStateStoreChangeDataReader(start, end, family)
+  }
 
   def multiGet(store: ReadStateStore, keys: Array[UnsafeRow], family: String): Iterator[UnsafeRow] =
     throw missing

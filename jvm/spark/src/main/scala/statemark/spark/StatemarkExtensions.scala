@@ -4,6 +4,7 @@ import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvi
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.internal.SQLConf
+import statemark.spark.Relocated.StatefulOperator
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
   * settings are checked on the driver when the first batch of a query is planned, before any task.
@@ -25,6 +26,14 @@ object StatemarkExtensions {
   private[spark] def isProvider(conf: SQLConf): Boolean =
     conf.stateStoreProviderClass == classOf[StatemarkStateStoreProvider].getName
 
+  /** Whether a node keeps state in a query's checkpoint. Those of batch queries have a state, too, but
+    * no checkpoint, and no store of ours.
+    */
+  private def isStateful(node: SparkPlan): Boolean = node match {
+    case operator: StatefulOperator => operator.stateInfo.exists(_.checkpointLocation.nonEmpty)
+    case _ => false
+  }
+
   // This hook alone sees a streaming plan after Spark has numbered its operators and before any runs.
   private val rule = new ColumnarRule {
     override def preColumnarTransitions: Rule[SparkPlan] = StatefulPlans
@@ -32,7 +41,7 @@ object StatemarkExtensions {
 
   private object StatefulPlans extends Rule[SparkPlan] {
     override def apply(plan: SparkPlan): SparkPlan =
-      if (!isProvider(conf) || !plan.exists(StatefulNodes.isStateful)) plan
+      if (!isProvider(conf) || !plan.exists(isStateful)) plan
       else {
         StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory): Unit
         StatefulNodes.opened(plan)

@@ -119,7 +119,7 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
   private def described(found: Seq[StoreListing]): Map[(Long, String), StateStoreMetadata] = {
     val all = (for {
       operator <- checkpoint.operators(checkpoint.lastCommit.getOrElse(entry.batch))
-      store <- operator.stateStoresMetadata
+      store <- storesOf(operator)
     } yield (operator.operatorInfo.operatorId, store.storeName) -> store).toMap
     val there = found.map(s => (s.operator, s.name)).toSet
     val differing = (there -- all.keySet) ++ (all.keySet -- there)
@@ -138,6 +138,16 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
       )
     }
     all
+  }
+
+  private def storesOf(operator: OperatorStateMetadata): Seq[StateStoreMetadata] = operator match {
+    case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq
+    case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq
+    case other =>
+      refuse(
+        s"the metadata of operator ${other.operatorInfo.operatorId} has version ${other.version}, which is not known",
+        "use the Statemark of the Spark that wrote the checkpoint"
+      )
   }
 
   /** An operator has a store in every partition, or in the first one only if its rows are not spread. */
@@ -160,8 +170,8 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
   }
 
   private def schemaOf(operator: Long, name: String): StateStoreColFamilySchema = {
-    val path =
-      StateSchemaCompatibilityChecker.schemaFile(id(operator, 0, name).storeCheckpointLocation())
+    // Spark 4.2 `StateSchemaCompatibilityChecker.schemaFile`, which is private on older lines.
+    val path = new Path(id(operator, 0, name).storeCheckpointLocation(), "_metadata/schema")
     if (!checkpoint.files.exists(path)) {
       refuse(
         s"the schema $path is missing",

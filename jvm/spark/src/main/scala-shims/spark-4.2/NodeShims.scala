@@ -5,38 +5,15 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
 import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.{
-  StatefulOperator,
-  StatefulOperatorStateInfo
-}
-import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.{
-  TransformWithStateExec,
-  TransformWithStateExecBase
-}
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
+import org.apache.spark.sql.execution.streaming.operators.stateful.transformwithstate.TransformWithStateExec
 import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
 import org.apache.spark.sql.types.StructType
 
-/** The one place that knows Spark's stateful nodes by their types and constructors. */
-private[spark] object StatefulNodes {
+/** The constructors of Spark's transformWithState nodes, which differ between its lines. */
+private[spark] trait NodeShims {
 
-  /** Whether a node keeps state in a query's checkpoint. Those of batch queries have a state, too, but
-    * no checkpoint, and no store of ours.
-    */
-  def isStateful(node: SparkPlan): Boolean = node match {
-    case operator: StatefulOperator => operator.stateInfo.exists(_.checkpointLocation.nonEmpty)
-    case _ => false
-  }
-
-  /** `plan` with every transformWithState of a streaming query replaced by one that accepts Statemark.
-    * Those of batch queries stay: they run on a temporary store of Spark's.
-    */
-  def opened(plan: SparkPlan): SparkPlan = plan.transformUp {
-    case node: AcceptsStatemark => node
-    case node: TransformWithStateExec if node.isStreaming => opened(node)
-    case node: TransformWithStateInPySparkExec if node.isStreaming => opened(node)
-  }
-
-  def opened(node: TransformWithStateExec): StatemarkTransformWithStateExec =
+  def accepting(node: TransformWithStateExec): StatemarkTransformWithStateExec =
     new StatemarkTransformWithStateExec(
       node.keyDeserializer,
       node.valueDeserializer,
@@ -54,7 +31,6 @@ private[spark] object StatefulNodes {
       node.eventTimeWatermarkForEviction,
       node.child,
       node.isStreaming,
-      node.isRealTimeMode,
       node.hasInitialState,
       node.initialStateGroupingAttrs,
       node.initialStateDataAttrs,
@@ -62,11 +38,11 @@ private[spark] object StatefulNodes {
       node.initialState
     )
 
-  def opened(node: TransformWithStateInPySparkExec): StatemarkTransformWithStateInPySparkExec =
+  def accepting(node: TransformWithStateInPySparkExec): StatemarkTransformWithStateInPySparkExec =
     new StatemarkTransformWithStateInPySparkExec(
       node.functionExpr,
       node.groupingAttributes,
-      node.outputAttrs,
+      node.output,
       node.outputMode,
       node.timeMode,
       node.stateInfo,
@@ -84,23 +60,7 @@ private[spark] object StatefulNodes {
     )
 }
 
-/** Lets Statemark pass Spark's check of the provider, and leaves every other provider to that check.
-  *
-  * Spark keeps the old node of a plan where the new one equals it, so that these are equal to no node
-  * of Spark's, in either direction.
-  */
-private[spark] trait AcceptsStatemark extends TransformWithStateExecBase {
-  override protected def validateStateStoreProvider(isStreaming: Boolean): Unit =
-    if (!StatemarkExtensions.isProvider(conf)) super.validateStateStoreProvider(isStreaming)
-
-  override def canEqual(that: Any): Boolean = that.isInstanceOf[AcceptsStatemark]
-
-  override def equals(that: Any): Boolean = canEqual(that) && super.equals(that)
-
-  override def hashCode(): Int = super.hashCode()
-}
-
-/** ''Source:'' Spark 4.3 `TransformWithStateExec`; Spark copies nodes by their one constructor. */
+/** ''Source:'' Spark 4.2 `TransformWithStateExec`; Spark copies nodes by their one constructor. */
 private[spark] final class StatemarkTransformWithStateExec(
     keyDeserializer: Expression,
     valueDeserializer: Expression,
@@ -118,7 +78,6 @@ private[spark] final class StatemarkTransformWithStateExec(
     eventTimeWatermarkForEviction: Option[Long],
     child: SparkPlan,
     isStreaming: Boolean,
-    isRealTimeMode: Boolean,
     hasInitialState: Boolean,
     initialStateGroupingAttrs: Seq[Attribute],
     initialStateDataAttrs: Seq[Attribute],
@@ -141,7 +100,6 @@ private[spark] final class StatemarkTransformWithStateExec(
       eventTimeWatermarkForEviction,
       child,
       isStreaming,
-      isRealTimeMode,
       hasInitialState,
       initialStateGroupingAttrs,
       initialStateDataAttrs,
@@ -154,14 +112,14 @@ private[spark] final class StatemarkTransformWithStateExec(
       newLeft: SparkPlan,
       newRight: SparkPlan
   ): TransformWithStateExec =
-    StatefulNodes.opened(super.withNewChildrenInternal(newLeft, newRight))
+    StatefulNodes.accepting(super.withNewChildrenInternal(newLeft, newRight))
 }
 
-/** ''Source:'' Spark 4.3 `TransformWithStateInPySparkExec`: rows and pandas alike. */
+/** ''Source:'' Spark 4.2 `TransformWithStateInPySparkExec`: rows and pandas alike. */
 private[spark] final class StatemarkTransformWithStateInPySparkExec(
     functionExpr: Expression,
     groupingAttributes: Seq[Attribute],
-    outputAttrs: Seq[Attribute],
+    output: Seq[Attribute],
     outputMode: OutputMode,
     timeMode: TimeMode,
     stateInfo: Option[StatefulOperatorStateInfo],
@@ -179,7 +137,7 @@ private[spark] final class StatemarkTransformWithStateInPySparkExec(
 ) extends TransformWithStateInPySparkExec(
       functionExpr,
       groupingAttributes,
-      outputAttrs,
+      output,
       outputMode,
       timeMode,
       stateInfo,
@@ -201,5 +159,5 @@ private[spark] final class StatemarkTransformWithStateInPySparkExec(
       newLeft: SparkPlan,
       newRight: SparkPlan
   ): TransformWithStateInPySparkExec =
-    StatefulNodes.opened(super.withNewChildrenInternal(newLeft, newRight))
+    StatefulNodes.accepting(super.withNewChildrenInternal(newLeft, newRight))
 }
