@@ -210,6 +210,30 @@ def _repartition_words(args: argparse.Namespace) -> list[str]:
     return [*what, "--observe", str(args.observe), *skip]
 
 
+# ---- inspect, verify
+
+
+def _json_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def _json_words(args: argparse.Namespace) -> list[str]:
+    return ["--json"] if args.json else []
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--deep",
+        action="store_true",
+        help="also load every version from the snapshot before it, and compare the rows",
+    )
+    _json_argument(parser)
+
+
+def _verify_words(args: argparse.Namespace) -> list[str]:
+    return [*(["--deep"] if args.deep else []), *_json_words(args)]
+
+
 _COMMANDS: Sequence[_Command] = (
     _Command(
         "switch",
@@ -228,6 +252,24 @@ _COMMANDS: Sequence[_Command] = (
         " --rollback; until then the query refuses to start.",
         _repartition_arguments,
         _repartition_words,
+    ),
+    _Command(
+        "inspect",
+        "show what a checkpoint holds",
+        "Show operators, stores, versions, snapshots, rows and sizes of a checkpoint, and the"
+        " provider that it pins. Reads logs, listings and the newest snapshots' metadata; writes"
+        " nothing.",
+        _json_argument,
+        _json_words,
+    ),
+    _Command(
+        "verify",
+        "check that every committed batch of a checkpoint can be restored",
+        "Read every state file of a checkpoint and check it: whole, as its checksums say, leading"
+        " to every retained batch, and no file nobody's. Writes nothing; the query may run"
+        " meanwhile. Exits with 1 where something is wrong.",
+        _verify_arguments,
+        _verify_words,
     ),
 )
 

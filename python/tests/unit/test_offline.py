@@ -67,6 +67,15 @@ def test_repartition_wants_one_thing(words: list[str]) -> None:
         main(["repartition", "/c", *words])
 
 
+@pytest.mark.parametrize(
+    "words", [["inspect"], ["inspect", "--json"], ["verify"], ["verify", "--deep", "--json"]]
+)
+def test_inspect_and_verify(spark_submit: Callable[[int], Submitted], words: list[str]) -> None:
+    seen = spark_submit(10)
+    assert main([words[0], "/c", *words[1:]]) == 1
+    assert seen()["words"][3:] == [words[0], "/c", *words[1:]]
+
+
 def test_options_of_spark_submit_come_before_the_jar(
     spark_submit: Callable[[int], Submitted], bundled: str
 ) -> None:

@@ -31,7 +31,8 @@ trait Command {
 object Command {
 
   /** Every command that [[Main]] knows. */
-  val all: Seq[Command] = Seq(SwitchCommand, RepartitionCommand)
+  val all: Seq[Command] =
+    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand)
 }
 
 /** What a command works with. */

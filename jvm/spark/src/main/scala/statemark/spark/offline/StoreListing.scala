@@ -79,24 +79,27 @@ object StoreListing {
       hadoopConf: Configuration
   ): Seq[StoreListing] = {
     val manager = CheckpointFileManager.create(path, hadoopConf)
-    def filesOf(directory: Path): Seq[ListedFile] = {
-      val own = listed(manager, directory, "")
-      val shared =
-        if (withShared) SharedFolders.flatMap(f => listed(manager, new Path(directory, f), s"$f/"))
-        else Nil
-      own ++ shared
-    }
+    def filesIn(directory: Path) = filesOf(manager, directory, withShared)
     def isStore(name: String): Boolean =
       !SharedFolders.contains(name) && !name.startsWith("_") && !name.startsWith(".")
     val named = manager.list(path).toSeq.filter(s => s.isDirectory && isStore(s.getPath.getName))
       .map(_.getPath).sortBy(_.getName)
-    val own = filesOf(path)
+    val own = filesIn(path)
     val default = Option.when(named.isEmpty || own.exists(f => !f.name.startsWith("."))) {
       StoreListing(operator, partition, StateStoreId.DEFAULT_STORE_NAME, path.toString, own)
     }
     default.toSeq ++ named.map { directory =>
-      StoreListing(operator, partition, directory.getName, directory.toString, filesOf(directory))
+      StoreListing(operator, partition, directory.getName, directory.toString, filesIn(directory))
     }
+  }
+
+  /** The files of one store, those of its own directory first. */
+  def filesOf(files: CheckpointFileManager, directory: Path, withShared: Boolean): Seq[ListedFile] = {
+    val own = listed(files, directory, "")
+    val shared =
+      if (withShared) SharedFolders.flatMap(f => listed(files, new Path(directory, f), s"$f/"))
+      else Nil
+    own ++ shared
   }
 
   private def listed(

@@ -1,0 +1,156 @@
+package statemark.spark.offline
+
+import java.io._
+import org.apache.spark.io.{CompressionCodec, LZ4CompressionCodec}
+import org.json4s.{JArray, JInt, JString}
+import org.json4s.jackson.JsonMethods.parse
+import scala.util.control.NonFatal
+import statemark.engine.VersionId
+
+/** What a changelog holds.
+  *
+  * @param lineage the versions that its header names, ascending; None in checkpoint format v1
+  */
+final case class ChangelogFacts(lineage: Option[Vector[VersionId]], records: Long)
+
+/** Decodes change files to their last byte: lengths are checked against what is there, and nothing may
+  * follow the mark of the end. (Spark's readers trust lengths, so that a damaged one asks for memory
+  * that is not there, and they stop at the mark.)
+  *
+  * ''Source:'' Spark 4.2 `StateStoreChangelogReaderV1` to `V4`, `HDFSBackedStateStoreProvider`
+  *
+  * @param hasRowChecksums rows are checked against theirs
+  */
+final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
+  import ChangelogCheck._
+
+  /** @return why the file is no whole changelog, or what it holds */
+  def changelog(file: File): Either[String, ChangelogFacts] = decoded(file) { in =>
+    val version = versionOf(in)
+    if (version > 1) in.readUTF(): Unit
+    val lineage = if (version >= 3) Some(lineageOf(in.readUTF())) else None
+    val hasTypes = version == 2 || version == 4
+    var records = 0L
+    while (if (hasTypes) typedRecord(in) else plainRecord(in, isDelta = true, plainValues = false))
+      records += 1
+    ChangelogFacts(lineage, records)
+  }
+
+  /** A file of the HDFS-backed provider.
+    * @param isDelta it may hold deletions
+    * @return number of records
+    */
+  def map(file: File, isDelta: Boolean): Either[String, Long] = decoded(file) { in =>
+    var records = 0L
+    while (plainRecord(in, isDelta, plainValues = true)) records += 1
+    records
+  }
+
+  private def decoded[A](file: File)(read: DataInputStream => A): Either[String, A] = {
+    val raw = new BufferedInputStream(new FileInputStream(file))
+    try {
+      val stream = codec.compressedInputStream(raw)
+      val in = new DataInputStream(new BufferedInputStream(stream))
+      val facts = read(in)
+      if (in.read() != -1) Left("data follow the mark of its end")
+      else if (raw.read() != -1) Left("bytes follow its compressed data")
+      else levelProblem(file).toLeft(facts)
+    } catch {
+      case e: BadRecord => Left(e.getMessage)
+      case _: EOFException => Left("it ends before the mark of its end")
+      case NonFatal(e) => Left(s"it cannot be decoded: ${StoreFiles.reason(e)}")
+    } finally raw.close()
+  }
+
+  private def plainRecord(in: DataInputStream, isDelta: Boolean, plainValues: Boolean): Boolean = {
+    val length = in.readInt()
+    if (length == -1) false
+    else {
+      val key = bytes(in, length)
+      val valueLength = in.readInt()
+      if (valueLength == -1 && isDelta) expect(!hasRowChecksums || RowChecksumCheck.isDeletedKey(key))
+      else {
+        val value = bytes(in, valueLength)
+        expect(!hasRowChecksums ||
+          (if (plainValues) RowChecksumCheck.isPlainValue(key, value)
+           else RowChecksumCheck.isValue(key, value)))
+      }
+      true
+    }
+  }
+
+  private def typedRecord(in: DataInputStream): Boolean = in.readByte() match {
+    case End => false
+    case Put | Merge | DeleteRange =>
+      val key = bytes(in, in.readInt())
+      val value = bytes(in, in.readInt())
+      expect(!hasRowChecksums || RowChecksumCheck.isValue(key, value))
+      true
+    case Delete =>
+      val key = bytes(in, in.readInt())
+      if (in.readInt() != -1) throw new BadRecord("a deletion has a value")
+      expect(!hasRowChecksums || RowChecksumCheck.isDeletedKey(key))
+      true
+    case other => throw new BadRecord(s"it holds a record of unknown kind $other")
+  }
+
+  /** The blocks of one LZ4 stream have one level, which no checksum covers. */
+  private def levelProblem(file: File): Option[String] = codec match {
+    case _: LZ4CompressionCodec =>
+      val in = new RandomAccessFile(file, "r")
+      try {
+        val levels = Iterator.unfold(0L) { at =>
+          Option.when(at + Lz4HeaderBytes <= file.length) {
+            in.seek(at + Lz4Token)
+            val level = in.readByte() & 0x0f
+            (level, at + Lz4HeaderBytes + Integer.reverseBytes(in.readInt()))
+          }
+        }
+        Option.when(levels.toSet.size > 1)("its compressed blocks are of several levels")
+      } finally in.close()
+    case _ => None
+  }
+}
+
+object ChangelogCheck {
+  private val Put: Byte = 0x01
+  private val Delete: Byte = 0x10
+  private val Merge: Byte = 0x11
+  private val DeleteRange: Byte = 0x20
+  private val End: Byte = 0x00
+  private val Lz4HeaderBytes = 21
+  private val Lz4Token = 8
+
+  private final class BadRecord(message: String) extends RuntimeException(message)
+
+  private def expect(isRight: Boolean): Unit =
+    if (!isRight) throw new BadRecord("the checksum of a row is wrong")
+
+  private def bytes(in: DataInputStream, length: Int): Array[Byte] =
+    if (length < 0) throw new BadRecord(s"a record has a length of $length")
+    else {
+      val found = in.readNBytes(length)
+      if (found.length < length) throw new EOFException
+      found
+    }
+
+  /** Version 1 has no header. */
+  private def versionOf(in: DataInputStream): Int = {
+    in.mark(8)
+    val start = in.readNBytes(4)
+    in.reset()
+    val isNamed = start.length == 4 && start(0) == 0 && start(1) == 2 && start(2) == 'v'
+    if (isNamed && start(3) >= '2' && start(3) <= '4') start(3) - '0' else 1
+  }
+
+  private def lineageOf(json: String): Vector[VersionId] = parse(json) match {
+    case JArray(items) =>
+      items.map { item =>
+        (item \ "version", item \ "checkpointUniqueId") match {
+          case (JInt(version), JString(id)) => VersionId(version.toLong, Some(id))
+          case _ => throw new BadRecord("its header is no lineage")
+        }
+      }.toVector.sortBy(_.version)
+    case _ => throw new BadRecord("its header is no lineage")
+  }
+}

@@ -1,0 +1,125 @@
+package statemark.spark.offline
+
+import java.util.UUID
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.types.StructType
+import scala.util.control.NonFatal
+import statemark.changelog.ChangelogWriter
+import statemark.common.Clock
+import statemark.engine.VersionId
+import statemark.spark.ProviderContext
+import statemark.transaction.{CommitObserver, TransactionScan}
+
+/** Loads a store as its provider does, from every snapshot up to the next: the rows must be those of that
+  * next snapshot. So each changelog is replayed once.
+  */
+final class DeepCheck(
+    task: StoreTask,
+    settings: VerifySettings,
+    hadoopConf: Configuration,
+    report: Problem => Unit
+) {
+  import DeepCheck._
+
+  private val reading = RowReading(settings.mergeDelimiter, settings.hasRowChecksums)
+
+  /** @param chain of whole changelogs
+    * @param rows of every whole snapshot
+    */
+  def run(
+      chain: StoreChain,
+      rows: Map[VersionId, RowFacts],
+      metadata: Map[VersionId, RocksDBCheckpointMetadata]
+  ): Unit = {
+    val usesFamilies = metadata.values.exists(_.columnFamilyMapping.exists(_.nonEmpty))
+    val context = open(usesFamilies)
+    try
+      for ((start, end) <- spans(chain, rows.keySet))
+        if (!usesFamilies || areFamiliesKnown(metadata.get(start), metadata.get(end)))
+        load(context, start, end) match {
+          case Left(detail) =>
+            report(Problem(StoreFile.changelogName(end), FindingKind.Damaged, detail))
+          case Right(found) =>
+            rows.get(end).filter(_ != found).foreach { there =>
+              report(Problem(
+                StoreFile.snapshotName(end),
+                FindingKind.WrongRows,
+                s"it holds ${there.keys + there.internalKeys} rows, and version ${start.version} with the " +
+                  s"changelogs after it gives ${found.keys + found.internalKeys} or other ones"
+              ))
+            }
+        }
+    finally context.close()
+  }
+
+  /** From each version that a snapshot gives, or the empty store, to the next one, and to the last
+    * committed version.
+    */
+  private def spans(chain: StoreChain, whole: Set[VersionId]): Seq[(VersionId, VersionId)] = {
+    val newest = task.committed.lastOption.toSeq.flatMap { c =>
+      c.ids.fold(Seq(VersionId(c.version, None)))(_.toSeq.map(id => VersionId(c.version, Some(id))))
+    }.filter(chain.changelogs)
+    (whole.toSeq.filter(chain.changelogs) ++ newest).distinct.sortBy(_.version).flatMap { end =>
+      val earlier = chain.before(end).flatMap(chain.copy(snapshots = whole).path(_).toOption)
+      earlier.map(path => (path.snapshot.getOrElse(VersionId(0, None)), end))
+    }
+  }
+
+  /** Where a snapshot brings other column families, the changelogs before it do not know them. */
+  private def areFamiliesKnown(
+      start: Option[RocksDBCheckpointMetadata],
+      end: Option[RocksDBCheckpointMetadata]
+  ): Boolean =
+    start.exists(s => end.forall(_.columnFamilyMapping == s.columnFamilyMapping))
+
+  private def load(
+      context: ProviderContext,
+      start: VersionId,
+      end: VersionId
+  ): Either[String, RowFacts] =
+    try {
+      val (generation, _) = context.loader.restoreFrom(start, end)
+      try {
+        val internal = generation.store.base.families.byName.values.filter(_.isInternal).map(_.id)
+        val transaction = generation.store.newTransaction(() => ChangelogWriter.None)
+        try Right(reading.read(rowsOf(transaction.range(None, None)), internal.toSet))
+        finally transaction.rollback()
+      } finally generation.close()
+    } catch { case NonFatal(e) => Left(s"it cannot be loaded: ${StoreFiles.reason(e)}") }
+
+  private def rowsOf(scan: TransactionScan): Iterator[(Array[Byte], Array[Byte])] =
+    Iterator.continually(scan).takeWhile(_.next()).map(s => (s.key, s.value))
+
+  private def open(usesFamilies: Boolean): ProviderContext = {
+    val conf = new SQLConf()
+    settings.confs.foreach { case (key, value) => conf.setConfString(key, value) }
+    // No query runs here that could be told.
+    conf.setConfString(ReportKey, "false")
+    val own = new Configuration(hadoopConf)
+    own.set(RunIdKey, UUID.randomUUID().toString)
+    val none = new StructType()
+    new ProviderContext(
+      StateStoreId(stateRoot, task.operator, task.partition, task.name),
+      none,
+      none,
+      usesFamilies,
+      new StateStoreConf(conf),
+      own,
+      None,
+      CommitObserver.none,
+      Clock.system,
+      isOnCluster = false
+    )
+  }
+
+  private def stateRoot: String =
+    task.directory.stripSuffix(task.relative.stripPrefix("state"))
+}
+
+private object DeepCheck {
+  private val RunIdKey = "sql.streaming.runId"
+  private val ReportKey =
+    "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
+}

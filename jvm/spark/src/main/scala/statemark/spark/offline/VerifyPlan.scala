@@ -1,0 +1,174 @@
+package statemark.spark.offline
+
+import java.io.FileNotFoundException
+import org.apache.hadoop.fs.Path
+import org.apache.spark.sql.execution.streaming.state.{
+  OperatorStateMetadata,
+  OperatorStateMetadataV1,
+  OperatorStateMetadataV2,
+  StateStoreId
+}
+import scala.collection.mutable
+import statemark.common.InvalidInputException
+
+/** What there is to verify in a checkpoint, as its logs say now: its stores with their committed
+  * versions. What is wrong with the logs themselves is found on the way.
+  */
+final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
+  private val found = mutable.ArrayBuffer.empty[Finding]
+  private val settingsRemedy = "bring it back from a copy"
+
+  private val offsets: Map[Long, OffsetEntry] =
+    entries(checkpoint.offsetLog)(b => checkpoint.offset(b))
+  private val ids: Map[Long, Option[Map[Long, Array[Array[String]]]]] =
+    entries(checkpoint.commitLog)(b => checkpoint.checkpointIds(b))
+
+  /** Batches in the commit log, ascending. */
+  val committed: Seq[Long] = ids.keys.toSeq.sorted
+
+  val newest: Option[OffsetEntry] = offsets.keys.maxOption.map(offsets)
+
+  private val metadata = committed.lastOption.fold(Seq.empty[OperatorFacts]) { batch =>
+    try checkpoint.operators(batch).map(OperatorFacts.of)
+    catch {
+      case e: InvalidInputException =>
+        val problem = e.getMessage.linesIterator.take(2).mkString(",")
+        found += Finding("state", FindingKind.Damaged, problem, Nil, Nil, settingsRemedy)
+        Nil
+    }
+  }
+
+  val settings: VerifySettings = {
+    val confs = newest.fold(Map.empty[String, String])(_.confs)
+    def pinned(key: String, default: String) = confs.getOrElse(key, default)
+    VerifySettings(
+      pinned(PinnedKeys.Codec, "lz4"),
+      pinned(PinnedKeys.RowChecksums, "false").toBoolean,
+      if (pinned(PinnedKeys.MergeOperator, "1") == "1") "," else "",
+      confs,
+      isDeep
+    )
+  }
+
+  private val listings = checkpoint.stores()
+
+  /** The stores that are there. */
+  val stores: Seq[StoreTask] = listings.filter(isStore).map { listing =>
+    StoreTask(
+      listing.operator,
+      listing.partition,
+      listing.name,
+      listing.directory,
+      relative(listing.operator, listing.partition, listing.name),
+      if (isNamed(listing)) committedOf(listing.operator, listing.partition) else Nil
+    )
+  }
+
+  /** What is wrong apart from the files of stores. */
+  def findings: Seq[Finding] = (found ++ absentStores ++ foreignFolders).toSeq
+
+  private def absentStores: Seq[Finding] = {
+    val there = stores.map(s => (s.operator, s.partition, s.name)).toSet
+    for {
+      operator <- metadata
+      batch <- committed.lastOption.toSeq
+      partition <- 0 until partitionsAt(operator, batch)
+      name <- operator.stores
+      if !there((operator.id, partition, name))
+    } yield {
+      val versions = committedOf(operator.id, partition).map(_.version)
+      Finding(
+        relative(operator.id, partition, name),
+        FindingKind.Missing,
+        "the directory of the store is not there",
+        versions,
+        versions,
+        "bring it back from a copy"
+      )
+    }
+  }
+
+  private def foreignFolders: Seq[Finding] = listings.filterNot(isStore).map { listing =>
+    Finding(
+      relative(listing.operator, listing.partition, listing.name),
+      FindingKind.Foreign,
+      "the operator has no store of this name",
+      Nil,
+      Nil,
+      "move it out of the checkpoint"
+    )
+  }
+
+  /** A store, or the directory that holds the directories of named stores. */
+  private def isStore(listing: StoreListing): Boolean =
+    isNamed(listing) || listing.name == StateStoreId.DEFAULT_STORE_NAME
+
+  private def isNamed(listing: StoreListing): Boolean =
+    metadata.find(_.id == listing.operator).forall(_.stores.contains(listing.name))
+
+  private def committedOf(operator: Long, partition: Int): Seq[CommittedVersion] = {
+    val facts = metadata.find(_.id == operator)
+    val isIn = metadata.isEmpty || facts.isDefined
+    committed.filter(b => isIn && facts.forall(f => partition < partitionsAt(f, b))).map { batch =>
+      val own = ids(batch).flatMap(_.get(operator)).flatMap(_.lift(partition)).map(_.toSet)
+      CommittedVersion(batch + 1, own)
+    }
+  }
+
+  private def partitionsAt(operator: OperatorFacts, batch: Long): Int =
+    ids.get(batch).flatten.flatMap(_.get(operator.id)).map(_.length).getOrElse {
+      // A global limit has one partition whatever the query has.
+      if (operator.partitions == 1) 1
+      else offsets.get(batch).flatMap(_.partitions).getOrElse(operator.partitions)
+    }
+
+  private def relative(operator: Long, partition: Int, name: String): String =
+    s"state/$operator/$partition" + (if (name == StateStoreId.DEFAULT_STORE_NAME) "" else s"/$name")
+
+  /** Every entry of a log; what is purged meanwhile is left out. */
+  private def entries[A](log: Path)(read: Long => A): Map[Long, A] =
+    checkpoint.batches(log).flatMap { batch =>
+      val name = s"${log.getName}/$batch"
+      try {
+        sidecarProblem(log, batch).foreach { detail =>
+          found += Finding(s"$name.crc", FindingKind.WrongChecksum, detail, Nil, Nil, settingsRemedy)
+        }
+        Some(batch -> read(batch))
+      } catch {
+        case _: FileNotFoundException => None
+        case e: InvalidInputException =>
+          val problem = e.getMessage.linesIterator.slice(1, 2).mkString.trim.stripPrefix("reason: ")
+          found += Finding(name, FindingKind.Damaged, problem, Seq(batch + 1), Nil, settingsRemedy)
+          None
+      }
+    }.toMap
+
+  private def sidecarProblem(log: Path, batch: Long): Option[String] = {
+    val sidecar = new Path(log, s"$batch.crc")
+    Option.when(checkpoint.files.exists(sidecar)) {
+      val bytes = checkpoint.bytesOf(new Path(log, batch.toString))
+      val crc = new java.util.zip.CRC32C
+      crc.update(bytes)
+      StoreFiles.mismatch(checkpoint.bytesOf(sidecar), bytes.length, crc.getValue.toInt)
+    }.flatten
+  }
+}
+
+/** An operator as its metadata tells it. */
+final case class OperatorFacts(id: Long, name: String, stores: Seq[String], partitions: Int)
+
+object OperatorFacts {
+  def of(metadata: OperatorStateMetadata): OperatorFacts = {
+    val stores = metadata match {
+      case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
+      case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
+      case _ => Nil
+    }
+    OperatorFacts(
+      metadata.operatorInfo.operatorId,
+      metadata.operatorInfo.operatorName,
+      stores.map(_._1).distinct,
+      stores.map(_._2).maxOption.getOrElse(1)
+    )
+  }
+}

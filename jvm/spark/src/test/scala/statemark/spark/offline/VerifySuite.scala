@@ -1,0 +1,308 @@
+package statemark.spark.offline
+
+import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
+import java.nio.file.{Files, Path, StandardCopyOption}
+import java.util.UUID
+import java.util.zip.{ZipEntry, ZipInputStream, ZipOutputStream}
+import org.apache.spark.sql.DataFrame
+import org.json4s.JString
+import org.json4s.jackson.JsonMethods.parse
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.Line
+
+/** `verify` is silent on whatever Spark and Statemark write, and finds each fault that is planted. */
+class VerifySuite extends AnyFunSuite with QueryCheckpoints {
+  private val lively = Map(
+    s"${prefix}minDeltasForSnapshot" -> "2",
+    s"${prefix}maintenanceInterval" -> "50ms"
+  )
+  private val changelogs = s"${prefix}rocksdb.changelogCheckpointing.enabled"
+  private val format = s"${prefix}checkpointFormatVersion"
+  private val few = Map(
+    "spark.sql.streaming.minBatchesToRetain" -> "2",
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
+  )
+
+  private def assertHealthy(checkpoint: Path, words: String*): Unit = {
+    val (code, lines) = verify(checkpoint, words: _*)
+    assert(code == ExitCode.Ok && lines.length == 1 && lines.head.startsWith("ok: "), lines.mkString("\n"))
+  }
+
+  // ---- healthy
+
+  private val join: DataFrame => DataFrame = { in =>
+    val left = in.selectExpr("value AS l")
+    left.join(in.selectExpr("value AS r"), org.apache.spark.sql.functions.expr("l = r"))
+  }
+
+  for {
+    provider <- Seq(ProviderClass.Statemark, ProviderClass.RocksDb)
+    version <- Seq("1", "2")
+    hasChangelogs <- Seq("true", "false")
+  } test(s"healthy: $provider, format v$version, Spark's changelogs $hasChangelogs") {
+    val checkpoint = newDirectory()
+    val settings = lively ++ few ++ Map(changelogs -> hasChangelogs, format -> version)
+    runQuery(checkpoint, provider, settings, 4)
+    runQuery(checkpoint, provider, settings, 2)
+    assertHealthy(checkpoint)
+    assertHealthy(checkpoint, "--deep")
+  }
+
+  test("healthy: the HDFS-backed provider, with row checksums") {
+    val checkpoint = newDirectory()
+    val settings = lively + (s"${prefix}rowChecksum.enabled" -> "true")
+    runQuery(checkpoint, ProviderClass.Hdfs, settings, 5)
+    assertHealthy(checkpoint)
+  }
+
+  for (version <- Seq("2", "3")) test(s"healthy: a join with stores of state format $version, ids and row checksums") {
+    val checkpoint = newDirectory()
+    val settings = lively ++ Map(
+      format -> "2",
+      "spark.sql.streaming.join.stateFormatVersion" -> version,
+      "spark.sql.streaming.join.stateFormatV4.enabled" -> "false",
+      s"${prefix}rowChecksum.enabled" -> "true"
+    )
+    for (provider <- Seq(ProviderClass.Statemark, ProviderClass.RocksDb)) {
+      val own = checkpoint.resolve(provider.shortName)
+      runQuery(own, provider, settings, 4, join)
+      assertHealthy(own, "--deep")
+    }
+  }
+
+  test("healthy: batches that ran again, and partitions beyond the current number") {
+    val checkpoint = newDirectory()
+    val settings = lively ++ Map(format -> "2", changelogs -> "true")
+    runQuery(checkpoint, ProviderClass.RocksDb, settings, 4)
+    // As if the query had died before it committed its last batch.
+    Files.delete(checkpoint.resolve("commits/3"))
+    Files.deleteIfExists(checkpoint.resolve("commits/3.crc"))
+    Files.deleteIfExists(checkpoint.resolve("commits/.3.crc"))
+    runQuery(checkpoint, ProviderClass.RocksDb, settings, 2)
+    assert(names(checkpoint.resolve("state/0/0"), ".changelog").count(_.startsWith("4_")) == 2)
+    Files.createDirectories(checkpoint.resolve("state/0/2"))
+    Files.copy(
+      checkpoint.resolve("state/0/0").resolve(names(checkpoint.resolve("state/0/0"), ".changelog").last),
+      checkpoint.resolve("state/0/2/1.changelog")
+    )
+    assertHealthy(checkpoint, "--deep")
+  }
+
+  for (version <- Seq("1", "2")) test(s"healthy: a query that runs, format v$version") {
+    val checkpoint = newDirectory()
+    val settings = lively ++ few ++ Map(
+      changelogs -> "true",
+      format -> version,
+      s"${prefix}maintenanceInterval" -> "20ms"
+    )
+    var looks = 0
+    val reader = new Thread(() => {
+      runQuery(checkpoint, ProviderClass.Statemark, settings, 14)
+    })
+    runQuery(checkpoint, ProviderClass.Statemark, settings, 1)
+    reader.start()
+    while (reader.isAlive) {
+      val (code, lines) = command(VerifyCommand, checkpoint, Waiters.short)
+      assert(code == ExitCode.Ok, lines.mkString("\n"))
+      looks += 1
+    }
+    reader.join()
+    assert(looks > 3)
+  }
+
+  // ---- planted faults
+
+  private lazy val v1: Path = written("1")
+  private lazy val v2: Path = written("2")
+
+  private def written(version: String): Path = {
+    val checkpoint = newDirectory()
+    val settings = Map(
+      changelogs -> "true",
+      format -> version,
+      s"${prefix}minDeltasForSnapshot" -> "3",
+      s"${prefix}maintenanceInterval" -> "50ms",
+      s"${prefix}rowChecksum.enabled" -> "true"
+    )
+    // Without maintenance at the end, a snapshot is never the newest file.
+    runQuery(checkpoint, ProviderClass.Statemark, settings, 8, between = () => Waiters.short.pause(0))
+    val store = checkpoint.resolve("state/0/0")
+    assert(names(store, ".zip").nonEmpty, names(store, ""))
+    assertHealthy(copyOf(checkpoint), "--deep")
+    checkpoint
+  }
+
+  /** @param plant damages a store and says which file of it must be named */
+  private def fault(name: String, kind: FindingKind, base: => Path, words: String*)(
+      plant: Path => String
+  ): Unit = test(s"found: $name") {
+    val checkpoint = copyOf(base)
+    val file = plant(checkpoint.resolve("state/0/0"))
+    val (code, lines) = verify(checkpoint, words :+ "--json": _*)
+    val found = parse(lines.mkString) \ "findings"
+    assert(code == ExitCode.Findings)
+    val pairs = found.children.map(f => (f \ "file", f \ "kind"))
+    assert(pairs.contains((JString(s"state/0/0/$file"), JString(kind.name))), lines.mkString)
+    val (_, text) = verify(checkpoint, words: _*)
+    assert(text.exists(_.startsWith(s"state/0/0/$file: ${kind.name}: ")) && text.last.contains(" findings: "))
+  }
+
+  private def flip(file: Path, at: Int => Int, mask: Int = 0x40): Unit = {
+    val bytes = Files.readAllBytes(file)
+    bytes(at(bytes.length)) = (bytes(at(bytes.length)) ^ mask).toByte
+    rewrite(file, bytes)
+  }
+
+  private def rewrite(file: Path, bytes: Array[Byte]): Unit = {
+    val modified = Files.getLastModifiedTime(file)
+    Files.write(file, bytes)
+    Files.setLastModifiedTime(file, modified): Unit
+  }
+
+  private def newest(store: Path, suffix: String): String = names(store, suffix).last
+  private def sst(store: Path): String =
+    s"SSTs/${names(store.resolve("SSTs"), ".sst").head}"
+
+  /** A changelog that is needed: the version has no snapshot. */
+  private def needed(store: Path): String = {
+    val zips = names(store, ".zip").map(_.takeWhile(_.isDigit))
+    names(store, ".changelog").map(n => (n.takeWhile(_.isDigit), n))
+      .collectFirst { case (v, n) if v.toLong > 1 && !zips.contains(v) => n }.get
+  }
+
+  for ((version, base) <- Seq[(String, () => Path)]("v1" -> (() => v1), "v2" -> (() => v2))) {
+    fault(s"a missing changelog, $version", FindingKind.Missing, base()) { store =>
+      val name = needed(store)
+      Files.deleteIfExists(store.resolve(s"$name.crc"))
+      Files.delete(store.resolve(name))
+      name
+    }
+    fault(s"a flipped byte in a changelog, $version", FindingKind.Damaged, base()) { store =>
+      Files.deleteIfExists(store.resolve(s"${needed(store)}.crc"))
+      flip(store.resolve(needed(store)), _ / 2)
+      needed(store)
+    }
+    fault(s"bytes after a changelog, $version", FindingKind.Damaged, base()) { store =>
+      val file = store.resolve(needed(store))
+      Files.deleteIfExists(store.resolve(s"${needed(store)}.crc"))
+      rewrite(file, Files.readAllBytes(file) ++ Array[Byte](1, 2, 3))
+      needed(store)
+    }
+    fault(s"a changelog cut short, $version", FindingKind.Damaged, base()) { store =>
+      val file = store.resolve(needed(store))
+      Files.deleteIfExists(store.resolve(s"${needed(store)}.crc"))
+      rewrite(file, Files.readAllBytes(file).dropRight(30))
+      needed(store)
+    }
+    fault(s"a snapshot cut short, $version", FindingKind.Damaged, base()) { store =>
+      val file = store.resolve(newest(store, ".zip"))
+      Files.deleteIfExists(store.resolve(s"${newest(store, ".zip")}.crc"))
+      rewrite(file, Files.readAllBytes(file).dropRight(10))
+      newest(store, ".zip")
+    }
+    fault(s"damaged metadata, $version", FindingKind.Damaged, base()) { store =>
+      withMetadata(store, newest(store, ".zip"))(_.dropRight(5))
+    }
+    fault(s"a wrong number of rows, $version", FindingKind.WrongRows, base(), "--deep") { store =>
+      withMetadata(store, newest(store, ".zip"))(_.replaceFirst("\"numKeys\":", "\"numKeys\":1"))
+    }
+    fault(s"a missing SST file, $version", FindingKind.Missing, base()) { store =>
+      val name = sst(store)
+      Files.delete(store.resolve(name))
+      name
+    }
+    fault(s"an SST file of another size, $version", FindingKind.WrongSize, base()) { store =>
+      val file = store.resolve(sst(store))
+      rewrite(file, Files.readAllBytes(file).dropRight(1))
+      sst(store)
+    }
+    fault(s"a flipped byte in an SST file, $version", FindingKind.Damaged, base()) { store =>
+      flip(store.resolve(sst(store)), _ => 20)
+      sst(store)
+    }
+    fault(s"an SST file that no snapshot names, $version", FindingKind.Orphan, base()) { store =>
+      val name = s"SSTs/000999-${UUID.randomUUID()}.sst"
+      Files.copy(store.resolve(sst(store)), store.resolve(name))
+      name
+    }
+    fault(s"a file with a foreign name, $version", FindingKind.Foreign, base()) { store =>
+      Files.write(store.resolve("notes.zip"), Array[Byte](1))
+      "notes.zip"
+    }
+  }
+
+  if (Line.hasStoreOf42) fault("a checksum file that disagrees", FindingKind.WrongChecksum, v2) { store =>
+    val name = s"${needed(store)}.crc"
+    val text = Files.readString(store.resolve(name))
+    rewrite(store.resolve(name), text.replaceFirst("\"value\":-?", "\"value\":1").getBytes)
+    name
+  }
+  if (Line.hasStoreOf42) fault("a checksum file that is none", FindingKind.WrongChecksum, v2) { store =>
+    val name = s"${needed(store)}.crc"
+    rewrite(store.resolve(name), "{".getBytes)
+    name
+  }
+  fault("lineage: the file of another attempt", FindingKind.BrokenLineage, v2) { store =>
+    // A whole changelog of the right version, whose header continues an attempt that is not there.
+    val from = copyOf(written("2")).resolve("state/0/0")
+    val name = needed(store)
+    val other = names(from, ".changelog").find(_.startsWith(s"${name.takeWhile(_.isDigit)}_")).get
+    Files.copy(from.resolve(other), store.resolve(name), StandardCopyOption.REPLACE_EXISTING)
+    Files.deleteIfExists(store.resolve(s"$name.crc"))
+    name
+  }
+  fault("lineage: no file has the id of the commit log", FindingKind.Missing, v2) { store =>
+    val name = newest(store, ".changelog")
+    val foreign = s"${name.takeWhile(_.isDigit)}_${UUID.randomUUID()}.changelog"
+    Files.move(store.resolve(name), store.resolve(foreign))
+    Files.deleteIfExists(store.resolve(s"$name.crc"))
+    names(store, ".zip").find(_.startsWith(name.takeWhile(_.isDigit) + "_"))
+      .foreach(zip => Files.delete(store.resolve(zip)))
+    name
+  }
+  test("found: the directory of a store is gone") {
+    val checkpoint = copyOf(v1)
+    Files.move(checkpoint.resolve("state/0/1"), newDirectory().resolve("gone"))
+    val (code, lines) = verify(checkpoint)
+    assert(code == ExitCode.Findings && lines.head.startsWith("state/0/1: missing: "), lines)
+  }
+
+  test("a commit log that cannot be read is a finding; no checkpoint is an error") {
+    val checkpoint = copyOf(v1)
+    Files.writeString(checkpoint.resolve("commits/2"), "v9\n{}")
+    val (code, lines) = verify(checkpoint)
+    assert(code == ExitCode.Findings && lines.head.startsWith("commits/2: damaged: "), lines)
+    intercept[statemark.common.InvalidInputException](verify(newDirectory()))
+  }
+
+  test("a damaged snapshot: the versions that older ones restore are named, and those that are lost") {
+    val checkpoint = copyOf(v1)
+    val store = checkpoint.resolve("state/0/0")
+    val zip = newest(store, ".zip")
+    flip(store.resolve(zip), _ / 2)
+    val (_, lines) = verify(checkpoint)
+    val version = zip.takeWhile(_.isDigit)
+    assert(lines(1).contains(s"(versions $version") && lines(1).endsWith("; other files restore them"), lines)
+    Files.delete(store.resolve(needed(store)))
+    val (_, more) = verify(checkpoint)
+    assert(more.exists(_.endsWith("; nothing else restores them")), more)
+  }
+
+  private def withMetadata(store: Path, zip: String)(change: String => String): String = {
+    val in = new ZipInputStream(new ByteArrayInputStream(Files.readAllBytes(store.resolve(zip))))
+    val bytes = new ByteArrayOutputStream
+    val out = new ZipOutputStream(bytes)
+    Iterator.continually(in.getNextEntry).takeWhile(_ != null).foreach { entry =>
+      val content = in.readAllBytes()
+      out.putNextEntry(new ZipEntry(entry.getName))
+      out.write(
+        if (entry.getName == "metadata") change(new String(content)).getBytes else content
+      )
+      out.closeEntry()
+    }
+    out.close()
+    rewrite(store.resolve(zip), bytes.toByteArray)
+    Files.deleteIfExists(store.resolve(s"$zip.crc"))
+    zip
+  }
+}

@@ -1,0 +1,77 @@
+"""`statemark inspect` and `statemark verify` on the checkpoint of a query, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from support.streams import Run, Source, events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def checkpoint(source: Source, run: Run, checkpoint_format: str) -> Path:
+    """Two batches of a deduplication."""
+    for start in (0, 300):
+        source.add(events(start, 300))
+    run.to_end(source.stream().dropDuplicates(["id"]))
+    return run.checkpoint
+
+
+def _statemark(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "statemark", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_inspect_and_verify(checkpoint: Path, checkpoint_format: str, provider: str) -> None:
+    shown = _statemark("inspect", str(checkpoint), "--json")
+    assert shown.returncode == 0, shown.stderr
+    facts = json.loads(shown.stdout)
+    assert facts["provider"] == provider
+    assert facts["checkpointFormatVersion"] == int(checkpoint_format)
+    assert facts["lastCommittedBatch"] == facts["lastPlannedBatch"] == 1
+    (operator,) = facts["operators"]
+    assert operator["name"] == "dedupe"
+    (store,) = operator["stores"]
+    assert {p["newestVersion"] for p in store["partitions"]} == {2}
+    assert facts["totals"]["bytes"] == store["bytes"] > 0
+
+    done = _statemark("verify", str(checkpoint), "--deep")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("ok: batches 0-1 can be restored; ")
+    assert len(done.stdout.splitlines()) == 1
+
+    orphan = checkpoint / "state/0/0/SSTs/000099-0d7e1f.sst"
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(b"nobody's")
+    done = _statemark("verify", str(checkpoint), "--json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["restorableBatches"] == [0, 1]
+    assert not found["ok"]
+    (finding,) = found["findings"]
+    assert (finding["file"], finding["kind"]) == (
+        "state/0/0/SSTs/000099-0d7e1f.sst",
+        "orphan",
+    )
+
+
+def test_inspect_for_people(checkpoint: Path) -> None:
+    shown = _statemark("inspect", str(checkpoint))
+    assert shown.returncode == 0, shown.stderr
+    assert "operator 0: dedupe" in shown.stdout
+    assert "its largest partition is " in shown.stdout
+    assert "#" in shown.stdout
+
+
+def test_no_checkpoint(tmp_path: Path) -> None:
+    for command in ("inspect", "verify"):
+        done = _statemark(command, str(tmp_path))
+        assert done.returncode == 2
+        assert "is not the checkpoint of a query" in done.stderr
+        assert not done.stdout
