@@ -24,7 +24,9 @@ final case class ChangelogFacts(lineage: Option[Vector[VersionId]], records: Lon
 final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
   import ChangelogCheck._
 
-  /** @return why the file is no whole changelog, or what it holds */
+  /** @param file a copy, which may be cut
+    * @return why the file is no whole changelog, or what it holds
+    */
   def changelog(file: File): Either[String, ChangelogFacts] = decoded(file) { in =>
     val version = versionOf(in)
     if (version > 1) in.readUTF(): Unit
@@ -37,6 +39,7 @@ final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
   }
 
   /** A file of the HDFS-backed provider.
+    * @param file a copy, which may be cut
     * @param isDelta it may hold deletions
     * @return number of records
     */
@@ -46,15 +49,27 @@ final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
     records
   }
 
-  private def decoded[A](file: File)(read: DataInputStream => A): Either[String, A] = {
+  private def decoded[A](file: File)(read: DataInputStream => A): Either[String, A] =
+    decodedOnce(file)(read).flatMap(facts => excess(file, read).toLeft(facts))
+
+  /** Streams read ahead and swallow a few bytes that follow their data. */
+  private def excess[A](file: File, read: DataInputStream => A): Option[String] =
+    if (codec.isInstanceOf[LZ4CompressionCodec]) blockProblem(file)
+    else {
+      val copy = new RandomAccessFile(file, "rw")
+      try copy.setLength(copy.length - 1)
+      finally copy.close()
+      Option.when(decodedOnce(file)(read).isRight)("bytes follow its compressed data")
+    }
+
+  private def decodedOnce[A](file: File)(read: DataInputStream => A): Either[String, A] = {
     val raw = new BufferedInputStream(new FileInputStream(file))
     try {
       val stream = codec.compressedInputStream(raw)
       val in = new DataInputStream(new BufferedInputStream(stream))
       val facts = read(in)
       if (in.read() != -1) Left("data follow the mark of its end")
-      else if (raw.read() != -1) Left("bytes follow its compressed data")
-      else levelProblem(file).toLeft(facts)
+      else Right(facts)
     } catch {
       case e: BadRecord => Left(e.getMessage)
       case _: EOFException => Left("it ends before the mark of its end")
@@ -94,21 +109,20 @@ final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
     case other => throw new BadRecord(s"it holds a record of unknown kind $other")
   }
 
-  /** The blocks of one LZ4 stream have one level, which no checksum covers. */
-  private def levelProblem(file: File): Option[String] = codec match {
-    case _: LZ4CompressionCodec =>
-      val in = new RandomAccessFile(file, "r")
-      try {
-        val levels = Iterator.unfold(0L) { at =>
-          Option.when(at + Lz4HeaderBytes <= file.length) {
-            in.seek(at + Lz4Token)
-            val level = in.readByte() & 0x0f
-            (level, at + Lz4HeaderBytes + Integer.reverseBytes(in.readInt()))
-          }
-        }
-        Option.when(levels.toSet.size > 1)("its compressed blocks are of several levels")
-      } finally in.close()
-    case _ => None
+  /** The blocks of an LZ4 stream fill the file, and are of one level, which no checksum covers. */
+  private def blockProblem(file: File): Option[String] = {
+    val in = new RandomAccessFile(file, "r")
+    try {
+      var at = 0L
+      var levels = Set.empty[Int]
+      while (at + Lz4HeaderBytes <= file.length) {
+        in.seek(at + Lz4Token)
+        levels += in.readByte() & 0x0f
+        at += Lz4HeaderBytes + Integer.reverseBytes(in.readInt())
+      }
+      if (at != file.length) Some("bytes follow its compressed data")
+      else Option.when(levels.size > 1)("its compressed blocks are of several levels")
+    } finally in.close()
   }
 }
 

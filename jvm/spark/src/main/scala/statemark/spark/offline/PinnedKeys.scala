@@ -7,6 +7,7 @@ object PinnedKeys {
   val Encoding: String = s"${Streaming}stateStore.encodingFormat"
   val RowChecksums: String = s"${Streaming}stateStore.rowChecksum.enabled"
   val MergeOperator: String = s"${Streaming}stateStore.rocksdb.mergeOperatorVersion"
+  val TableFormat: String = s"${Streaming}stateStore.rocksdb.formatVersion"
   val AggregationFormat: String = s"${Streaming}aggregation.stateFormatVersion"
   val JoinFormat: String = s"${Streaming}join.stateFormatVersion"
   val GroupsFormat: String = s"${Streaming}flatMapGroupsWithState.stateFormatVersion"

@@ -9,7 +9,7 @@ import statemark.engine.NativeHandles
   *
   * RocksDB's check covers all blocks and, up to table format 5, not the footer: its padding, numbers
   * written longer than need be, and a checksum type that says there are none. Found by changing every
-  * bit of a file.
+  * bit of a file. A footer of a neighbouring format version reads the same.
   */
 object SstCheck {
   private val FooterBytes = 53
@@ -17,8 +17,10 @@ object SstCheck {
   private val Magic = 0x88e241b785f4cff7L
   private val FirstVersionWithFooterChecksum = 6
 
-  /** @return what is wrong */
-  def problem(file: File): Option[String] = footerProblem(file).orElse {
+  /** @param formatVersion the version of the table format that the query pins
+    * @return what is wrong
+    */
+  def problem(file: File, formatVersion: Int): Option[String] = footerProblem(file, formatVersion).orElse {
     val handles = new NativeHandles
     try {
       val options = handles.add(new Options().setTableFormatConfig(new BlockBasedTableConfig()))
@@ -31,7 +33,7 @@ object SstCheck {
     } finally handles.close()
   }
 
-  private def footerProblem(file: File): Option[String] =
+  private def footerProblem(file: File, formatVersion: Int): Option[String] =
     if (file.length < FooterBytes) Some(s"it has ${file.length} bytes, fewer than a footer")
     else {
       val bytes = new Array[Byte](FooterBytes)
@@ -43,7 +45,9 @@ object SstCheck {
       val footer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
       if (footer.getLong(FooterBytes - 8) != Magic) Some("its last 8 bytes are not those of an SST file")
       else if (bytes(0) == 0) Some("its footer says that its blocks have no checksums")
-      else if (footer.getInt(HandlesEnd) < FirstVersionWithFooterChecksum && !areHandlesPlain(bytes))
+      else if (footer.getInt(HandlesEnd) != formatVersion)
+        Some(s"its footer is of format ${footer.getInt(HandlesEnd)}, and the query's is $formatVersion")
+      else if (formatVersion < FirstVersionWithFooterChecksum && !areHandlesPlain(bytes))
         Some("its footer is not as RocksDB writes it")
       else None
     }

@@ -1,7 +1,7 @@
 package statemark.spark.offline
 
 import com.fasterxml.jackson.databind.ObjectMapper
-import java.io.{File, FileNotFoundException, InputStream}
+import java.io.{File, FileNotFoundException}
 import java.nio.file.{Files, StandardCopyOption}
 import java.util.zip.{CRC32C, CheckedInputStream}
 import org.apache.hadoop.conf.Configuration
@@ -103,7 +103,4 @@ object StoreFiles {
   /** The first line of an error's message. */
   def reason(cause: Throwable): String =
     Option(cause.getMessage).flatMap(_.linesIterator.nextOption()).getOrElse(cause.getClass.getName)
-
-  /** Every byte of a stream, none kept. */
-  def drain(in: InputStream): Long = in.transferTo(java.io.OutputStream.nullOutputStream())
 }

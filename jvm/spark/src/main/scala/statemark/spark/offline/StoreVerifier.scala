@@ -31,6 +31,7 @@ final case class StoreTask(
 
 /** How stores are verified.
   *
+  * @param formatVersion of the tables in SST files
   * @param confs settings that the query pins
   * @param isDeep versions are also loaded, and their rows counted
   */
@@ -38,6 +39,7 @@ final case class VerifySettings(
     codec: String,
     hasRowChecksums: Boolean,
     mergeDelimiter: String,
+    formatVersion: Int,
     confs: Map[String, String],
     isDeep: Boolean
 )
@@ -216,7 +218,7 @@ final class SnapshotSetCheck(
         report(problem)
         None
       case Right(file) =>
-        val problem = if (path.endsWith(".sst")) SstCheck.problem(file) else None
+        val problem = if (path.endsWith(".sst")) SstCheck.problem(file, settings.formatVersion) else None
         problem.foreach(detail => report(Problem(path, FindingKind.Damaged, detail)))
         Option.when(problem.isEmpty)(file)
     }

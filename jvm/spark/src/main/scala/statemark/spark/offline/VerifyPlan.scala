@@ -45,6 +45,7 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
       pinned(PinnedKeys.Codec, "lz4"),
       pinned(PinnedKeys.RowChecksums, "false").toBoolean,
       if (pinned(PinnedKeys.MergeOperator, "1") == "1") "," else "",
+      pinned(PinnedKeys.TableFormat, "5").toInt,
       confs,
       isDeep
     )

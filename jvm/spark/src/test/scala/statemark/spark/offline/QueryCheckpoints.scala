@@ -24,6 +24,9 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
     super.afterAll()
   }
 
+  /** A query that starts again goes on with its input. */
+  private val inputs = mutable.Map.empty[Path, Line.MemoryStream[Int]]
+
   protected def newDirectory(): Path = Files.createTempDirectory("statemark-offline-")
 
   /** Runs batches of a query on a checkpoint. */
@@ -40,7 +43,7 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
     val all = settings + (s"${prefix}providerClass" -> provider.className)
     all.foreach { case (k, v) => spark.conf.set(k, v) }
     try {
-      val input = Line.MemoryStream[Int]
+      val input = inputs.getOrElseUpdate(checkpoint, Line.MemoryStream[Int])
       val query = plan(input.toDF()).writeStream.format("noop")
         .outputMode(if (plan eq counts) "update" else "append")
         .option("checkpointLocation", checkpoint.toString).start()

@@ -8,6 +8,9 @@ import org.apache.spark.sql.DataFrame
 import org.json4s.JString
 import org.json4s.jackson.JsonMethods.parse
 import org.scalatest.funsuite.AnyFunSuite
+import scala.concurrent.{Await, Future}
+import scala.concurrent.ExecutionContext.Implicits.global
+import scala.concurrent.duration.Duration
 import statemark.spark.Line
 
 /** `verify` is silent on whatever Spark and Statemark write, and finds each fault that is planted. */
@@ -95,18 +98,15 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
       format -> version,
       s"${prefix}maintenanceInterval" -> "20ms"
     )
-    var looks = 0
-    val reader = new Thread(() => {
-      runQuery(checkpoint, ProviderClass.Statemark, settings, 14)
-    })
     runQuery(checkpoint, ProviderClass.Statemark, settings, 1)
-    reader.start()
-    while (reader.isAlive) {
+    val run = Future(runQuery(checkpoint, ProviderClass.Statemark, settings, 10))
+    var looks = 0
+    while (!run.isCompleted) {
       val (code, lines) = command(VerifyCommand, checkpoint, Waiters.short)
       assert(code == ExitCode.Ok, lines.mkString("\n"))
       looks += 1
     }
-    reader.join()
+    Await.result(run, Duration.Inf)
     assert(looks > 3)
   }
 
@@ -179,7 +179,8 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     }
     fault(s"a flipped byte in a changelog, $version", FindingKind.Damaged, base()) { store =>
       Files.deleteIfExists(store.resolve(s"${needed(store)}.crc"))
-      flip(store.resolve(needed(store)), _ / 2)
+      // Among the first literals: where matches follow, a change may read the same.
+      flip(store.resolve(needed(store)), _ => 25)
       needed(store)
     }
     fault(s"bytes after a changelog, $version", FindingKind.Damaged, base()) { store =>
