@@ -339,7 +339,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   /** Brings the store to `at` in the cheapest way that is right: confirm the prepared version, drop it,
     * replay the changelogs in between, restore.
     */
-  private def moveTo(at: VersionId): Unit = {
+  private def moveTo(asked: VersionId): Unit = {
+    val at = identified(asked)
     load = LoadFigures()
     confirmMs = 0
     current.foreach(settlePrepared(_, at))
@@ -355,6 +356,15 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         }
       case None => replaceWith(context.loader.restore(at))
     }
+  }
+
+  /** A version that is asked for without an id in format v2 is the one that stands here, as in Spark's
+    * provider; the checkpoint has no file without an id that could say otherwise.
+    */
+  private def identified(asked: VersionId): VersionId = {
+    def here = current.toSeq.flatMap(g => g.store.prepared.map(_.state.at) ++ Seq(g.store.base.at))
+    if (asked.checkpointId.isDefined || !context.usesCheckpointIds) asked
+    else here.find(_.version == asked.version).getOrElse(asked)
   }
 
   /** Confirms the prepared version if it is the one that is asked for, else drops it. */

@@ -56,6 +56,20 @@ class NoReloadSuite extends AnyFunSuite with Providers {
     }
   }
 
+  test("a version without its id in format v2 is the one that was committed here") {
+    val provider = open(Providers.v2)
+    commit(provider, 0, Map("a" -> 1)): Unit
+    val opens = countingReads {
+      for (again <- 1 to 2) {
+        val store = provider.getStore(1)
+        assert(rows(store) == Map("a" -> 1), s"time $again")
+        store.abort()
+      }
+      commit(provider, 1, Map("b" -> 2)): Unit
+    }
+    assert(opens == 0)
+  }
+
   test("two actions in a batch: the id of the first is asked for, which costs one delta") {
     val provider = open(Providers.v2)
     val base = commit(provider, 0, Map("a" -> 1))
