@@ -83,7 +83,8 @@ final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
     else {
       val key = bytes(in, length)
       val valueLength = in.readInt()
-      if (valueLength == -1 && isDelta) expect(!hasRowChecksums || RowChecksumCheck.isDeletedKey(key))
+      if (valueLength == -1 && isDelta)
+        expect(!hasRowChecksums || RowChecksumCheck.isDeletedKey(key))
       else {
         val value = bytes(in, valueLength)
         expect(!hasRowChecksums ||

@@ -38,19 +38,19 @@ final class DeepCheck(
     try
       for ((start, end) <- spans(chain, rows.keySet))
         if (!usesFamilies || areFamiliesKnown(metadata.get(start), metadata.get(end)))
-        load(context, start, end) match {
-          case Left(detail) =>
-            report(Problem(StoreFile.changelogName(end), FindingKind.Damaged, detail))
-          case Right(found) =>
-            rows.get(end).filter(_ != found).foreach { there =>
-              report(Problem(
-                StoreFile.snapshotName(end),
-                FindingKind.WrongRows,
-                s"it holds ${there.keys + there.internalKeys} rows, and version ${start.version} with the " +
-                  s"changelogs after it gives ${found.keys + found.internalKeys} or other ones"
-              ))
-            }
-        }
+          load(context, start, end) match {
+            case Left(detail) =>
+              report(Problem(StoreFile.changelogName(end), FindingKind.Damaged, detail))
+            case Right(found) =>
+              rows.get(end).filter(_ != found).foreach { there =>
+                report(Problem(
+                  StoreFile.snapshotName(end),
+                  FindingKind.WrongRows,
+                  s"it holds ${there.keys + there.internalKeys} rows, and version ${start.version} with the " +
+                    s"changelogs after it gives ${found.keys + found.internalKeys} or other ones"
+                ))
+              }
+          }
     finally context.close()
   }
 

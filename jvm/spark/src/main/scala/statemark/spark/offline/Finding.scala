@@ -56,6 +56,8 @@ object Finding {
       case ((from, to) :: rest, n) if n == to + 1 => (from, n) :: rest
       case (found, n) => (n, n) :: found
     }
-    runs.reverse.map { case (from, to) => if (from == to) s"$from" else s"$from-$to" }.mkString(", ")
+    runs.reverse.map { case (from, to) => if (from == to) s"$from" else s"$from-$to" }.mkString(
+      ", "
+    )
   }
 }

@@ -1,6 +1,9 @@
 package statemark.spark.offline
 
-import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, OperatorStateMetadataV2}
+import org.apache.spark.sql.execution.streaming.state.{
+  OperatorStateMetadata,
+  OperatorStateMetadataV2
+}
 import org.json4s.{JArray, JNothing, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
@@ -15,7 +18,10 @@ object InspectCommand extends Command {
   override def run(words: Seq[String], context: Context): ExitCode = {
     val args = Arguments.parse(words, Set.empty, Set("--json"))
     val checkpoint = context.checkpoint(args.checkpoint)
-    val facts = new CheckpointFacts(checkpoint, Inspection.stores(checkpoint, checkpoint.commits, context.spark))
+    val facts = new CheckpointFacts(
+      checkpoint,
+      Inspection.stores(checkpoint, checkpoint.commits, context.spark)
+    )
     if (args.flags("--json")) context.console.result(compact(render(facts.json)))
     else new InspectionText(facts).lines.foreach(context.console.result)
     ExitCode.Ok
@@ -29,7 +35,10 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
 
   /** Batches at which the pinned provider changes, the oldest retained batch first. */
   val providers: Seq[(Long, Option[String])] =
-    offsets.map(o => o.batch -> o.provider.map(_.className)).foldLeft(Vector.empty[(Long, Option[String])]) {
+    offsets.map(o => o.batch -> o.provider.map(_.className)).foldLeft(Vector.empty[(
+        Long,
+        Option[String]
+    )]) {
       case (found, (_, provider)) if found.lastOption.exists(_._2 == provider) => found
       case (found, change) => found :+ change
     }
@@ -65,8 +74,9 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
         stores.filter(s => s.operator == id && OperatorFacts.of(m).stores.contains(s.name))
       )
     }
-    val unnamed = stores.map(_.operator).distinct.filterNot(id => named.exists(_.id == id)).map { id =>
-      OperatorView(id, None, None, Nil, stores.filter(_.operator == id))
+    val unnamed = stores.map(_.operator).distinct.filterNot(id => named.exists(_.id == id)).map {
+      id =>
+        OperatorView(id, None, None, Nil, stores.filter(_.operator == id))
     }
     (named ++ unnamed).sortBy(_.id)
   }
@@ -87,9 +97,12 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
   private def variables(m: OperatorStateMetadata): Seq[String] = m match {
     case v2: OperatorStateMetadataV2 =>
       Try(parse(v2.operatorPropertiesJson)).toOption.map(_ \ "stateVariables").collect {
-        case JArray(items) => items.flatMap(i => (i \ "stateName").toOption).collect { case JString(s) => s }
+        case JArray(items) =>
+          items.flatMap(i => (i \ "stateName").toOption).collect { case JString(s) => s }
         case JString(text) =>
-          Try(parse(text)).toOption.toSeq.flatMap(_.children).flatMap(i => (i \ "stateName").toOption)
+          Try(parse(text)).toOption.toSeq.flatMap(_.children).flatMap(i =>
+            (i \ "stateName").toOption
+          )
             .collect { case JString(s) => s }
       }.getOrElse(Nil)
     case _ => Nil
@@ -101,7 +114,9 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
       ("provider" -> providers.last._2) ~
       ("providers" -> providers.map { case (b, p) => ("fromBatch" -> b) ~ ("provider" -> p) }) ~
       ("checkpointFormatVersion" -> formatVersion) ~
-      ("settings" -> JObject(settings.map { case (k, v) => k -> v.fold[JValue](JNothing)(JString(_)) }.toList)) ~
+      ("settings" -> JObject(settings.map { case (k, v) =>
+        k -> v.fold[JValue](JNothing)(JString(_))
+      }.toList)) ~
       ("partitions" -> partitions) ~
       ("oldestRetainedBatch" -> offsets.head.batch) ~
       ("lastPlannedBatch" -> lastPlanned) ~
@@ -113,7 +128,8 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
         ("snapshotBytes" -> all(_.snapshotBytes)) ~
         ("sstBytes" -> all(_.sharedBytes))))
 
-  private def all(figure: PartitionFacts => Long): Long = stores.flatMap(_.partitions).map(figure).sum
+  private def all(figure: PartitionFacts => Long): Long =
+    stores.flatMap(_.partitions).map(figure).sum
 
   private def operatorJson(o: OperatorView): JObject =
     ("id" -> o.id) ~ ("name" -> o.name) ~ ("stateFormatVersion" -> o.stateFormat) ~

@@ -108,7 +108,8 @@ object Inspection {
       restorable.lastOption,
       snapshots.length + maps.length,
       snapshots.map(_._1).maxByOption(_.version).fold[Either[String, SnapshotFacts]](
-        Left(if (maps.isEmpty) "no snapshot yet" else "the HDFS-backed provider counts no rows in its files")
+        Left(if (maps.isEmpty) "no snapshot yet"
+        else "the HDFS-backed provider counts no rows in its files")
       )(read(listing, _, hadoopConf)),
       changes.map(_._2.bytes).sum,
       (snapshots.map(_._2) ++ maps.map(_._2)).map(_.bytes).sum,

@@ -9,14 +9,18 @@ final class InspectionText(facts: CheckpointFacts) {
   def lines: Seq[String] = head ++ facts.operators.flatMap(operator) ++ skew ++ totals
 
   private def head: Seq[String] = {
-    val changes = facts.providers.drop(1).map { case (b, p) => s"; from batch $b: ${p.getOrElse(Unknown)}" }
+    val changes = facts.providers.drop(1).map { case (b, p) =>
+      s"; from batch $b: ${p.getOrElse(Unknown)}"
+    }
     val provider = facts.providers.head._2.getOrElse("not pinned") + changes.mkString
     val settings = facts.settings.map { case (k, v) => s"$k ${v.getOrElse("not pinned")}" }
     Seq(
       "checkpoint" -> facts.checkpoint.root.toString,
       "query" -> facts.checkpoint.queryId,
       "provider" -> provider,
-      "format" -> facts.formatVersion.fold(s"$Unknown before the first commit")(v => s"checkpoint format v$v"),
+      "format" -> facts.formatVersion.fold(s"$Unknown before the first commit")(v =>
+        s"checkpoint format v$v"
+      ),
       "settings" -> settings.mkString(", "),
       "partitions" -> facts.partitions.fold(Unknown)(_.toString),
       "batches" -> (s"last planned ${facts.lastPlanned}, last committed " +
@@ -26,7 +30,8 @@ final class InspectionText(facts: CheckpointFacts) {
 
   private def operator(o: OperatorView): Seq[String] = {
     val format = o.stateFormat.fold("")(v => s", state format $v")
-    val variables = if (o.variables.isEmpty) "" else s", state variables ${o.variables.mkString(", ")}"
+    val variables =
+      if (o.variables.isEmpty) "" else s", state variables ${o.variables.mkString(", ")}"
     val name = o.name.getOrElse("no metadata names it")
     s"operator ${o.id}: $name$format$variables" +: o.stores.flatMap(store)
   }
@@ -72,12 +77,18 @@ final class InspectionText(facts: CheckpointFacts) {
     largest.skew.toSeq.flatMap { skew =>
       val most = largest.partitions.map(_.bytes).max
       val shown = largest.partitions.sortBy(-_.bytes).take(MostBars).sortBy(_.partition)
-      val title = f"largest store: operator ${largest.operator}, ${largest.name}; its largest partition " +
-        "is %.2f times the mean".formatLocal(java.util.Locale.ROOT, skew)
+      val title =
+        f"largest store: operator ${largest.operator}, ${largest.name}; its largest partition " +
+          "is %.2f times the mean".formatLocal(java.util.Locale.ROOT, skew)
       val rest = largest.partitions.length - shown.length
       (title +: shown.map { p =>
         val bar = "#" * math.max(if (p.bytes > 0) 1 else 0, (p.bytes * BarWidth / most).toInt)
-        s"  %5d %-${BarWidth}s %s".formatLocal(java.util.Locale.ROOT, p.partition, bar, Sizes.text(p.bytes))
+        s"  %5d %-${BarWidth}s %s".formatLocal(
+          java.util.Locale.ROOT,
+          p.partition,
+          bar,
+          Sizes.text(p.bytes)
+        )
       }) ++ Option.when(rest > 0)(s"  and $rest smaller ones")
     }
   }

@@ -22,8 +22,9 @@ final class LooseFiles(
 ) {
 
   def run(): Loose = {
-    val named = metadata.values.flatMap(_.immutableFiles).map(f => SnapshotSetCheck.path(f.dfsFileName))
-      .toSet
+    val named =
+      metadata.values.flatMap(_.immutableFiles).map(f => SnapshotSetCheck.path(f.dfsFileName))
+        .toSet
     val newest = files.collect { case (f, StoreFile.Snapshot(_)) => f.modified }.maxOption
     val unnamed = files.collect { case (f, StoreFile.Shared) if !named(f.name) => f }
     // What a damaged snapshot names is not known.
@@ -31,8 +32,12 @@ final class LooseFiles(
     val (leftovers, orphans) = unnamed.partition(f => !isKnown || newest.exists(f.modified <= _))
     val foreign = files.collect { case (f, StoreFile.Foreign) => f }
     Loose(
-      orphans.map(f => Problem(f.name, FindingKind.Orphan, s"no snapshot names it (${f.bytes} bytes)")) ++
-        foreign.map(f => Problem(f.name, FindingKind.Foreign, "neither Spark nor Statemark writes such a file")),
+      orphans.map(f =>
+        Problem(f.name, FindingKind.Orphan, s"no snapshot names it (${f.bytes} bytes)")
+      ) ++
+        foreign.map(f =>
+          Problem(f.name, FindingKind.Foreign, "neither Spark nor Statemark writes such a file")
+        ),
       leftovers
     )
   }

@@ -41,12 +41,16 @@ final class RestoreVerdict(
   private val committed: Seq[VersionId] = task.committed.map { c =>
     c.ids.fold(VersionId(c.version, None)) { ids =>
       val candidates = ids.toSeq.sorted.map(id => VersionId(c.version, Some(id)))
-      candidates.find(chains.has).getOrElse(candidates.headOption.getOrElse(VersionId(c.version, None)))
+      candidates.find(chains.has).getOrElse(candidates.headOption.getOrElse(VersionId(
+        c.version,
+        None
+      )))
     }
   }
   private val paths = committed.map(at => at -> chains.path(at))
   private val oldest = paths.collectFirst { case (at, Right(_)) => at.version }
-  private val idOf: Map[Long, Option[String]] = committed.map(c => c.version -> c.checkpointId).toMap
+  private val idOf: Map[Long, Option[String]] =
+    committed.map(c => c.version -> c.checkpointId).toMap
 
   private val lineage: Seq[Problem] = committed.flatMap(lineageProblem)
   private val missing: Seq[(String, Long)] = paths.collect {
@@ -102,9 +106,10 @@ final class RestoreVerdict(
       case FindingKind.WrongRows =>
         "a wrong count alone harms metrics only; where rows differ, restart from an older batch"
       case _ if lost.nonEmpty =>
-        val back = restorable.filter(_ < lost.min).lastOption.fold("no older batch can be restored") { v =>
-          s"the newest batch before them that can be restored is ${v - 1}"
-        }
+        val back =
+          restorable.filter(_ < lost.min).lastOption.fold("no older batch can be restored") { v =>
+            s"the newest batch before them that can be restored is ${v - 1}"
+          }
         s"bring it back from a copy; $back"
       case _ if versions.nonEmpty =>
         "bring it back from a copy; until then older snapshots and changelogs restore these versions " +
@@ -131,7 +136,8 @@ final class RestoreVerdict(
   private def lineageProblem(at: VersionId): Option[Problem] = {
     val rocksDb = chains.rocksDb
     val named = rocksDb.headers.get(at).flatMap(_.lastOption)
-    val other = named.filter(n => idOf.get(n.version).exists(id => id.isDefined && id != n.checkpointId))
+    val other =
+      named.filter(n => idOf.get(n.version).exists(id => id.isDefined && id != n.checkpointId))
     rocksDb.lineageProblem(at).orElse(other.map { n =>
       s"its header continues attempt ${n.checkpointId.getOrElse("")} of version ${n.version}, and the " +
         s"commit log names ${idOf(n.version).getOrElse("")}"

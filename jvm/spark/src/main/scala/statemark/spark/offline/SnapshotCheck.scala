@@ -48,7 +48,9 @@ object SnapshotCheck {
     val file = new ZipFile(zip)
     try {
       def facts(entries: Iterable[ZipEntry]) =
-        entries.map(e => (e.getName, e.getSize, e.getCompressedSize, e.getCrc, e.getMethod, e.getTime))
+        entries.map(e =>
+          (e.getName, e.getSize, e.getCompressedSize, e.getCrc, e.getMethod, e.getTime)
+        )
           .toSet
       Option.when(facts(file.entries.asScala.toVector) != facts(streamed)) {
         "the directory of its zip does not match the entries"

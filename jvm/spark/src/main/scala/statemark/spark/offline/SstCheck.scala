@@ -20,18 +20,20 @@ object SstCheck {
   /** @param formatVersion the version of the table format that the query pins
     * @return what is wrong
     */
-  def problem(file: File, formatVersion: Int): Option[String] = footerProblem(file, formatVersion).orElse {
-    val handles = new NativeHandles
-    try {
-      val options = handles.add(new Options().setTableFormatConfig(new BlockBasedTableConfig()))
-      val reader = handles.add(new SstFileReader(options))
-      reader.open(file.getPath)
-      reader.verifyChecksum()
-      None
-    } catch {
-      case e: RocksDBException => Some(s"RocksDB finds: ${e.getMessage.replace(file.getPath, "it")}")
-    } finally handles.close()
-  }
+  def problem(file: File, formatVersion: Int): Option[String] =
+    footerProblem(file, formatVersion).orElse {
+      val handles = new NativeHandles
+      try {
+        val options = handles.add(new Options().setTableFormatConfig(new BlockBasedTableConfig()))
+        val reader = handles.add(new SstFileReader(options))
+        reader.open(file.getPath)
+        reader.verifyChecksum()
+        None
+      } catch {
+        case e: RocksDBException =>
+          Some(s"RocksDB finds: ${e.getMessage.replace(file.getPath, "it")}")
+      } finally handles.close()
+    }
 
   private def footerProblem(file: File, formatVersion: Int): Option[String] =
     if (file.length < FooterBytes) Some(s"it has ${file.length} bytes, fewer than a footer")
@@ -43,10 +45,13 @@ object SstCheck {
         in.readFully(bytes)
       } finally in.close()
       val footer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
-      if (footer.getLong(FooterBytes - 8) != Magic) Some("its last 8 bytes are not those of an SST file")
+      if (footer.getLong(FooterBytes - 8) != Magic)
+        Some("its last 8 bytes are not those of an SST file")
       else if (bytes(0) == 0) Some("its footer says that its blocks have no checksums")
       else if (footer.getInt(HandlesEnd) != formatVersion)
-        Some(s"its footer is of format ${footer.getInt(HandlesEnd)}, and the query's is $formatVersion")
+        Some(
+          s"its footer is of format ${footer.getInt(HandlesEnd)}, and the query's is $formatVersion"
+        )
       else if (formatVersion < FirstVersionWithFooterChecksum && !areHandlesPlain(bytes))
         Some("its footer is not as RocksDB writes it")
       else None

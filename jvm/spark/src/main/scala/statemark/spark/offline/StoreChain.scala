@@ -45,10 +45,13 @@ final case class StoreChain(
     val expected = (at.version - header.length until at.version).toVector
     if (at.version > 1 && header.isEmpty) Some("its header names no version before it")
     else if (header.map(_.version) != expected)
-      Some(s"its header names versions ${Finding.ranges(header.map(_.version))} and not those up to ${at.version - 1}")
+      Some(
+        s"its header names versions ${Finding.ranges(header.map(_.version))} and not those up to ${at.version - 1}"
+      )
     else {
       header.zip(header.drop(1)).collectFirst {
-        case (earlier, later) if changelogs(later) && headers.get(later).exists(_.lastOption.exists(_ != earlier)) =>
+        case (earlier, later)
+            if changelogs(later) && headers.get(later).exists(_.lastOption.exists(_ != earlier)) =>
           s"its header says that ${StoreFile.changelogName(later)} continues ${earlier.checkpointId.getOrElse("")}, " +
             "and the header of that file names another attempt"
       }

@@ -49,7 +49,8 @@ object StoreFile {
   def snapshotName(at: VersionId): String = s"${stem(at)}.zip"
   def changelogName(at: VersionId): String = s"${stem(at)}.changelog"
 
-  private def stem(at: VersionId): String = at.checkpointId.fold(s"${at.version}")(id => s"${at.version}_$id")
+  private def stem(at: VersionId): String =
+    at.checkpointId.fold(s"${at.version}")(id => s"${at.version}_$id")
 
   private def versionId(version: String, id: String) =
     VersionId(number(version).getOrElse(Long.MaxValue), Option(id))

@@ -94,7 +94,11 @@ object StoreListing {
   }
 
   /** The files of one store, those of its own directory first. */
-  def filesOf(files: CheckpointFileManager, directory: Path, withShared: Boolean): Seq[ListedFile] = {
+  def filesOf(
+      files: CheckpointFileManager,
+      directory: Path,
+      withShared: Boolean
+  ): Seq[ListedFile] = {
     val own = listed(files, directory, "")
     val shared =
       if (withShared) SharedFolders.flatMap(f => listed(files, new Path(directory, f), s"$f/"))

@@ -171,12 +171,21 @@ final class SnapshotSetCheck(
     } finally SnapshotCheck.delete(image)
   }
 
-  private def open(at: VersionId, name: String, image: File, metadata: RocksDBCheckpointMetadata): Unit = {
+  private def open(
+      at: VersionId,
+      name: String,
+      image: File,
+      metadata: RocksDBCheckpointMetadata
+  ): Unit = {
     val parts = metadata.immutableFiles.map { f =>
       val path = SnapshotSetCheck.path(f.dfsFileName)
       relate(path, at)
       sizes.get(path).filter(_ != f.sizeBytes).foreach { size =>
-        report(Problem(path, FindingKind.WrongSize, s"it has $size bytes, and $name says ${f.sizeBytes}"))
+        report(Problem(
+          path,
+          FindingKind.WrongSize,
+          s"it has $size bytes, and $name says ${f.sizeBytes}"
+        ))
       }
       f.dfsFileName -> shared.getOrElseUpdate(path, fetched(path)).filter(_.length == f.sizeBytes)
     }.toMap
@@ -199,7 +208,11 @@ final class SnapshotSetCheck(
   ): Unit = {
     rows_(at) = facts
     if (facts.badChecksums > 0) {
-      report(Problem(name, FindingKind.Damaged, s"${facts.badChecksums} rows have a wrong checksum"))
+      report(Problem(
+        name,
+        FindingKind.Damaged,
+        s"${facts.badChecksums} rows have a wrong checksum"
+      ))
     }
     val said = (metadata.numKeys, metadata.numInternalKeys)
     if (metadata.numKeys >= 0 && said != ((facts.keys, facts.internalKeys))) {
@@ -218,7 +231,8 @@ final class SnapshotSetCheck(
         report(problem)
         None
       case Right(file) =>
-        val problem = if (path.endsWith(".sst")) SstCheck.problem(file, settings.formatVersion) else None
+        val problem =
+          if (path.endsWith(".sst")) SstCheck.problem(file, settings.formatVersion) else None
         problem.foreach(detail => report(Problem(path, FindingKind.Damaged, detail)))
         Option.when(problem.isEmpty)(file)
     }

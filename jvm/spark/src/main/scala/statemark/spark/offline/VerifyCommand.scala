@@ -12,7 +12,11 @@ import scala.collection.mutable
   *
   * @param findings what is wrong, and stayed so when looked at again
   */
-final case class Verification(stores: Seq[StoreReport], findings: Seq[Finding], batches: Seq[Long]) {
+final case class Verification(
+    stores: Seq[StoreReport],
+    findings: Seq[Finding],
+    batches: Seq[Long]
+) {
   def files: Int = stores.map(_.files).sum
   def bytes: Long = stores.map(_.bytesRead).sum
   def leftovers: Int = stores.map(_.leftovers).sum
@@ -153,7 +157,8 @@ object VerifyCommand extends Command {
     val read = s"${v.stores.length} stores, ${v.files} files, ${Sizes.text(v.bytes)} read"
     val left =
       if (v.leftovers == 0) ""
-      else s"; ${v.leftovers} files of lost attempts (${Sizes.text(v.leftoverBytes)}) wait for retention"
+      else
+        s"; ${v.leftovers} files of lost attempts (${Sizes.text(v.leftoverBytes)}) wait for retention"
     val batches =
       if (v.batches.isEmpty) "no batch is committed yet"
       else if (v.restorable.isEmpty) "no committed batch can be restored"

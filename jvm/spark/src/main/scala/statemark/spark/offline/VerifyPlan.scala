@@ -132,7 +132,14 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
       val name = s"${log.getName}/$batch"
       try {
         sidecarProblem(log, batch).foreach { detail =>
-          found += Finding(s"$name.crc", FindingKind.WrongChecksum, detail, Nil, Nil, settingsRemedy)
+          found += Finding(
+            s"$name.crc",
+            FindingKind.WrongChecksum,
+            detail,
+            Nil,
+            Nil,
+            settingsRemedy
+          )
         }
         Some(batch -> read(batch))
       } catch {
@@ -161,8 +168,10 @@ final case class OperatorFacts(id: Long, name: String, stores: Seq[String], part
 object OperatorFacts {
   def of(metadata: OperatorStateMetadata): OperatorFacts = {
     val stores = metadata match {
-      case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
-      case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
+      case v1: OperatorStateMetadataV1 =>
+        v1.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
+      case v2: OperatorStateMetadataV2 =>
+        v2.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
       case _ => Nil
     }
     OperatorFacts(

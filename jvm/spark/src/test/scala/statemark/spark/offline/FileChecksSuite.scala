@@ -12,7 +12,14 @@ class FileChecksSuite extends AnyFunSuite with Providers {
   private val checksums = Map("spark.sql.streaming.stateStore.rowChecksum.enabled" -> "true")
 
   private def report(committed: Long*): StoreReport = new StoreVerifier(
-    StoreTask(0, 0, "default", location + "/0/0", "state/0/0", committed.map(CommittedVersion(_, None))),
+    StoreTask(
+      0,
+      0,
+      "default",
+      location + "/0/0",
+      "state/0/0",
+      committed.map(CommittedVersion(_, None))
+    ),
     VerifySettings("lz4", hasRowChecksums = false, ",", 5, Map.empty, isDeep = false),
     Providers.hadoopConf(java.util.UUID.randomUUID())
   ).run()
@@ -22,24 +29,27 @@ class FileChecksSuite extends AnyFunSuite with Providers {
     storeDir.resolve("SSTs").resolve(name)
   }
 
-  if (Line.hasStoreOf42) test("a change of any byte of an SST file is found, and of any bit of its footer") {
-    val provider = open()
-    commit(provider, 0, (0 until 6).map(i => s"k$i" -> i).toMap, force = true): Unit
-    val good = Files.readAllBytes(sst())
-    val copy = Files.createTempFile("statemark-", ".sst").toFile
-    def problem(bytes: Array[Byte]): Option[String] = {
-      Files.write(copy.toPath, bytes)
-      SstCheck.problem(copy, 5)
+  if (Line.hasStoreOf42)
+    test("a change of any byte of an SST file is found, and of any bit of its footer") {
+      val provider = open()
+      commit(provider, 0, (0 until 6).map(i => s"k$i" -> i).toMap, force = true): Unit
+      val good = Files.readAllBytes(sst())
+      val copy = Files.createTempFile("statemark-", ".sst").toFile
+      def problem(bytes: Array[Byte]): Option[String] = {
+        Files.write(copy.toPath, bytes)
+        SstCheck.problem(copy, 5)
+      }
+      assert(problem(good).isEmpty)
+      for (
+        at <- good.indices; bits = if (at >= good.length - 53) 0 to 7 else Seq(at % 8); bit <- bits
+      ) {
+        val bad = good.clone()
+        bad(at) = (bad(at) ^ (1 << bit)).toByte
+        assert(problem(bad).isDefined, s"byte $at of ${good.length}, bit $bit")
+      }
+      assert(problem(good.dropRight(1)).isDefined && problem(good :+ 0.toByte).isDefined)
+      assert(problem(Array.emptyByteArray).isDefined)
     }
-    assert(problem(good).isEmpty)
-    for (at <- good.indices; bits = if (at >= good.length - 53) 0 to 7 else Seq(at % 8); bit <- bits) {
-      val bad = good.clone()
-      bad(at) = (bad(at) ^ (1 << bit)).toByte
-      assert(problem(bad).isDefined, s"byte $at of ${good.length}, bit $bit")
-    }
-    assert(problem(good.dropRight(1)).isDefined && problem(good :+ 0.toByte).isDefined)
-    assert(problem(Array.emptyByteArray).isDefined)
-  }
 
   for (codec <- Seq("lz4", "zstd", "snappy", "lzf") if Line.hasStoreOf42)
     test(s"a change of a byte of a changelog is found, or changes nothing that is read: $codec") {
@@ -60,7 +70,8 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       for (at <- good.indices; bit <- Seq(at % 8, 7)) {
         val bad = good.clone()
         bad(at) = (bad(at) ^ (1 << bit)).toByte
-        if (found(bad).isRight) assert(read(bad) == content, s"byte $at of ${good.length}, bit $bit")
+        if (found(bad).isRight)
+          assert(read(bad) == content, s"byte $at of ${good.length}, bit $bit")
       }
       for (n <- Seq(1, 3, 25)) {
         assert(found(good.dropRight(n)).isLeft, s"$n bytes less")
@@ -68,7 +79,9 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       }
     }
 
-  if (Line.hasStoreOf42) test("an overwritten attempt's SST files wait for retention; a newer one that nobody names is an orphan") {
+  if (Line.hasStoreOf42) test(
+    "an overwritten attempt's SST files wait for retention; a newer one that nobody names is an orphan"
+  ) {
     val provider = open()
     commit(provider, 0, Map("a" -> 0)): Unit
     commit(provider, 1, Map("lost" -> 1), force = true): Unit
@@ -82,7 +95,9 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       Seq(("state/0/0/SSTs/000077-planted.sst", FindingKind.Orphan)))
   }
 
-  test("files of a version that is being written: nothing is missing and nothing an orphan for good") {
+  test(
+    "files of a version that is being written: nothing is missing and nothing an orphan for good"
+  ) {
     val provider = open()
     commit(provider, 0, Map("a" -> 0)): Unit
     commit(provider, 1, Map("b" -> 1)): Unit
@@ -90,20 +105,21 @@ class FileChecksSuite extends AnyFunSuite with Providers {
     assert(report(1).findings.isEmpty)
   }
 
-  if (Line.hasStoreOf42) test("retention: versions before the oldest snapshot are gone, holes after it are not") {
-    val provider = open()
-    for (v <- 0 until 9) commit(provider, v, Map(s"k$v" -> v), force = v == 3): Unit
-    for (v <- 1 to 3) Files.delete(storeDir.resolve(s"$v.changelog"))
-    val healthy = report(2L to 9L: _*)
-    assert(healthy.findings.isEmpty && healthy.restorable == (4L to 9L))
-    Files.delete(storeDir.resolve("7.changelog"))
-    val hole = report(2L to 9L: _*).findings
-    assert(hole.map(f => (f.file, f.versions, f.lost)) ==
-      Seq(("state/0/0/7.changelog", Seq(7, 8, 9), Seq(7, 8, 9))))
-    assert(hole.head.remedy.endsWith("can be restored is 5"))
-    Files.delete(storeDir.resolve("4.zip"))
-    assert(report(2L to 9L: _*).findings.exists(_.kind == FindingKind.Missing))
-  }
+  if (Line.hasStoreOf42)
+    test("retention: versions before the oldest snapshot are gone, holes after it are not") {
+      val provider = open()
+      for (v <- 0 until 9) commit(provider, v, Map(s"k$v" -> v), force = v == 3): Unit
+      for (v <- 1 to 3) Files.delete(storeDir.resolve(s"$v.changelog"))
+      val healthy = report(2L to 9L: _*)
+      assert(healthy.findings.isEmpty && healthy.restorable == (4L to 9L))
+      Files.delete(storeDir.resolve("7.changelog"))
+      val hole = report(2L to 9L: _*).findings
+      assert(hole.map(f => (f.file, f.versions, f.lost)) ==
+        Seq(("state/0/0/7.changelog", Seq(7, 8, 9), Seq(7, 8, 9))))
+      assert(hole.head.remedy.endsWith("can be restored is 5"))
+      Files.delete(storeDir.resolve("4.zip"))
+      assert(report(2L to 9L: _*).findings.exists(_.kind == FindingKind.Missing))
+    }
 
   test("row checksums: wrong lengths are wrong checksums") {
     val key = Array[Byte](1, 2, 3)
@@ -128,7 +144,16 @@ class FileChecksSuite extends AnyFunSuite with Providers {
     def said(text: String): Option[String] = StoreFiles.mismatch(text.getBytes, 3, 7)
     val right = """{"algorithm":"CRC32C","value":7,"mainFileSize":3,"timestampMs":1}"""
     assert(said(right).isEmpty)
-    for (bad <- Seq("", "{", "[]", right.replace("7", "8"), right.replace("3,", "4,"), right.replace("CRC32C", "MD5")))
+    for (
+      bad <- Seq(
+        "",
+        "{",
+        "[]",
+        right.replace("7", "8"),
+        right.replace("3,", "4,"),
+        right.replace("CRC32C", "MD5")
+      )
+    )
       assert(said(bad).isDefined, bad)
   }
 

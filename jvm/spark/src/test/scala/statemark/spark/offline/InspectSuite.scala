@@ -23,7 +23,13 @@ class InspectSuite extends AnyFunSuite with QueryCheckpoints {
   test("a checkpoint of Statemark: what it holds, and how large") {
     val checkpoint = newDirectory()
     val settings = often + (s"${prefix}checkpointFormatVersion" -> "2")
-    runQuery(checkpoint, ProviderClass.Statemark, settings, 4, between = () => Waiters.short.pause(0))
+    runQuery(
+      checkpoint,
+      ProviderClass.Statemark,
+      settings,
+      4,
+      between = () => Waiters.short.pause(0)
+    )
     val facts = json(checkpoint)
     assert(facts \ "provider" == JString(ProviderClass.Statemark.className))
     assert(facts \ "checkpointFormatVersion" == JInt(2) && facts \ "partitions" == JInt(2))
@@ -45,10 +51,15 @@ class InspectSuite extends AnyFunSuite with QueryCheckpoints {
     assert((partition \ "rows") != JNothing && (partition \ "unknown") == JNothing)
     val lines = text(checkpoint)
     assert(lines.exists(_.startsWith("operator 0: stateStoreSave, state format 2")), lines)
-    assert(lines.exists(l => l.contains("times the mean")) && lines.exists(_.contains(" ####")), lines)
+    assert(
+      lines.exists(l => l.contains("times the mean")) && lines.exists(_.contains(" ####")),
+      lines
+    )
   }
 
-  test("what is not known is said: no snapshot yet, rows of the HDFS-backed provider, a damaged snapshot") {
+  test(
+    "what is not known is said: no snapshot yet, rows of the HDFS-backed provider, a damaged snapshot"
+  ) {
     val fresh = newDirectory()
     runQuery(fresh, ProviderClass.Statemark, Map(s"${prefix}maintenanceInterval" -> "1h"), 1)
     assert(text(fresh).exists(_.contains("rows not known (no snapshot yet)")))
@@ -72,7 +83,9 @@ class InspectSuite extends AnyFunSuite with QueryCheckpoints {
     val changed = Files.readString(offset)
       .replace(ProviderClass.RocksDb.className, ProviderClass.Statemark.className)
     Files.writeString(offset, changed)
-    assert(text(checkpoint).exists(_.contains(s"; from batch 1: ${ProviderClass.Statemark.className}")))
+    assert(
+      text(checkpoint).exists(_.contains(s"; from batch 1: ${ProviderClass.Statemark.className}"))
+    )
     assert((json(checkpoint) \ "providers")(1) \ "fromBatch" == JInt(1))
   }
 }

@@ -92,7 +92,9 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
   }
 
   protected def names(directory: Path, suffix: String): Seq[String] =
-    Option(directory.toFile.list).toSeq.flatten.filter(n => n.endsWith(suffix) && !n.startsWith("."))
+    Option(directory.toFile.list).toSeq.flatten.filter(n =>
+      n.endsWith(suffix) && !n.startsWith(".")
+    )
       .sortBy(n => (n.takeWhile(_.isDigit).toLongOption, n))
 }
 

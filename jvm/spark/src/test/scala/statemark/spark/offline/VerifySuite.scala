@@ -28,7 +28,10 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
 
   private def assertHealthy(checkpoint: Path, words: String*): Unit = {
     val (code, lines) = verify(checkpoint, words: _*)
-    assert(code == ExitCode.Ok && lines.length == 1 && lines.head.startsWith("ok: "), lines.mkString("\n"))
+    assert(
+      code == ExitCode.Ok && lines.length == 1 && lines.head.startsWith("ok: "),
+      lines.mkString("\n")
+    )
   }
 
   // ---- healthy
@@ -58,20 +61,21 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     assertHealthy(checkpoint)
   }
 
-  for (version <- Seq("2", "3")) test(s"healthy: a join with stores of state format $version, ids and row checksums") {
-    val checkpoint = newDirectory()
-    val settings = lively ++ Map(
-      format -> "2",
-      "spark.sql.streaming.join.stateFormatVersion" -> version,
-      "spark.sql.streaming.join.stateFormatV4.enabled" -> "false",
-      s"${prefix}rowChecksum.enabled" -> "true"
-    )
-    for (provider <- Seq(ProviderClass.Statemark, ProviderClass.RocksDb)) {
-      val own = checkpoint.resolve(provider.shortName)
-      runQuery(own, provider, settings, 4, join)
-      assertHealthy(own, "--deep")
+  for (version <- Seq("2", "3"))
+    test(s"healthy: a join with stores of state format $version, ids and row checksums") {
+      val checkpoint = newDirectory()
+      val settings = lively ++ Map(
+        format -> "2",
+        "spark.sql.streaming.join.stateFormatVersion" -> version,
+        "spark.sql.streaming.join.stateFormatV4.enabled" -> "false",
+        s"${prefix}rowChecksum.enabled" -> "true"
+      )
+      for (provider <- Seq(ProviderClass.Statemark, ProviderClass.RocksDb)) {
+        val own = checkpoint.resolve(provider.shortName)
+        runQuery(own, provider, settings, 4, join)
+        assertHealthy(own, "--deep")
+      }
     }
-  }
 
   test("healthy: batches that ran again, and partitions beyond the current number") {
     val checkpoint = newDirectory()
@@ -85,7 +89,10 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     assert(names(checkpoint.resolve("state/0/0"), ".changelog").count(_.startsWith("4_")) == 2)
     Files.createDirectories(checkpoint.resolve("state/0/2"))
     Files.copy(
-      checkpoint.resolve("state/0/0").resolve(names(checkpoint.resolve("state/0/0"), ".changelog").last),
+      checkpoint.resolve("state/0/0").resolve(names(
+        checkpoint.resolve("state/0/0"),
+        ".changelog"
+      ).last),
       checkpoint.resolve("state/0/2/1.changelog")
     )
     assertHealthy(checkpoint, "--deep")
@@ -125,7 +132,13 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
       s"${prefix}rowChecksum.enabled" -> "true"
     )
     // Without maintenance at the end, a snapshot is never the newest file.
-    runQuery(checkpoint, ProviderClass.Statemark, settings, 8, between = () => Waiters.short.pause(0))
+    runQuery(
+      checkpoint,
+      ProviderClass.Statemark,
+      settings,
+      8,
+      between = () => Waiters.short.pause(0)
+    )
     val store = checkpoint.resolve("state/0/0")
     assert(names(store, ".zip").nonEmpty, names(store, ""))
     assertHealthy(copyOf(checkpoint), "--deep")
@@ -144,7 +157,9 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     val pairs = found.children.map(f => (f \ "file", f \ "kind"))
     assert(pairs.contains((JString(s"state/0/0/$file"), JString(kind.name))), lines.mkString)
     val (_, text) = verify(checkpoint, words: _*)
-    assert(text.exists(_.startsWith(s"state/0/0/$file: ${kind.name}: ")) && text.last.contains(" findings: "))
+    assert(text.exists(
+      _.startsWith(s"state/0/0/$file: ${kind.name}: ")
+    ) && text.last.contains(" findings: "))
   }
 
   private def flip(file: Path, at: Int => Int, mask: Int = 0x40): Unit = {
@@ -232,17 +247,19 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     }
   }
 
-  if (Line.hasStoreOf42) fault("a checksum file that disagrees", FindingKind.WrongChecksum, v2) { store =>
-    val name = s"${needed(store)}.crc"
-    val text = Files.readString(store.resolve(name))
-    rewrite(store.resolve(name), text.replaceFirst("\"value\":-?", "\"value\":1").getBytes)
-    name
-  }
-  if (Line.hasStoreOf42) fault("a checksum file that is none", FindingKind.WrongChecksum, v2) { store =>
-    val name = s"${needed(store)}.crc"
-    rewrite(store.resolve(name), "{".getBytes)
-    name
-  }
+  if (Line.hasStoreOf42)
+    fault("a checksum file that disagrees", FindingKind.WrongChecksum, v2) { store =>
+      val name = s"${needed(store)}.crc"
+      val text = Files.readString(store.resolve(name))
+      rewrite(store.resolve(name), text.replaceFirst("\"value\":-?", "\"value\":1").getBytes)
+      name
+    }
+  if (Line.hasStoreOf42)
+    fault("a checksum file that is none", FindingKind.WrongChecksum, v2) { store =>
+      val name = s"${needed(store)}.crc"
+      rewrite(store.resolve(name), "{".getBytes)
+      name
+    }
   fault("lineage: the file of another attempt", FindingKind.BrokenLineage, v2) { store =>
     // A whole changelog of the right version, whose header continues an attempt that is not there.
     val from = copyOf(written("2")).resolve("state/0/0")
@@ -276,14 +293,19 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     intercept[statemark.common.InvalidInputException](verify(newDirectory()))
   }
 
-  test("a damaged snapshot: the versions that older ones restore are named, and those that are lost") {
+  test(
+    "a damaged snapshot: the versions that older ones restore are named, and those that are lost"
+  ) {
     val checkpoint = copyOf(v1)
     val store = checkpoint.resolve("state/0/0")
     val zip = newest(store, ".zip")
     flip(store.resolve(zip), _ / 2)
     val (_, lines) = verify(checkpoint)
     val version = zip.takeWhile(_.isDigit)
-    assert(lines(1).contains(s"(versions $version") && lines(1).endsWith("; other files restore them"), lines)
+    assert(
+      lines(1).contains(s"(versions $version") && lines(1).endsWith("; other files restore them"),
+      lines
+    )
     Files.delete(store.resolve(needed(store)))
     val (_, more) = verify(checkpoint)
     assert(more.exists(_.endsWith("; nothing else restores them")), more)
