@@ -40,8 +40,6 @@ private[offline] final class StateMove(
     target: MoveTarget
 ) {
   import StateMove._
-  // Starts the coordinator that stores report to, in a session that never had a query.
-  session.streams: Unit
 
   /** @param index which store of its operator this is
     * @param written is told of each partition when it is in the checkpoint

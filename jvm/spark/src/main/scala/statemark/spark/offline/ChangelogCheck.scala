@@ -20,8 +20,13 @@ final case class ChangelogFacts(lineage: Option[Vector[VersionId]], records: Lon
   * ''Source:'' Spark 4.2 `StateStoreChangelogReaderV1` to `V4`, `HDFSBackedStateStoreProvider`
   *
   * @param hasRowChecksums rows are checked against theirs
+  * @param delimiterBytes between the values of a list
   */
-final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
+final class ChangelogCheck(
+    codec: CompressionCodec,
+    hasRowChecksums: Boolean,
+    delimiterBytes: Int
+) {
   import ChangelogCheck._
 
   /** @param file a copy, which may be cut
@@ -89,7 +94,7 @@ final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
         val value = bytes(in, valueLength)
         expect(!hasRowChecksums ||
           (if (plainValues) RowChecksumCheck.isPlainValue(key, value)
-           else RowChecksumCheck.isValue(key, value)))
+           else RowChecksumCheck.areValues(key, value, delimiterBytes)))
       }
       true
     }
@@ -97,10 +102,16 @@ final class ChangelogCheck(codec: CompressionCodec, hasRowChecksums: Boolean) {
 
   private def typedRecord(in: DataInputStream): Boolean = in.readByte() match {
     case End => false
-    case Put | Merge | DeleteRange =>
+    // A list of values is put and merged at once.
+    case Put | Merge =>
       val key = bytes(in, in.readInt())
-      val value = bytes(in, in.readInt())
-      expect(!hasRowChecksums || RowChecksumCheck.isValue(key, value))
+      val values = bytes(in, in.readInt())
+      expect(!hasRowChecksums || RowChecksumCheck.areValues(key, values, delimiterBytes))
+      true
+    case DeleteRange =>
+      val begin = bytes(in, in.readInt())
+      val end = bytes(in, in.readInt())
+      expect(!hasRowChecksums || RowChecksumCheck.isValue(begin, end))
       true
     case Delete =>
       val key = bytes(in, in.readInt())

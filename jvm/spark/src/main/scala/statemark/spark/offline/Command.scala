@@ -42,6 +42,9 @@ final class Context(
     val clock: Clock,
     val waiter: Waiter
 ) {
+  // Spark's provider reports to the coordinator, which the session makes with this.
+  spark.streams: Unit
+
   lazy val hadoopConf: Configuration = StatemarkBridge.hadoopConf(spark)
 
   /** The checkpoint at a path or URI. */

@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.execution.streaming.state.{OperatorStateMetadata, StatemarkBridge}
+import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.json4s.{JObject, JString}
 import org.json4s.jackson.JsonMethods.parse
@@ -26,6 +26,8 @@ final class QueryCheckpoint private (
     spark: SparkSession,
     val hadoopConf: Configuration
 ) {
+  import QueryCheckpoint._
+
   val offsetLog: Path = new Path(root, "offsets")
   val commitLog: Path = new Path(root, "commits")
 
@@ -109,6 +111,28 @@ final class QueryCheckpoint private (
         )
     }
 
+  /** The schemas of a store's rows, of a file of Spark's versions 1 and 2; the files of operators with
+    * column families are elsewhere.
+    */
+  def schemas(operator: Long, store: String): Option[StateStoreColFamilySchema] = {
+    val path = new Path(storeId(operator, 0, store).storeCheckpointLocation(), SchemaFile)
+    Option.when(files.exists(path)) {
+      try StateSchemaCompatibilityChecker.readSchemaFile(files.open(path)).head
+      catch {
+        case NonFatal(e) =>
+          throw Failure(
+            s"the schema $path cannot be read",
+            String.valueOf(e.getMessage),
+            "use the Statemark of the Spark that wrote it; if the file is damaged, bring it back",
+            Some(e)
+          )
+      }
+    }
+  }
+
+  def storeId(operator: Long, partition: Int, store: String): StateStoreId =
+    StateStoreId(new Path(root, "state").toString, operator, partition, store)
+
   /** The directories of all stores, as they were when they were first asked for. */
   lazy val listedStores: Seq[StoreListing] = stores()
 
@@ -121,7 +145,7 @@ final class QueryCheckpoint private (
     */
   def settings(entry: OffsetEntry): SQLConf = {
     val settings = StatemarkBridge.settings(spark)
-    (QueryCheckpoint.BeforePinned ++ entry.confs).foreach { case (key, value) =>
+    (BeforePinned ++ entry.confs).foreach { case (key, value) =>
       settings.setConfString(key, value)
     }
     settings
@@ -147,6 +171,8 @@ final class QueryCheckpoint private (
 }
 
 object QueryCheckpoint {
+  // Spark 4.2 `StateSchemaCompatibilityChecker.schemaFile`, which is private on older lines.
+  private val SchemaFile = "_metadata/schema"
 
   /** ''Source:'' Spark 4.2 `OffsetSeqMetadata.relevantSQLConfDefaultValues` */
   private val BeforePinned = Map(

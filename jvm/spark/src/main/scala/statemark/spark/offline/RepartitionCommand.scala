@@ -1,7 +1,5 @@
 package statemark.spark.offline
 
-import statemark.common.Clock
-
 /** `repartition CHECKPOINT --partitions N`, or `--rollback` of one that did not finish. */
 object RepartitionCommand extends Command {
   override val name: String = "repartition"
@@ -16,7 +14,7 @@ object RepartitionCommand extends Command {
     val checkpoint = context.checkpoint(parsed.checkpoint)
     requireStopped(checkpoint, (parsed.number("--observe", 5) * 1000).toLong, context)
     val lines = new ProgressLines(context.console, context.clock)
-    val result = change(new Repartition(context.spark, checkpoint, lines.show))
+    val result = change(new Repartition(context.spark, checkpoint, show(lines)))
     context.console.result(s"${checkpoint.root}: ${describe(result)}")
     ExitCode.Ok
   }
@@ -56,6 +54,13 @@ object RepartitionCommand extends Command {
     }
   }
 
+  /** The end of each store is always shown. */
+  private def show(lines: ProgressLines)(at: RepartitionProgress): Unit =
+    lines.show(always = at.partitionsDone == at.partitions) {
+      s"${at.storesDone} of ${at.stores} stores moved; ${at.store}: ${at.partitionsDone} of " +
+        s"${at.partitions} partitions; ${at.rows} rows"
+    }
+
   private def describe(result: RepartitionResult): String = result match {
     case RepartitionResult.Moved(batch, from, to, stores, rows) =>
       s"$from to $to partitions in batch $batch, $rows rows in $stores stores; start the query"
@@ -65,22 +70,5 @@ object RepartitionCommand extends Command {
       s"batch $batch is taken back; the query has $partitions partitions as before"
     case RepartitionResult.NothingToRollBack =>
       "no repartition is under way; nothing was changed"
-  }
-}
-
-/** Progress as lines: the end of each store, and one a second in between. */
-private[offline] final class ProgressLines(console: Console, clock: Clock) {
-  private var lastMs = Option.empty[Long]
-
-  def show(at: RepartitionProgress): Unit = {
-    val now = clock.epochMs()
-    val isOver = at.partitionsDone == at.partitions
-    if (isOver || lastMs.forall(now - _ >= 1000)) {
-      lastMs = Some(now)
-      console.progress(
-        s"${at.storesDone} of ${at.stores} stores moved; ${at.store}: ${at.partitionsDone} of " +
-          s"${at.partitions} partitions; ${at.rows} rows"
-      )
-    }
   }
 }

@@ -63,7 +63,7 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
           val schema = schemaOf(operator, name)
           listings.map { listing =>
             StoreImport(
-              id(operator, listing.partition, name),
+              checkpoint.storeId(operator, listing.partition, name),
               listing.directory,
               schema.keySchema,
               schema.valueSchema,
@@ -82,22 +82,18 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
     if (stores.isEmpty) Imported(version, 0, 0)
     else {
       val spark = context.spark
-      // Stores report to the coordinator, which the session makes with this.
-      spark.streams: Unit
       val conf = new StateStoreConf(
         settings,
         Map(StateStoreConf.FORMAT_VALIDATION_CHECK_VALUE_CONFIG -> "false")
       )
       var done = 0
       var rows = 0L
-      var shownMs = 0L
+      val lines = new ProgressLines(context.console, context.clock)
       StateImport.onExecutors(spark.sparkContext, checkpoint.hadoopConf, stores, conf) { written =>
         done += 1
         rows += written
-        val now = context.clock.epochMs()
-        if (done == stores.length || now - shownMs >= 1000) {
-          shownMs = now
-          context.console.progress(s"imported $done of ${stores.length} stores, $rows rows")
+        lines.show(always = done == stores.length) {
+          s"imported $done of ${stores.length} stores, $rows rows"
         }
       }
       Imported(version, done, rows)
@@ -111,9 +107,6 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
     conf.setConfString("spark.sql.streaming.stateStore.commitValidation.enabled", "false")
     conf
   }
-
-  private def id(operator: Long, partition: Int, name: String): StateStoreId =
-    StateStoreId(new Path(checkpoint.root, "state").toString, operator, partition, name)
 
   /** The metadata of every store in the checkpoint, by operator and name. */
   private def described(found: Seq[StoreListing]): Map[(Long, String), StateStoreMetadata] = {
@@ -169,17 +162,11 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
     }
   }
 
-  private def schemaOf(operator: Long, name: String): StateStoreColFamilySchema = {
-    // Spark 4.2 `StateSchemaCompatibilityChecker.schemaFile`, which is private on older lines.
-    val path = new Path(id(operator, 0, name).storeCheckpointLocation(), "_metadata/schema")
-    if (!checkpoint.files.exists(path)) {
-      refuse(
-        s"the schema $path is missing",
-        "run one batch of the query with this Spark, or bring the file back"
-      )
-    }
-    StateSchemaCompatibilityChecker.readSchemaFile(checkpoint.files.open(path)).head
-  }
+  private def schemaOf(operator: Long, name: String): StateStoreColFamilySchema =
+    checkpoint.schemas(operator, name).getOrElse(refuse(
+      s"the schema of operator $operator, store $name, is missing",
+      "run one batch of the query with this Spark, or bring the file back"
+    ))
 
   private def refuse(reason: String, remedy: String): Nothing =
     throw Failure(s"the state of ${checkpoint.root} cannot be imported", reason, remedy)

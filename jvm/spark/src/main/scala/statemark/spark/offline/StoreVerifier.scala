@@ -70,7 +70,8 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
   private val scratch = StatemarkBridge.newLocalDirectory("statemark-verify-")
   private val files = new StoreFiles(new Path(task.directory), hadoopConf, scratch)
   private val codec = StatemarkBridge.codec(settings.codec)
-  private val changelogCheck = new ChangelogCheck(codec, settings.hasRowChecksums)
+  private val changelogCheck =
+    new ChangelogCheck(codec, settings.hasRowChecksums, settings.mergeDelimiter.length)
   private val problems = mutable.ArrayBuffer.empty[Problem]
 
   /** Files whose damage is damage of these snapshots. */

@@ -8,6 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.{
   OperatorStateMetadataV2,
   StateStoreId
 }
+import org.apache.spark.sql.types.NullType
 import scala.collection.mutable
 import statemark.common.InvalidInputException
 
@@ -29,7 +30,7 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
   val newest: Option[OffsetEntry] = offsets.keys.maxOption.map(offsets)
 
   private val metadata = committed.lastOption.fold(Seq.empty[OperatorFacts]) { batch =>
-    try checkpoint.operators(batch).map(OperatorFacts.of)
+    try checkpoint.operators(batch).map(OperatorFacts.of).map(withPartitions)
     catch {
       case e: InvalidInputException =>
         val problem = e.getMessage.linesIterator.take(2).mkString(",")
@@ -118,10 +119,18 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
 
   private def partitionsAt(operator: OperatorFacts, batch: Long): Int =
     ids.get(batch).flatten.flatMap(_.get(operator.id)).map(_.length).getOrElse {
-      // A global limit has one partition whatever the query has.
       if (operator.partitions == 1) 1
       else offsets.get(batch).flatMap(_.partitions).getOrElse(operator.partitions)
     }
+
+  /** An operator whose rows all have one key has one partition, whatever the query has and its metadata
+    * say.
+    */
+  private def withPartitions(operator: OperatorFacts): OperatorFacts = {
+    val keys =
+      operator.stores.headOption.flatMap(checkpoint.schemas(operator.id, _)).map(_.keySchema)
+    if (keys.exists(_.forall(_.dataType == NullType))) operator.copy(partitions = 1) else operator
+  }
 
   private def relative(operator: Long, partition: Int, name: String): String =
     s"state/$operator/$partition" + (if (name == StateStoreId.DEFAULT_STORE_NAME) "" else s"/$name")

@@ -1,8 +1,10 @@
 package statemark.spark.interchange
 
+import java.io.File
 import java.nio.file.Files
 import java.sql.Timestamp
 import java.util.concurrent.{ConcurrentHashMap, Executors}
+import org.apache.hadoop.fs.FileUtil
 import org.apache.spark.sql.{DataFrame, Row, SQLContext, SparkSession}
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
@@ -13,10 +15,11 @@ import scala.util.{Failure, Success, Try}
 import statemark.common.Clock
 import statemark.spark.Line
 import statemark.spark.Line.MemoryStream
-import statemark.spark.offline.{Context, ProviderClass, RecordingConsole, SwitchCommand}
+import statemark.spark.offline.{CheckpointVerifier, Context, ProviderClass, RecordingConsole}
+import statemark.spark.offline.{SwitchCommand, Waiter}
 
 /** I10, for whole queries: a checkpoint goes from one provider to the other and back while its query
-  * stands, and the query's answer is that of a batch.
+  * stands, the query's answer is that of a batch, and `verify` has nothing to say of the files.
   *
   * By default each operator runs in one combination of the settings, and they take turns;
   * `STATEMARK_MATRIX=all` runs every combination, begun by either provider.
@@ -116,6 +119,10 @@ class MatrixSuite extends AnyFunSuite with BeforeAndAfterAll {
       )
     }
     assert(states.distinct.length == 1, s"the state data source disagrees on $checkpoint")
+    val findings =
+      new CheckpointVerifier(contextOf(session), checkpoint, isDeep = false).run().findings
+    assert(findings.isEmpty, s"on $checkpoint")
+    FileUtil.fullyDelete(new File(checkpoint)): Unit
   }
 
   private def batchAnswer(session: SparkSession, operator: Operator): Seq[Row] = {
@@ -178,9 +185,12 @@ object MatrixSuite {
   }
 
   private def hand(checkpoint: String, provider: ProviderClass, session: SparkSession): Unit = {
-    val context = new Context(session, new RecordingConsole, Clock.system, _ => ())
     // A batch that was stopped half-way is run again by the next provider.
     val args = Seq(checkpoint, "--to", provider.shortName, "--observe", "0", "--force")
-    SwitchCommand.run(args, context): Unit
+    SwitchCommand.run(args, contextOf(session)): Unit
   }
+
+  // Providers of a stopped query may still maintain their stores: `verify` waits for them.
+  private def contextOf(session: SparkSession): Context =
+    new Context(session, new RecordingConsole, Clock.system, Waiter.system)
 }

@@ -58,7 +58,7 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       val good = Files.readAllBytes(storeDir.resolve("1.changelog"))
       val copy = Files.createTempFile("statemark-", ".changelog").toFile
       val stream = StatemarkBridge.codec(codec)
-      val check = new ChangelogCheck(stream, hasRowChecksums = true)
+      val check = new ChangelogCheck(stream, hasRowChecksums = true, delimiterBytes = 0)
       def found(bytes: Array[Byte]): Either[String, ChangelogFacts] = {
         Files.write(copy.toPath, bytes)
         check.changelog(copy)
