@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.session import STATEMARK_PROVIDER
+
+# As in build.sbt: each plan runs a few times only, and a JVM that optimizes less is done sooner.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -152,13 +152,7 @@ def _environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:
     return {**env, "SPARK_SUBMIT_OPTS": options.strip()}
 
 
-# ---- switch
-
-
-def _switch_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--to", choices=("statemark", "rocksdb"), required=True, help="the provider to use next"
-    )
+def _add_observe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--observe",
         metavar="SECONDS",
@@ -166,6 +160,16 @@ def _switch_arguments(parser: argparse.ArgumentParser) -> None:
         default=5.0,
         help="how long the checkpoint is watched for signs of a running query (default: 5)",
     )
+
+
+# ---- switch
+
+
+def _switch_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--to", choices=("statemark", "rocksdb"), required=True, help="the provider to use next"
+    )
+    _add_observe(parser)
     parser.add_argument(
         "--force",
         action="store_true",
@@ -195,13 +199,7 @@ def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
         help="give up a last batch that is not committed: the query reads its input again, and a"
         " sink may get rows twice",
     )
-    parser.add_argument(
-        "--observe",
-        metavar="SECONDS",
-        type=float,
-        default=5.0,
-        help="how long the checkpoint is watched for signs of a running query (default: 5)",
-    )
+    _add_observe(parser)
 
 
 def _repartition_words(args: argparse.Namespace) -> list[str]:
