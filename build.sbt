@@ -59,7 +59,9 @@ def shims(of: Configuration) = of / unmanagedSourceDirectories ++=
   spark.shims((of / sourceDirectory).value / "scala-shims")
 
 // Tests run many plans a few times each: a JVM that optimizes less is done in two thirds of the time.
-val shortLived = Seq("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+// Its code cache is small by default.
+val shortLived =
+  Seq("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m", "-XX:+UseSerialGC")
 
 val common = Seq(
   perLine,
@@ -142,6 +144,7 @@ lazy val suiteOptions = taskKey[File]("what a process needs to run Spark's publi
 
 /** Spark's published suites on our provider; `make conformance` runs them. */
 lazy val conformance = (project in file("jvm/conformance"))
+  .dependsOn(testkit)
   .settings(common)
   .settings(
     name := "statemark-conformance",
@@ -173,7 +176,12 @@ lazy val conformance = (project in file("jvm/conformance"))
       }
       val agent = (Compile / packageBin).value
       val classPath =
-        Seq(unpacked, agent, (provider / assembly).value) ++ jars.filterNot(_ == suites)
+        Seq(
+          unpacked,
+          agent,
+          (provider / assembly).value,
+          (testkit / Compile / packageBin).value
+        ) ++ jars.filterNot(_ == suites)
       val options =
         sparkJvmOptions ++ shortLived ++ Seq(
           "-ea",

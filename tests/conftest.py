@@ -14,7 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from support.session import STATEMARK_PROVIDER
 
 # As in build.sbt: each plan runs a few times only, and a JVM that optimizes less is done sooner.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,9 +7,9 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FSDataInputStream, LocalFileSystem, Path}
-import org.apache.hadoop.fs.permission.FsPermission
+import org.apache.hadoop.fs.{FSDataInputStream, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import statemark.testkit.UnforkedFileSystem
 
 /** Checkpoint files of tests, read through a file system that knows which streams are open. */
 object TestFiles {
@@ -21,7 +21,7 @@ object TestFiles {
     */
   def forTest(conf: Configuration): Configuration = {
     conf.set(Line.runIdKey, UUID.randomUUID().toString)
-    conf.setIfUnset("fs.file.impl", classOf[OpenStreamsFileSystem].getName)
+    conf.set("fs.file.impl", classOf[OpenStreamsFileSystem].getName)
     // Another suite may have left Spark's own file system in Hadoop's cache of this process.
     conf.setBoolean("fs.file.impl.disable.cache", true)
     conf.setIfUnset(
@@ -52,14 +52,10 @@ object TestFiles {
   private final class Opened(val path: Path) extends RuntimeException(s"$path was opened here")
 }
 
-/** The local file system, which tells of what is opened and leaves permissions alone: without
-  * Hadoop's native library each would start a process.
-  */
-class OpenStreamsFileSystem extends LocalFileSystem {
+/** The local file system, which tells of what is opened. */
+class OpenStreamsFileSystem extends UnforkedFileSystem {
   override def open(path: Path, bufferSize: Int): FSDataInputStream =
     TestFiles.opened(path, super.open(path, bufferSize))
-  override def setPermission(path: Path, permission: FsPermission): Unit = ()
-  override def mkdirs(path: Path, permission: FsPermission): Boolean = mkdirs(path)
 }
 
 /** What lies in the checkpoint directory of one store: the public layout that Spark reads. */

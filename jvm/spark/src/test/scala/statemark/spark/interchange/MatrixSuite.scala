@@ -6,6 +6,7 @@ import java.sql.Timestamp
 import java.util.concurrent.{ConcurrentHashMap, Executors}
 import org.apache.hadoop.fs.FileUtil
 import org.apache.spark.sql.{DataFrame, Row, SQLContext, SparkSession}
+import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.concurrent.{Await, ExecutionContext, Future}
@@ -38,9 +39,16 @@ class MatrixSuite extends AnyFunSuite with BeforeAndAfterAll {
   private val threads = Executors.newFixedThreadPool(4)
   private implicit val pool: ExecutionContext = ExecutionContext.fromExecutor(threads)
 
+  override protected def beforeAll(): Unit = {
+    super.beforeAll()
+    // Maintenance keeps the interval that it was started with, by whichever suite came first.
+    StateStore.stop()
+  }
+
   override protected def afterAll(): Unit = {
     threads.shutdown()
     spark.stop()
+    StateStore.stop()
     super.afterAll()
   }
 

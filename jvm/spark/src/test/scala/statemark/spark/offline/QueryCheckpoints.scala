@@ -3,6 +3,7 @@ package statemark.spark.offline
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import org.apache.spark.sql.{DataFrame, SQLContext, SparkSession}
+import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.scalatest.{BeforeAndAfterAll, Suite}
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -19,8 +20,15 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
     .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     .getOrCreate()
 
+  override protected def beforeAll(): Unit = {
+    super.beforeAll()
+    // Maintenance keeps the interval that it was started with, by whichever suite came first.
+    StateStore.stop()
+  }
+
   override protected def afterAll(): Unit = {
     spark.stop()
+    StateStore.stop()
     super.afterAll()
   }
 
