@@ -66,9 +66,9 @@ test-conformance:
 	$(MAKE) conformance QUICK=1 SUITES=
 
 # Results of Spark's provider are kept in target/conformance until `make clean`.
-conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITES="Join Session" picks, QUICK=1 a part, JOBS=2
+conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITES="Join Session" picks, QUICK=1 a part, JOBS=2, COMPARE=needed
 	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(QUICK),--quick) \
-	  $(if $(JOBS),--jobs $(JOBS)) --folder $(dir $(SUITE_OPTIONS))
+	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(COMPARE)) --folder $(dir $(SUITE_OPTIONS))
 
 check: $(VENV)/.installed ## formatters, linters, type checkers
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
