@@ -60,7 +60,7 @@ test-jvm: | $(VENV)/.installed
 	$(SBT) test
 
 test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS))
-	$(PY) -m pytest -c python/pyproject.toml --rootdir . python/tests tests $(if $(IS_DEFAULT),,--ignore tests/conformance)
+	$(PY) -m pytest -c python/pyproject.toml --rootdir . -n 2 --dist loadfile python/tests tests $(if $(IS_DEFAULT),,--ignore tests/conformance)
 
 test-conformance:
 	$(MAKE) conformance QUICK=1 SUITES=

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance import report
-from conformance.outcome import Run, Verdict
+from conformance.outcome import PASSED, Run, Verdict
 from conformance.processes import SPARKS_PROVIDER, Suites
 from conformance.suites import ALL, EXCLUDED, QUICK
 
@@ -31,7 +31,7 @@ class Conformance:
 
     suites: Suites
     provider: str = PROVIDER
-    #: `always`, `needed` (only where a test did not pass) or `never`.
+    #: `always`, `needed` (only the tests that did not pass) or `never`.
     compare: str = "always"
     started: float = field(default_factory=time.monotonic)
     printing: threading.Lock = field(default_factory=threading.Lock)
@@ -48,10 +48,12 @@ class Conformance:
             return Verdict(suite=suite, ours=None)
         excluded = EXCLUDED.get(suite, {})
         ours = self._run(suite, self.provider, "")
-        wants_baseline = self.compare == "always" or (
-            self.compare == "needed" and bool(ours.failed or ours.broke_off)
-        )
-        spark = self._baseline(suite) if wants_baseline else None
+        spark = None
+        if self.compare == "always" or (self.compare == "needed" and ours.broke_off):
+            spark = self._baseline(suite)
+        elif self.compare == "needed" and ours.failed:
+            failed = [name for name, test in ours.tests.items() if test.state != PASSED]
+            spark = self._run(suite, SPARKS_PROVIDER, " on Spark's provider", failed)
         verdict = Verdict(suite=suite, ours=ours, spark=spark, excluded=excluded)
         if verdict.faults:
             self._say(f"{report.short(suite)}: FAILED: " + "; ".join(verdict.faults)[:500])
@@ -67,9 +69,9 @@ class Conformance:
             kept.write_text(json.dumps(found.to_json()))
         return found
 
-    def _run(self, suite: str, provider: str, where: str) -> Run:
+    def _run(self, suite: str, provider: str, where: str, only: Sequence[str] = ()) -> Run:
         self._say(f"{report.short(suite)}{where} …")
-        found = self.suites.run(suite, provider)
+        found = self.suites.run(suite, provider, only)
         self._say(
             f"{report.short(suite)}{where}: {found.passed} of {len(found.tests)} passed "
             f"in {found.seconds:.0f} s"

@@ -35,8 +35,13 @@ def built(jar: Path, command: str) -> Path:
 
 def settings(provider: str, local: Path) -> dict[str, str]:
     """Settings that a user would write by hand, and those that make tests fast and observable."""
-    jars = [built(TESTKIT_JAR, "bin/sbt testkit/assembly")]
     conf = {
+        # Spark reads the jars below through the local file system.
+        "spark.driver.extraClassPath": str(built(TESTKIT_JAR, "bin/sbt testkit/assembly")),
+        "spark.hadoop.fs.file.impl": "statemark.testkit.UnforkedFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": (
+            "statemark.testkit.UnforkedAbstractFileSystem"
+        ),
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
@@ -50,10 +55,10 @@ def settings(provider: str, local: Path) -> dict[str, str]:
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if provider == STATEMARK_PROVIDER:
-        jars.append(statemark_jar())
+        conf["spark.jars"] = str(statemark_jar())
         # Not in the user's cache directory.
         conf[f"{STATE_STORE}.statemark.localDir"] = str(local / "state")
-    return conf | {"spark.jars": ",".join(map(str, jars))}
+    return conf
 
 
 def start(provider: str, local: Path) -> SparkSession:
