@@ -199,7 +199,8 @@ lazy val conformance = (project in file("jvm/conformance"))
   )
 
 lazy val root = (project in file("."))
-  .aggregate(core, provider, testkit, bench)
-  // The suites are chosen from those of the default line.
-  .aggregate((if (spark == SparkVersions.all.head) Seq[ProjectReference](conformance) else Nil): _*)
+  .aggregate(core, provider, testkit)
+  // The benchmarks measure the default line, and the suites are chosen from those that it has.
+  .aggregate((if (spark == SparkVersions.all.head) Seq[ProjectReference](bench, conformance)
+              else Nil): _*)
   .settings(publish / skip := true)
