@@ -7,8 +7,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.{StatemarkStateStoreProvider, TestFiles}
 
 /** A provider against a sorted map: every random history must agree with the model, whatever the
-  * settings. `STATEMARK_SEEDS=1,7` runs these seeds; the system property `statemark.histories` (or
-  * STATEMARK_HISTORIES) says how many to run otherwise.
+  * settings. `STATEMARK_SEEDS=1,7` runs these seeds, `STATEMARK_HISTORIES=2000` that many on ours.
   */
 abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
   protected def traits: ProviderTraits
@@ -28,9 +27,7 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
 
   protected def seeds: Seq[Long] =
     sys.env.get("STATEMARK_SEEDS").map(_.split(',').toSeq.map(_.trim.toLong)).getOrElse {
-      val count = sys.props.get("statemark.histories")
-        .orElse(sys.env.get("STATEMARK_HISTORIES")).fold(defaultHistories)(_.toInt)
-      (1L to count.toLong)
+      1L to defaultHistories.toLong
     }
 
   /** Results in the order of `seeds`; a history is a world of its own. */
@@ -67,7 +64,8 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
 class StatemarkModelSuite extends ModelSuiteBase {
   override protected def traits: ProviderTraits = ProviderTraits.statemark
   override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
-  override protected def defaultHistories: Int = 600
+  override protected def defaultHistories: Int =
+    sys.env.get("STATEMARK_HISTORIES").fold(600)(_.toInt)
 }
 
 /** The model must notice what is wrong: every planted bug, within the budget of histories. */
