@@ -261,7 +261,11 @@ def test_clean_tree_has_no_violation(rule: Rule, tree: Path) -> None:
     assert list(rule(tree)) == []
 
 
-@pytest.mark.parametrize(("rule", "path", "text"), _PLANTED, ids=lambda part: str(part)[:60])
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    _PLANTED,
+    ids=lambda part: part[:60] if isinstance(part, str) else part.__name__,
+)
 def test_planted_violation_is_found(rule: Rule, path: str, text: str, tree: Path) -> None:
     _write(tree / path, text + "\n")
     violations = list(rule(tree))
