@@ -4,7 +4,7 @@ import java.io.{File, InputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, TaskContext}
 import org.apache.spark.sql.errors.QueryExecutionErrors
-import org.apache.spark.sql.execution.streaming.checkpointing.CommitMetadata
+import org.apache.spark.sql.execution.streaming.checkpointing.{CommitMetadata, MetadataVersionUtil}
 import org.apache.spark.util.Utils
 import scala.io.Source
 
@@ -38,10 +38,12 @@ trait BridgeShims {
   /** Checkpoint ids by operator, partition and store of one entry of a query's commit log; None where
     * the entry is of checkpoint format v1.
     */
-  def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] =
+  def committedIds(entry: InputStream): Option[Map[Long, Array[Array[String]]]] = {
     // The version comes first, then the metadata, where there is any.
-    Source.fromInputStream(entry, "UTF-8").getLines().drop(1).nextOption()
-      .flatMap(CommitMetadata(_).stateUniqueIds)
+    val lines = Source.fromInputStream(entry, "UTF-8").getLines()
+    MetadataVersionUtil.validateVersion(lines.nextOption().getOrElse(""), maxSupportedVersion = 2)
+    lines.nextOption().flatMap(CommitMetadata(_).stateUniqueIds)
+  }
 
   /** Not told by this line; the failure listener of a store aborts it at once in a failed task. */
   def failureOf(@annotation.unused task: TaskContext): Option[Throwable] = None

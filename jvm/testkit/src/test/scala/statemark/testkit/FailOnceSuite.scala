@@ -101,8 +101,8 @@ class FailOnceSuite extends AnyFunSuite with BeforeAndAfterAll with BeforeAndAft
 
     val recovery = FailOnce.recovery()
     assert(recovery.toCommitMs === (commit(1).nanos - report.nanos) / 1e6)
-    // Spark's provider has dropped what it held, so it reads the version before again.
-    assert(recovery.opened.asScala.toSet === Set("1/1.changelog"))
+    // Spark's provider has dropped what it held, so it reads the version before again; some lines with its checksum.
+    assert(recovery.opened.asScala.filterNot(_.endsWith(".crc")).toSet === Set("1/1.changelog"))
   }
 
   test("fires in the first batch that has the rows when none is named") {
