@@ -13,12 +13,15 @@ object HandleState {
   case object Aborted extends HandleState { override def toString: String = "ABORTED" }
   case object Released extends HandleState { override def toString: String = "RELEASED" }
 
-  sealed abstract class Operation(val verb: String)
-  case object Update extends Operation("update")
-  case object Commit extends Operation("commit")
-  case object Abort extends Operation("abort")
-  case object Release extends Operation("release")
-  case object Metrics extends Operation("get metrics")
+  /** @param refusal what Spark's own store says where the operation is not allowed */
+  sealed abstract class Operation(val refusal: HandleState => String)
+  case object Update extends Operation(state => s"Cannot update after $state")
+  case object Commit
+      extends Operation(state => s"Expected possible states (UPDATING) but found $state")
+  case object Abort
+      extends Operation(state => s"Expected possible states (UPDATING, ABORTED) but found $state")
+  case object Release extends Operation(state => s"Cannot release after $state")
+  case object Metrics extends Operation(state => s"Cannot get metrics in $state state")
 
   private val allowed: Map[(HandleState, Operation), HandleState] = Map(
     (Updating, Update) -> Updating,
@@ -36,6 +39,6 @@ object HandleState {
   def next(state: HandleState, operation: Operation): HandleState =
     allowed.getOrElse(
       (state, operation),
-      throw StateStoreErrors.stateStoreOperationOutOfOrder(s"Cannot ${operation.verb} after $state")
+      throw StateStoreErrors.stateStoreOperationOutOfOrder(operation.refusal(state))
     )
 }
