@@ -4,7 +4,11 @@ import java.io.{File, InputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, SparkException, TaskContext}
 import org.apache.spark.sql.errors.QueryExecutionErrors
-import org.apache.spark.sql.execution.streaming.{CommitMetadata, MetadataVersionUtil, StreamExecution}
+import org.apache.spark.sql.execution.streaming.{
+  CommitMetadata,
+  MetadataVersionUtil,
+  StreamExecution
+}
 import org.apache.spark.util.Utils
 import scala.io.Source
 

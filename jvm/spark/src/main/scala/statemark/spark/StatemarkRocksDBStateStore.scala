@@ -258,7 +258,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   }
 
   override def abort(): Unit =
-    if (state != HandleState.Aborted) {
+    if (state != HandleState.Aborted && !(state == HandleState.Released && Reads.areAborted)) {
       // What a committed or released store says to an abort comes before what its stamp says.
       HandleState.next(state, HandleState.Abort): Unit
       enter(HandleState.Abort)
