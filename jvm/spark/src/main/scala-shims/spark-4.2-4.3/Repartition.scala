@@ -265,14 +265,14 @@ final class Repartition(
     * @param live the number of partitions without the batch
     */
   private def discard(batch: Long, live: Int): Unit = {
-    val itsOwn = s"${batch + 1}(_[^.]+)?\\.(zip|changelog)(\\.crc)?".r
+    def isItsOwn(file: Path) = StoreFile.version(file.getName).contains(batch + 1)
     def filesUnder(directory: Path): Seq[Path] = files.list(directory).toSeq.flatMap(status =>
       if (status.isDirectory) filesUnder(status.getPath) else Seq(status.getPath)
     )
     for (operator <- files.list(stateLocation, isNumber(_)).map(_.getPath)) {
       files.delete(metadataFile(operator, batch))
       for (partition <- files.list(operator, isNumber(_)).map(_.getPath)) {
-        val (made, others) = filesUnder(partition).partition(f => itsOwn.matches(f.getName))
+        val (made, others) = filesUnder(partition).partition(isItsOwn)
         made.foreach(files.delete)
         if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion))
           files.delete(partition)

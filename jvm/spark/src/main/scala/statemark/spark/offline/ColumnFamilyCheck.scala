@@ -19,7 +19,6 @@ import statemark.spark.Relocated.CheckpointFileManager
   * insists that all are opened (I10).
   */
 object ColumnFamilyCheck {
-  private val Snapshot = """(\d+)(_[^.]+)?\.zip""".r
 
   /** The newest snapshots with another column family than the default one: path and families. */
   def foreign(
@@ -28,8 +27,12 @@ object ColumnFamilyCheck {
       hadoopConf: Configuration
   ): Seq[(String, Seq[String])] = {
     val newest = stores.flatMap { store =>
-      val snapshots = store.files.map(_.name).collect { case n @ Snapshot(v, _) => v.toLong -> n }
-      snapshots.maxByOption(_._1).map(s => s"${store.directory}/${s._2}")
+      val snapshots = store.files.map(f => StoreFile.of(f.name)).collect {
+        case StoreFile.Snapshot(at) => at
+      }
+      snapshots.maxByOption(_.version).map(at =>
+        s"${store.directory}/${StoreFile.snapshotName(at)}"
+      )
     }
     if (newest.isEmpty) Nil
     else {

@@ -1,6 +1,5 @@
 package statemark.spark.offline
 
-import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
@@ -97,8 +96,6 @@ final class DeepCheck(
     settings.confs.foreach { case (key, value) => conf.setConfString(key, value) }
     // No query runs here that could be told.
     conf.setConfString(ReportKey, "false")
-    val own = new Configuration(hadoopConf)
-    own.set(RunIdKey, UUID.randomUUID().toString)
     val none = new StructType()
     new ProviderContext(
       StateStoreId(stateRoot, task.operator, task.partition, task.name),
@@ -106,7 +103,7 @@ final class DeepCheck(
       none,
       usesFamilies,
       new StateStoreConf(conf),
-      own,
+      ProviderClass.newRun(hadoopConf),
       None,
       CommitObserver.none,
       Clock.system,
@@ -119,7 +116,6 @@ final class DeepCheck(
 }
 
 private object DeepCheck {
-  private val RunIdKey = "sql.streaming.runId"
   private val ReportKey =
     "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
 }

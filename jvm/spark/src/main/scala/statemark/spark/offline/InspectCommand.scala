@@ -65,13 +65,13 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
   val operators: Seq[OperatorView] = {
     val metadata = lastCommitted.fold(Seq.empty[OperatorStateMetadata])(checkpoint.operators)
     val named = metadata.map { m =>
-      val id = m.operatorInfo.operatorId
+      val facts = OperatorFacts.of(m)
       OperatorView(
-        id,
-        Some(m.operatorInfo.operatorName),
-        stateFormat(m),
+        facts.id,
+        Some(facts.name),
+        stateFormat(facts.name),
         variables(m),
-        stores.filter(s => s.operator == id && OperatorFacts.of(m).stores.contains(s.name))
+        stores.filter(s => s.operator == facts.id && facts.stores.contains(s.name))
       )
     }
     val unnamed = stores.map(_.operator).distinct.filterNot(id => named.exists(_.id == id)).map {
@@ -81,8 +81,8 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
     (named ++ unnamed).sortBy(_.id)
   }
 
-  private def stateFormat(m: OperatorStateMetadata): Option[String] = {
-    val key = m.operatorInfo.operatorName match {
+  private def stateFormat(operator: String): Option[String] = {
+    val key = operator match {
       case "stateStoreSave" | "sessionWindowStateStoreSaveExec" =>
         Some(PinnedKeys.AggregationFormat)
       case "symmetricHashJoin" => Some(PinnedKeys.JoinFormat)

@@ -1,5 +1,7 @@
 package statemark.spark.offline
 
+import java.util.UUID
+import org.apache.hadoop.conf.Configuration
 import statemark.spark.StatemarkStateStoreProvider
 
 /** A state store provider as an offset entry pins it, by the name of its class. */
@@ -24,4 +26,15 @@ object ProviderClass {
 
   def of(className: String): ProviderClass =
     known.find(_.className == className).getOrElse(Unknown(className))
+
+  /** A configuration to open providers with outside of a query: with a run of its own, which they take
+    * from this key.
+    *
+    * ''Source:'' Spark 4.2 `StreamExecution.RUN_ID_KEY`
+    */
+  def newRun(hadoopConf: Configuration): Configuration = {
+    val own = new Configuration(hadoopConf)
+    own.set("sql.streaming.runId", UUID.randomUUID().toString)
+    own
+  }
 }

@@ -66,16 +66,8 @@ final class QueryCheckpoint private (
   def checkpointIds(batch: Long): Option[Map[Long, Array[Array[String]]]] = {
     val path = new Path(commitLog, batch.toString)
     val in = files.open(path)
-    try StatemarkBridge.committedIds(in)
-    catch {
-      case NonFatal(e) =>
-        throw Failure(
-          s"the commit entry $path cannot be read",
-          String.valueOf(e.getMessage),
-          "use the Statemark of the Spark that wrote it; if the file is damaged, bring it back",
-          Some(e)
-        )
-    } finally in.close()
+    try readable(s"the commit entry $path")(StatemarkBridge.committedIds(in))
+    finally in.close()
   }
 
   /** The query has stateful operators. */
@@ -100,15 +92,8 @@ final class QueryCheckpoint private (
     * metadata of them.
     */
   def operators(batch: Long): Seq[OperatorStateMetadata] =
-    try StatemarkBridge.operatorMetadata(root.toString, hadoopConf, batch)
-    catch {
-      case NonFatal(e) =>
-        throw Failure(
-          s"the metadata of the operators in $root/state cannot be read",
-          String.valueOf(e.getMessage),
-          "use the Statemark of the Spark that wrote them; if files are damaged, bring them back",
-          Some(e)
-        )
+    readable(s"the metadata of an operator in $root/state") {
+      StatemarkBridge.operatorMetadata(root.toString, hadoopConf, batch)
     }
 
   /** The schemas of a store's rows, of a file of Spark's versions 1 and 2; the files of operators with
@@ -117,15 +102,8 @@ final class QueryCheckpoint private (
   def schemas(operator: Long, store: String): Option[StateStoreColFamilySchema] = {
     val path = new Path(storeId(operator, 0, store).storeCheckpointLocation(), SchemaFile)
     Option.when(files.exists(path)) {
-      try StateSchemaCompatibilityChecker.readSchemaFile(files.open(path)).head
-      catch {
-        case NonFatal(e) =>
-          throw Failure(
-            s"the schema $path cannot be read",
-            String.valueOf(e.getMessage),
-            "use the Statemark of the Spark that wrote it; if the file is damaged, bring it back",
-            Some(e)
-          )
+      readable(s"the schema $path") {
+        StateSchemaCompatibilityChecker.readSchemaFile(files.open(path)).head
       }
     }
   }
@@ -162,6 +140,18 @@ final class QueryCheckpoint private (
   def batches(log: Path): Seq[Long] =
     if (!files.exists(log)) Nil
     else files.list(log).toSeq.filter(_.isFile).flatMap(_.getPath.getName.toLongOption).sorted
+
+  private def readable[A](what: String)(read: => A): A =
+    try read
+    catch {
+      case NonFatal(e) =>
+        throw Failure(
+          s"$what cannot be read",
+          String.valueOf(e.getMessage),
+          "use the Statemark of the Spark that wrote it; if the file is damaged, bring it back",
+          Some(e)
+        )
+    }
 
   def bytesOf(path: Path): Array[Byte] = {
     val in = files.open(path)

@@ -1,6 +1,5 @@
 package statemark.spark.offline
 
-import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkContext, TaskContext}
@@ -112,7 +111,7 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
   private def described(found: Seq[StoreListing]): Map[(Long, String), StateStoreMetadata] = {
     val all = (for {
       operator <- checkpoint.operators(checkpoint.lastCommit.getOrElse(entry.batch))
-      store <- storesOf(operator)
+      store <- OperatorFacts.storesOf(operator)
     } yield (operator.operatorInfo.operatorId, store.storeName) -> store).toMap
     val there = found.map(s => (s.operator, s.name)).toSet
     val differing = (there -- all.keySet) ++ (all.keySet -- there)
@@ -131,16 +130,6 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
       )
     }
     all
-  }
-
-  private def storesOf(operator: OperatorStateMetadata): Seq[StateStoreMetadata] = operator match {
-    case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq
-    case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq
-    case other =>
-      refuse(
-        s"the metadata of operator ${other.operatorInfo.operatorId} has version ${other.version}, which is not known",
-        "use the Statemark of the Spark that wrote the checkpoint"
-      )
   }
 
   /** An operator has a store in every partition, or in the first one only if its rows are not spread. */
@@ -174,10 +163,6 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
 
 private object StateImport {
 
-  /** ''Source:'' Spark 4.2 `StreamExecution.RUN_ID_KEY`; providers take their run from it. */
-  private val RunIdKey = "sql.streaming.runId"
-  private val Snapshot = """(\d+)(_[^.]+)?\.(zip|changelog)(\.crc)?""".r
-
   /** Imports every store in a task of its own; `finished` hears the rows of each, on this thread's side.
     */
   def onExecutors(
@@ -194,8 +179,7 @@ private object StateImport {
   }
 
   private def importOne(store: StoreImport, conf: StateStoreConf, shared: Configuration): Long = {
-    val hadoopConf = new Configuration(shared)
-    hadoopConf.set(RunIdKey, UUID.randomUUID().toString)
+    val hadoopConf = ProviderClass.newRun(shared)
     deleteLeftovers(store, hadoopConf)
     Using.Manager { use =>
       def open[P <: StateStoreProvider](made: P): P = {
@@ -239,12 +223,9 @@ private object StateImport {
   private def deleteLeftovers(store: StoreImport, hadoopConf: Configuration): Unit = {
     val directory = new Path(store.directory)
     val files = CheckpointFileManager.create(directory, hadoopConf)
-    files.list(directory).toSeq.map(_.getPath).foreach { path =>
-      path.getName match {
-        case Snapshot(version, _, _, _) if !store.keptVersions(version.toLong) => files.delete(path)
-        case _ => ()
-      }
-    }
+    files.list(directory).toSeq.map(_.getPath)
+      .filter(path => StoreFile.version(path.getName).exists(!store.keptVersions(_)))
+      .foreach(files.delete)
     if (store.keptVersions.isEmpty)
       StoreListing.SharedFolders.foreach(f => files.delete(new Path(directory, f)))
   }

@@ -25,7 +25,7 @@ object StoreFile {
   case object Hidden extends StoreFile
   case object Foreign extends StoreFile
 
-  private val Id = "([0-9]+)(?:_([^_.]+))?"
+  private val Id = "([0-9]+)(?:_([0-9a-fA-F-]+))?"
   private val SnapshotName = s"$Id\\.zip".r
   private val ChangelogName = s"$Id\\.changelog".r
   private val DeltaName = "([0-9]+)\\.delta".r
@@ -41,9 +41,21 @@ object StoreFile {
     case DeltaName(version) => number(version).fold[StoreFile](Foreign)(Delta)
     case FullMapName(version) => number(version).fold[StoreFile](Foreign)(FullMap)
     case SharedName() => Shared
-    case sidecar if sidecar.endsWith(".crc") && of(sidecar.stripSuffix(".crc")) != Foreign =>
-      Sidecar(sidecar.stripSuffix(".crc"))
+    case sidecar if sidecar.endsWith(".crc") =>
+      of(sidecar.stripSuffix(".crc")) match {
+        case Foreign | Sidecar(_) => Foreign
+        case _ => Sidecar(sidecar.stripSuffix(".crc"))
+      }
     case _ => Foreign
+  }
+
+  /** The version that a file of the RocksDB providers is of: a snapshot, a changelog, or the checksum
+    * file of one.
+    */
+  def version(name: String): Option[Long] = of(name.stripSuffix(".crc")) match {
+    case Snapshot(at) => Some(at.version)
+    case Changelog(at) => Some(at.version)
+    case _ => None
   }
 
   def snapshotName(at: VersionId): String = s"${stem(at)}.zip"

@@ -27,15 +27,17 @@ final case class StoreListing(
       (if (name == StateStoreId.DEFAULT_STORE_NAME) "" else s", store $name")
 
   /** Files that neither Spark 4.2 nor Statemark is known to write there. */
-  def unknownFiles: Seq[ListedFile] = files.filterNot(f => StoreListing.isKnown(f.name))
+  def unknownFiles: Seq[ListedFile] = files.filter { f =>
+    StoreFile.of(f.name) match {
+      case StoreFile.Foreign => true
+      case StoreFile.Hidden => f.name.startsWith("_")
+      case _ => false
+    }
+  }
 }
 
 object StoreListing {
   val SharedFolders: Seq[String] = Seq("SSTs", "logs")
-  private val Known =
-    """\d+(_[0-9a-fA-F-]+)?\.(zip|changelog)(\.crc)?|\d+\.(delta|snapshot)(\.crc)?|SSTs/.*|logs/.*""".r
-
-  private def isKnown(name: String): Boolean = name.startsWith(".") || Known.matches(name)
 
   /** The stores of a checkpoint, by operator, partition and name.
     *

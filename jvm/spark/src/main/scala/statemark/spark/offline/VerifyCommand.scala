@@ -84,17 +84,17 @@ final class CheckpointVerifier(context: Context, location: String, isDeep: Boole
       val conf = spark.broadcast(new SerializableConfiguration(context.hadoopConf))
       val reports = mutable.ArrayBuffer.empty[StoreReport]
       val total = stores.length
+      val lines = new ProgressLines(context.console, context.clock)
       spark.runJob(
         spark.parallelize(stores, total),
         (_: TaskContext, tasks: Iterator[StoreTask]) =>
           tasks.map(new StoreVerifier(_, settings, conf.value.value).run()).toVector,
         0 until total,
         (_: Int, done: Vector[StoreReport]) => {
-          val before = reports.length * ProgressLines / total
           reports ++= done
-          if (reports.length * ProgressLines / total != before) {
+          lines.show(always = reports.length == total) {
             val bytes = Sizes.text(reports.map(_.bytesRead).sum)
-            context.console.progress(s"verify: ${reports.length}/$total stores, $bytes read")
+            s"verify: ${reports.length}/$total stores, $bytes read"
           }
         }
       )
@@ -106,7 +106,6 @@ object CheckpointVerifier {
   private val Looks = 12
   private val QuietLooks = 1
   private val PauseMs = 5000L
-  private val ProgressLines = 20
 
   private final case class Look(plan: VerifyPlan, reports: Seq[StoreReport]) {
     def findings: Seq[Finding] = plan.findings ++ reports.flatMap(_.findings)

@@ -6,7 +6,8 @@ import org.apache.spark.sql.execution.streaming.state.{
   OperatorStateMetadata,
   OperatorStateMetadataV1,
   OperatorStateMetadataV2,
-  StateStoreId
+  StateStoreId,
+  StateStoreMetadata
 }
 import org.apache.spark.sql.types.NullType
 import scala.collection.mutable
@@ -176,18 +177,26 @@ final case class OperatorFacts(id: Long, name: String, stores: Seq[String], part
 
 object OperatorFacts {
   def of(metadata: OperatorStateMetadata): OperatorFacts = {
-    val stores = metadata match {
-      case v1: OperatorStateMetadataV1 =>
-        v1.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
-      case v2: OperatorStateMetadataV2 =>
-        v2.stateStoreInfo.toSeq.map(s => (s.storeName, s.numPartitions))
-      case _ => Nil
-    }
+    val stores = storesOf(metadata)
     OperatorFacts(
       metadata.operatorInfo.operatorId,
       metadata.operatorInfo.operatorName,
-      stores.map(_._1).distinct,
-      stores.map(_._2).maxOption.getOrElse(1)
+      stores.map(_.storeName).distinct,
+      stores.map(_.numPartitions).maxOption.getOrElse(1)
     )
+  }
+
+  /** @throws statemark.common.InvalidInputException where the metadata is of a version that no line of
+    *   Spark has written
+    */
+  def storesOf(metadata: OperatorStateMetadata): Seq[StateStoreMetadata] = metadata match {
+    case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq
+    case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq
+    case other =>
+      throw Failure(
+        s"the metadata of operator ${other.operatorInfo.operatorId} cannot be read",
+        s"its version ${other.version} is not known",
+        "use the Statemark of the Spark that wrote the checkpoint"
+      )
   }
 }

@@ -6,15 +6,13 @@ import java.sql.Timestamp
 import java.util.concurrent.{ConcurrentHashMap, Executors}
 import org.apache.hadoop.fs.FileUtil
 import org.apache.spark.sql.{DataFrame, Row, SQLContext, SparkSession}
-import org.apache.spark.sql.execution.streaming.state.StateStore
-import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration.Duration
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
 import statemark.common.Clock
-import statemark.spark.Line
+import statemark.spark.{Line, StoppedMaintenance}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.offline.{CheckpointVerifier, Context, ProviderClass, RecordingConsole}
 import statemark.spark.offline.{SwitchCommand, Waiter}
@@ -25,7 +23,7 @@ import statemark.spark.offline.{SwitchCommand, Waiter}
   * By default each operator runs in one combination of the settings, and they take turns;
   * `STATEMARK_MATRIX=all` runs every combination, begun by either provider.
   */
-class MatrixSuite extends AnyFunSuite with BeforeAndAfterAll {
+class MatrixSuite extends AnyFunSuite with StoppedMaintenance {
   import MatrixSuite._
 
   private lazy val spark = SparkSession.builder()
@@ -39,16 +37,9 @@ class MatrixSuite extends AnyFunSuite with BeforeAndAfterAll {
   private val threads = Executors.newFixedThreadPool(4)
   private implicit val pool: ExecutionContext = ExecutionContext.fromExecutor(threads)
 
-  override protected def beforeAll(): Unit = {
-    super.beforeAll()
-    // Maintenance keeps the interval that it was started with, by whichever suite came first.
-    StateStore.stop()
-  }
-
   override protected def afterAll(): Unit = {
     threads.shutdown()
     spark.stop()
-    StateStore.stop()
     super.afterAll()
   }
 

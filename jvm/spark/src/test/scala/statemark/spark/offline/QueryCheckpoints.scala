@@ -3,15 +3,14 @@ package statemark.spark.offline
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import org.apache.spark.sql.{DataFrame, SQLContext, SparkSession}
-import org.apache.spark.sql.execution.streaming.state.StateStore
-import org.scalatest.{BeforeAndAfterAll, Suite}
+import org.scalatest.Suite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
-import statemark.spark.Line
+import statemark.spark.{Line, StoppedMaintenance}
 
 /** Checkpoints that queries wrote, and the commands on them. */
-trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
+trait QueryCheckpoints extends StoppedMaintenance { this: Suite =>
   protected val prefix = "spark.sql.streaming.stateStore."
   protected lazy val spark: SparkSession = SparkSession.builder()
     .master("local[2]")
@@ -20,15 +19,8 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
     .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     .getOrCreate()
 
-  override protected def beforeAll(): Unit = {
-    super.beforeAll()
-    // Maintenance keeps the interval that it was started with, by whichever suite came first.
-    StateStore.stop()
-  }
-
   override protected def afterAll(): Unit = {
     spark.stop()
-    StateStore.stop()
     super.afterAll()
   }
 
@@ -77,9 +69,9 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
       waiter: Waiter,
       words: String*
   ): (ExitCode, Seq[String]) = {
-    val console = new Lines
+    val console = new RecordingConsole
     val code = command.run(checkpoint.toString +: words, context(console, waiter))
-    (code, console.lines.toSeq)
+    (code, console.results)
   }
 
   protected def verify(checkpoint: Path, words: String*): (ExitCode, Seq[String]) =
@@ -104,12 +96,6 @@ trait QueryCheckpoints extends BeforeAndAfterAll { this: Suite =>
       n.endsWith(suffix) && !n.startsWith(".")
     )
       .sortBy(n => (n.takeWhile(_.isDigit).toLongOption, n))
-}
-
-final class Lines extends Console {
-  val lines: mutable.Buffer[String] = mutable.Buffer.empty
-  override def result(line: String): Unit = lines += line
-  override def progress(line: String): Unit = ()
 }
 
 object Waiters {
