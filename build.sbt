@@ -63,6 +63,9 @@ def shims(of: Configuration) = of / unmanagedSourceDirectories ++=
 val shortLived =
   Seq("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m", "-XX:+UseSerialGC")
 
+/** Sessions on this class path have the local file system that starts no processes. */
+val unforked = file("jvm/testkit/unforked").getAbsoluteFile
+
 val common = Seq(
   perLine,
   scalacOptions ++= Seq(
@@ -105,6 +108,7 @@ lazy val provider = (project in file("jvm/spark"))
       "org.scalatestplus" %% "scalacheck-1-18" % "3.2.19.0" % Test,
       "org.scalatestplus" %% "mockito-5-18" % "3.2.19.0" % Test
     ),
+    Test / unmanagedResourceDirectories += unforked,
     Test / javaOptions ++= Seq(
       "-Dspark.testing=1",
       s"-Dspark.test.home=${(Test / target).value}",
@@ -144,7 +148,6 @@ lazy val suiteOptions = taskKey[File]("what a process needs to run Spark's publi
 
 /** Spark's published suites on our provider; `make conformance` runs them. */
 lazy val conformance = (project in file("jvm/conformance"))
-  .dependsOn(testkit)
   .settings(common)
   .settings(
     name := "statemark-conformance",
@@ -180,7 +183,8 @@ lazy val conformance = (project in file("jvm/conformance"))
           unpacked,
           agent,
           (provider / assembly).value,
-          (testkit / Compile / packageBin).value
+          (testkit / Compile / packageBin).value,
+          unforked
         ) ++ jars.filterNot(_ == suites)
       val options =
         sparkJvmOptions ++ shortLived ++ Seq(

@@ -36,11 +36,9 @@ def built(jar: Path, command: str) -> Path:
 def settings(provider: str, local: Path) -> dict[str, str]:
     """Settings that a user would write by hand, and those that make tests fast and observable."""
     conf = {
-        # Spark reads the jars below through the local file system.
-        "spark.driver.extraClassPath": str(built(TESTKIT_JAR, "bin/sbt testkit/assembly")),
-        "spark.hadoop.fs.file.impl": "statemark.testkit.UnforkedFileSystem",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": (
-            "statemark.testkit.UnforkedAbstractFileSystem"
+        # Spark reads the jar below through the local file system, which this replaces.
+        "spark.driver.extraClassPath": (
+            f"{built(TESTKIT_JAR, 'bin/sbt testkit/assembly')}:{ROOT / 'jvm/testkit/unforked'}"
         ),
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",

@@ -11,7 +11,8 @@ import org.apache.hadoop.fs.permission.FsPermission
   * missing, each permission and each rename of a FileContext starts a process, and these take half of the time of tests
   * that run queries.
   *
-  * Set `fs.file.impl` to this class and `fs.AbstractFileSystem.file.impl` to [[UnforkedAbstractFileSystem]].
+  * `jvm/testkit/unforked` on the class path sets `fs.file.impl` to this class and `fs.AbstractFileSystem.file.impl` to
+  * [[UnforkedAbstractFileSystem]].
   */
 class UnforkedFileSystem extends LocalFileSystem(new RawWithoutPermissions)
 
