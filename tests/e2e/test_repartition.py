@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
-from support.session import LINE, STATEMARK_PROVIDER, TESTKIT_JAR
+from support.session import STATEMARK_PROVIDER, TESTKIT_JAR
 from support.streams import Run, Source, assert_same, events
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 # Workers cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-pytestmark = pytest.mark.skipif(
-    LINE in ("4.0", "4.1"), reason="a repartition needs Spark 4.2 or newer (docs/platforms.md)"
-)
 
 _TIMEOUT_S = 180
 
