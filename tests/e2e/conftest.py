@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Spark 4.2 is the first line that can be repartitioned; RepartitionRefusalSuite has what the others say.
+# What these lines say to a repartition is in RepartitionRefusalSuite.
 collect_ignore = ["test_repartition.py"] if session.LINE in ("4.0", "4.1") else []
 
 
