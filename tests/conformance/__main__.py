@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance import report
+from conformance.exclusions import EXCLUDED
 from conformance.outcome import PASSED, Run, Verdict
 from conformance.processes import SPARKS_PROVIDER, Suites
-from conformance.suites import ALL, EXCLUDED, QUICK
+from conformance.suites import ALL, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from conformance.__main__ import main, picked
-from conformance.suites import ALL, EXCLUDED, QUICK
+from conformance.exclusions import EXCLUDED
+from conformance.suites import ALL, QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = ROOT / "jvm/conformance/target" / f"suites-{os.environ.get('SPARK', '4.2')}"

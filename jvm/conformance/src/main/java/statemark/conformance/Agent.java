@@ -68,6 +68,12 @@ public final class Agent {
             "org.apache.spark.sql.internal.SQLConf",
             Target.OnDefault.class,
             named("stateStoreProviderClass"));
+    builder =
+        advise(
+            builder,
+            STATE + "RocksDBConf",
+            Target.OnLockTimeout.class,
+            named("lockAcquireTimeoutMs"));
     builder = advise(builder, parts[0], Opened.ByTarget.class, opens());
     if (!parts[0].equals(ROCKSDB_PROVIDER)) {
       builder = advise(builder, STATE + "RocksDB", Opened.BySpark.class, named("load"));

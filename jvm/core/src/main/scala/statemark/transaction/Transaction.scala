@@ -100,6 +100,13 @@ final class Transaction private[statemark] (
     changelog.deleteRange(begin, end)
   }
 
+  /** Deletes every row in `[begin, end)`, each with a delete of its own in the changelog. */
+  def removeEach(begin: Array[Byte], end: Array[Byte]): Unit = removeAll(range(Some(begin), Some(end)))
+
+  private def removeAll(rows: TransactionScan): Unit =
+    try while (rows.next()) remove(rows.key)
+    finally rows.close()
+
   /** Rows of `[begin, end)` in key order, as they are now; the caller closes it, or the end of the
     * transaction does.
     */
@@ -133,9 +140,7 @@ final class Transaction private[statemark] (
     checkOpen()
     val family = families_.byName.get(name)
     family.foreach { f =>
-      val rows = prefix(RocksEngine.familyPrefix(f.id))
-      try while (rows.next()) remove(rows.key)
-      finally rows.close()
+      removeAll(prefix(RocksEngine.familyPrefix(f.id)))
       families_ = families_.removed(name)
     }
     family.isDefined

@@ -1,5 +1,6 @@
 package statemark.spark
 
+import java.util.Locale
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
@@ -60,8 +61,8 @@ final class ChangeFeed(
     val (kind, key, value) = record
     if (RangeDeletes.is(kind))
       throw new UnsupportedOperationException(
-        s"The change feed cannot show a range delete ($kind) as single changes. Read batches " +
-          "before or after it."
+        s"The change feed cannot show a range delete (${kind.toString.toUpperCase(Locale.ROOT)}) " +
+          "as single changes. Read batches before or after it."
       )
     if (kind == RecordType.DELETE_RECORD) (kind, checksums.decodeDeleted(key), None)
     else (kind, key, Option(checksums.decode(key, value)))

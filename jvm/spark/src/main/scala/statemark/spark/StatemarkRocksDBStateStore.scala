@@ -204,10 +204,10 @@ final class StatemarkRocksDBStateStore private[spark] (
       RowFormat.supportsDeleteRange(rows.key),
       "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding"
     )
-    transaction.deleteRange(
-      keyBytes(rows, beginKey, colFamilyName),
-      keyBytes(rows, endKey, colFamilyName)
-    )
+    val begin = keyBytes(rows, beginKey, colFamilyName)
+    val end = keyBytes(rows, endKey, colFamilyName)
+    // Changelogs of stores without column families have no record for a range.
+    if (usesFamilies) transaction.deleteRange(begin, end) else transaction.removeEach(begin, end)
   }
 
   // ---- column families

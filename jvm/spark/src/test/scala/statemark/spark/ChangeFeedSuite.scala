@@ -62,7 +62,7 @@ class ChangeFeedSuite extends AnyFunSuite with Providers {
     Line.deleteRange(store, Ranges.key(0), Ranges.key(5), "ranges")
     store.commit(): Unit
     val e = intercept[UnsupportedOperationException](changes(provider, Some("ranges"), None, 1))
-    assert(e.getMessage.contains("range delete"))
+    assert(e.getMessage.contains("DELETE_RANGE_RECORD"))
   }
 
   private def changes(
