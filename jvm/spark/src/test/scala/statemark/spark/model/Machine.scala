@@ -368,7 +368,9 @@ final class Machine(
         !pair.head.changesFamilies && changelogs(pair.head.version -> pair.head.id)
       }.flatMap(_.drop(1)).toList
       val snapshots = files.snapshots.toSet
-      val starts = replayable.filter(v => v.version > 0 && snapshots(v.version -> v.id))
+      val starts = replayable.filter(v =>
+        v.version > 0 && snapshots(v.version -> v.id) && (v.id.isEmpty || Line.hasStoreOf41)
+      )
       if (starts.nonEmpty) {
         val start = starts(choice / 7 % starts.size)
         log += s"a second provider replays $start .. $end${if (readOnly) " to read" else ""}"
