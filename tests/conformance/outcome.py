@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PASSED = "passed"
+ABORTED = "the suite was aborted"
 #: Events of a test that did not pass; a test that was left out proves as little as one that failed.
 NOT_PASSED = ("failed", "cancelled", "ignored", "pending", "unfinished")
 
@@ -95,14 +96,25 @@ class Verdict:
         return [name for name in self.excluded if name not in found or found[name].state == PASSED]
 
     @property
+    def _aborted_alike(self) -> bool:
+        """Whether both runs ran the same tests to their end, and then could not clean up."""
+        runs = [run for run in (self.ours, self.spark) if run is not None]
+        return (
+            len(runs) == 2
+            and all(run.broke_off.startswith(ABORTED) for run in runs)
+            and runs[0].tests.keys() == runs[1].tests.keys()
+            and all(t.state != "unfinished" for run in runs for t in run.tests.values())
+        )
+
+    @property
     def faults(self) -> list[str]:
         """Why the suite counts as failed; empty if it does not."""
         if self.ours is None:
             return []
         faults = []
-        if self.ours.broke_off:
+        if self.ours.broke_off and not self._aborted_alike:
             faults.append(self.ours.broke_off)
-        if self.spark is not None and self.spark.broke_off:
+        if self.spark is not None and self.spark.broke_off and not self._aborted_alike:
             faults.append(f"on Spark's provider, so nothing is compared: {self.spark.broke_off}")
         if not self.ours.tests:
             faults.append("no test ran")
@@ -127,7 +139,7 @@ def read(events: Path, opened: Path) -> tuple[dict[str, Result], int, int, str]:
         elif state == "completed":
             aborted = "" if aborted.startswith("the process") else aborted
         elif state == "aborted":
-            aborted = f"the suite was aborted: {event['message']}"
+            aborted = f"{ABORTED}: {event['message']}"
         else:
             tests[name] = Result(
                 state=state, milliseconds=event["milliseconds"], message=event["message"]

@@ -89,6 +89,15 @@ def test_comparison_with_a_broken_run_is_a_fault() -> None:
     assert "nothing is compared" in fault
 
 
+def test_runs_that_both_fail_to_clean_up_after_their_last_test_are_compared() -> None:
+    aborted = "the suite was aborted: a store is still checked out"
+    spark = Run(tests=GOOD.tests, broke_off=aborted)
+    assert Verdict(suite=SUITE, ours=_run(broke_off=aborted), spark=spark).faults == []
+    unlike = Run(tests={**GOOD.tests, "another": Result(state=PASSED)}, broke_off=aborted)
+    assert Verdict(suite=SUITE, ours=_run(broke_off=aborted), spark=unlike).faults
+    assert Verdict(suite=SUITE, ours=_run(broke_off=aborted)).faults
+
+
 def test_suite_of_another_line_is_named_and_no_fault() -> None:
     verdict = Verdict(suite=SUITE, ours=None)
     assert verdict.faults == []

@@ -84,7 +84,7 @@ public final class Agent {
     if (!parts[0].equals(ROCKSDB_PROVIDER)) {
       new AgentBuilder.Default()
           .with(new FailOnError())
-          .type(named(ROCKSDB_PROVIDER))
+          .type(namedOneOf(ROCKSDB_PROVIDER, HDFS_PROVIDER))
           .transform(
               (type, description, loader, module, domain) ->
                   type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))

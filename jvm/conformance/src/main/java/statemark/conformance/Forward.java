@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId;
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider;
 
 /**
- * Calls on an instance of Spark's RocksDB provider go to an instance of the target. So suites that
+ * Calls on an instance of one of Spark's providers go to an instance of the target. So suites that
  * write {@code new RocksDBStateStoreProvider()}, extend it or wrap it run on the target too; what
  * they cast to classes of Spark's stays Spark's.
  */
