@@ -101,7 +101,8 @@ final class Transaction private[statemark] (
   }
 
   /** Deletes every row in `[begin, end)`, each with a delete of its own in the changelog. */
-  def removeEach(begin: Array[Byte], end: Array[Byte]): Unit = removeAll(range(Some(begin), Some(end)))
+  def removeEach(begin: Array[Byte], end: Array[Byte]): Unit =
+    removeAll(range(Some(begin), Some(end)))
 
   private def removeAll(rows: TransactionScan): Unit =
     try while (rows.next()) remove(rows.key)
