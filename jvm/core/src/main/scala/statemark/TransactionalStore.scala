@@ -2,8 +2,9 @@ package statemark
 
 import java.io.File
 import org.rocksdb.RocksDBException
+import scala.annotation.tailrec
 import statemark.changelog.ChangelogWriter
-import statemark.common.{IllegalCallException, StoreUnusableException}
+import statemark.common._
 import statemark.engine._
 import statemark.transaction._
 
@@ -28,13 +29,15 @@ final class TransactionalStore private (
     initial: StoreState,
     usesFamilies: Boolean,
     options: EngineOptions,
-    observer: CommitObserver
+    observer: CommitObserver,
+    isOnDisk: Boolean
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
   @volatile private var base_ = initial
   @volatile private var prepared_ : Option[PreparedTransaction] = None
   private var open: Option[Transaction] = None
-  private var isClosed = false
+  @volatile private var isClosed = false
+  @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
   /** What the base store holds. */
   def base: StoreState = base_
@@ -45,6 +48,17 @@ final class TransactionalStore private (
   def statistics: org.rocksdb.Statistics = engine.statistics
 
   def property(name: String): Long = engine.property(name)
+
+  /** Version that is on disk, or on its way there; a crash loses what came after it. Far below any
+    * version where nothing is.
+    */
+  def flushed: Long = flushed_
+
+  /** Bytes of the base that are in memory only. */
+  def unflushedBytes: Long = engine.property("rocksdb.cur-size-active-mem-table")
+
+  /** Whether a read met damaged files: close the store, delete its directory, load it again. */
+  def isDamaged: Boolean = engine.isDamaged
 
   /** Begins a transaction on the base.
     * @throws IllegalCallException while another is open or a version is prepared: confirm or drop it
@@ -65,14 +79,17 @@ final class TransactionalStore private (
     *
     * @param checkpointId id of the new version, in checkpoint format v2
     * @param uploadSnapshot uploads a snapshot of the new version where the commit needs one
+    * @param position source offsets that the new version includes, where somebody told
     */
   def commit(
       transaction: Transaction,
       checkpointId: Option[String],
-      uploadSnapshot: Option[PreparedTransaction => Unit]
+      uploadSnapshot: Option[PreparedTransaction => Unit],
+      position: Option[Position] = None
   ): PreparedTransaction = {
     require(open.contains(transaction), "the transaction is of another store")
-    val next = transaction.serialize(VersionId(base_.version + 1, checkpointId), usesFamilies)
+    val at = VersionId(base_.version + 1, checkpointId)
+    val next = transaction.serialize(at, usesFamilies, position)
     observer.reached(CommitPhase.BatchSerialized)
     transaction.changelog.commit()
     observer.reached(CommitPhase.ChangelogDurable)
@@ -97,9 +114,7 @@ final class TransactionalStore private (
   def confirm(): Unit = prepared_.foreach { prepared =>
     observer.reached(CommitPhase.ConfirmStarted)
     synchronized {
-      try engine.apply(prepared.segments, TransactionalStore.records(prepared.state, Some(base_)))
-      catch { case e: RocksDBException => throw unusable(prepared.state, e) }
-      base_ = prepared.state
+      apply(prepared)
       prepared_ = None
     }
     observer.reached(CommitPhase.ConfirmApplied)
@@ -119,12 +134,21 @@ final class TransactionalStore private (
     val transaction = newTransaction(() => ChangelogWriter.None)
     try {
       writes(transaction)
-      val next = transaction.serialize(VersionId(base_.version + 1, checkpointId), usesFamilies)
-      synchronized {
-        engine.apply(next.segments, TransactionalStore.records(next.state, Some(base_)))
-        base_ = next.state
-      }
+      val at = VersionId(base_.version + 1, checkpointId)
+      val next = transaction.serialize(at, usesFamilies, position = None)
+      synchronized(apply(next))
     } finally transaction.rollback()
+  }
+
+  private def apply(version: PreparedTransaction): Unit = {
+    try
+      engine.apply(
+        version.segments,
+        TransactionalStore.records(version.state, Some(base_)),
+        OffsetsColumnFamily.encodeIntent(version.state.version)
+      )
+    catch { case e: RocksDBException => throw unusable(version.state, e) }
+    base_ = version.state
   }
 
   /** Writes an image of a version to `target` in which form Spark's own provider opens it: a copy
@@ -171,7 +195,50 @@ final class TransactionalStore private (
     if (at.version <= state.lastSnapshot.version || at.version > state.version) state
     else state.copy(lastSnapshot = at, lineage = state.lineage.filter(_.version >= at.version))
 
-  def flush(): Unit = synchronized(engine.flush())
+  /** Makes the base durable together with the proof of its history, so that a later process may use
+    * it.
+    *
+    * ''Thread:'' any, beside the owner.
+    *
+    * @param prove what proves a version, in checkpoint format v1; may be slow. Where the base moves on
+    *   meanwhile it is asked again
+    * @param waits whether to return when the files are there
+    */
+  @tailrec def flush(prove: VersionId => Option[HistoryProof], waits: Boolean): Unit = {
+    val at = base_.at
+    val proof = prove(at)
+    val isCurrent = synchronized {
+      val isCurrent = base_.at == at
+      if (isCurrent && !isClosed) {
+        proof.foreach(p =>
+          engine.note(Seq(OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p)))
+        )
+        engine.flush(waits)
+        flushed_ = at.version
+      }
+      isCurrent || isClosed
+    }
+    if (!isCurrent) flush(prove, waits)
+  }
+
+  /** As the other, where no proof is needed. */
+  def flush(): Unit = flush(_ => None, waits = true)
+
+  /** Remembers which SST files of the base lie in the checkpoint location, for a later process. */
+  def noteUploads(uploads: Seq[UploadedSst]): Unit = synchronized {
+    if (!isClosed)
+      engine.note(Seq(OffsetsColumnFamily.UploadsKey -> OffsetsColumnFamily.encodeUploads(uploads)))
+  }
+
+  /** A copy of the base in `target`, made of hard links, that another store can be opened on; false
+    * where this one is closed.
+    *
+    * ''Thread:'' any, beside the owner.
+    */
+  def copyTo(target: File): Boolean = synchronized {
+    if (!isClosed) engine.checkpoint(target)
+    !isClosed
+  }
 
   /** Compacts the rows of the base. Does nothing once the store is closed. */
   def compact(): Unit = synchronized(if (!isClosed) engine.compact())
@@ -198,6 +265,7 @@ final class TransactionalStore private (
 }
 
 object TransactionalStore {
+  private val NotOnDisk = Int.MinValue.toLong
 
   /** Opens a base store that is at `state`: a new one, or one that was imported from a snapshot.
     * Writes all records of the offsets column family.
@@ -218,8 +286,8 @@ object TransactionalStore {
       OffsetsColumnFamily.IdentityKey -> OffsetsColumnFamily.encodeIdentity(identity)
     )
     try {
-      engine.apply(Nil, header ++ records(state, None))
-      new TransactionalStore(engine, state, usesFamilies, options, observer)
+      engine.note(header ++ records(state, None))
+      new TransactionalStore(engine, state, usesFamilies, options, observer, isOnDisk = false)
     } catch {
       case e: Throwable =>
         engine.close()
@@ -227,25 +295,68 @@ object TransactionalStore {
     }
   }
 
-  /** What the base store in `directory` says of itself; None where it says nothing. Opens and closes
-    * it.
-    * @throws StoreUnusableException where its records are damaged or of a newer format
+  /** Opens the base store that an earlier process left in `directory`. Its records are read and
+    * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
+    *
+    * @throws DistrustException where it is not the store `identity`, or cannot be used
     */
-  def inspect(directory: File, options: EngineOptions): Option[(StoreIdentity, StoreState)] = {
-    val engine = RocksEngine.open(directory, options)
-    try
-      engine.offsetsRecord(OffsetsColumnFamily.FormatKey).map { format =>
-        OffsetsColumnFamily.decodeFormat(format)
-        def record(key: Array[Byte]): Array[Byte] =
-          engine.offsetsRecord(key).getOrElse(Array.emptyByteArray)
-        val families = OffsetsColumnFamily.decodeFamilies(record(OffsetsColumnFamily.FamiliesKey))
-        (
-          OffsetsColumnFamily.decodeIdentity(record(OffsetsColumnFamily.IdentityKey)),
-          OffsetsColumnFamily.decodeState(record(OffsetsColumnFamily.StateKey), families)
-        )
-      }
-    finally engine.close()
+  def reopen(
+      directory: File,
+      options: EngineOptions,
+      identity: StoreIdentity,
+      usesFamilies: Boolean,
+      observer: CommitObserver
+  ): ReopenedStore = {
+    val engine =
+      try RocksEngine.reopen(directory, options)
+      catch { case e: StoreUnusableException => throw damaged(directory, e) }
+    try {
+      val found = BaseRecords.read(engine)
+      found.intent.foreach(version => throw unfinished(directory, version))
+      if (found.identity != identity) throw otherStore(directory, found.identity, identity)
+      val store = new TransactionalStore(
+        engine,
+        found.state,
+        usesFamilies,
+        options,
+        observer,
+        isOnDisk = true
+      )
+      ReopenedStore(store, found.proof, found.uploads)
+    } catch {
+      case e: Throwable =>
+        engine.close()
+        throw (e match {
+          case e: StoreUnusableException => damaged(directory, e)
+          case _ => e
+        })
+    }
   }
+
+  /** What the base store in `directory` says of itself. Opens and closes it.
+    * @throws DistrustException where it says nothing, or cannot be read
+    */
+  def inspect(directory: File, options: EngineOptions): BaseRecords =
+    try {
+      val engine = RocksEngine.reopen(directory, options)
+      try BaseRecords.read(engine)
+      finally engine.close()
+    } catch { case e: StoreUnusableException => throw damaged(directory, e) }
+
+  private def damaged(directory: File, cause: StoreUnusableException): Throwable =
+    new DistrustException(
+      Distrust.Damaged,
+      s"$directory cannot be read: ${cause.getMessage}",
+      Some(cause)
+    )
+
+  private def unfinished(directory: File, version: Long): Throwable = new DistrustException(
+    Distrust.Unfinished,
+    s"$directory holds a part of version $version: the process died while it was written."
+  )
+
+  private def otherStore(directory: File, found: StoreIdentity, wanted: StoreIdentity): Throwable =
+    new DistrustException(Distrust.OtherStore, s"$directory holds $found and not $wanted.")
 
   /** Number of rows of an image that does not tell it, by reading all of them. */
   def count(
@@ -259,18 +370,30 @@ object TransactionalStore {
     finally engine.close()
   }
 
-  /** Column families have a record of their own, written only where they changed. */
+  /** Column families and position have records of their own, written only where they changed. */
   private def records(
       state: StoreState,
       before: Option[StoreState]
   ): Seq[(Array[Byte], Array[Byte])] = {
-    val stateRecord = OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(state)
-    if (before.exists(_.families == state.families)) Seq(stateRecord)
-    else {
-      Seq(
-        stateRecord,
+    val changed = Seq(
+      Option.when(!before.exists(_.families == state.families))(
         OffsetsColumnFamily.FamiliesKey -> OffsetsColumnFamily.encodeFamilies(state.families)
+      ),
+      Option.when(!before.exists(_.position == state.position))(
+        OffsetsColumnFamily.PositionKey -> OffsetsColumnFamily.encodePosition(state.position)
       )
-    }
+    )
+    (OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(state)) +: changed.flatten
   }
 }
+
+/** A base store of an earlier process.
+  *
+  * @param proof what the planned flush of some version left, in checkpoint format v1
+  * @param uploads its SST files that lay in the checkpoint location
+  */
+final case class ReopenedStore(
+    store: TransactionalStore,
+    proof: Option[HistoryProof],
+    uploads: Vector[UploadedSst]
+)

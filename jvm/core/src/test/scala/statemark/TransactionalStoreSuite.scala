@@ -56,9 +56,9 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     }
     store.flush()
     store.close()
-    val (identity, state) = TransactionalStore.inspect(new File(root, "store"), options).get
-    assert(identity == TestStores.identity)
-    assert(state.version == 3 && state.counts == RowCounts(1, 0))
+    val found = TransactionalStore.inspect(new File(root, "store"), options)
+    assert(found.identity == TestStores.identity)
+    assert(found.state.version == 3 && found.state.counts == RowCounts(1, 0))
   }
 
   test("I3: a changelog that cannot be made durable leaves nothing prepared") {

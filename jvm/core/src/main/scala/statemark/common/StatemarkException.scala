@@ -12,5 +12,12 @@ final class InvalidInputException(message: String, cause: Option[Throwable] = No
 final class StoreUnusableException(message: String, cause: Option[Throwable] = None)
     extends StatemarkException(message, cause)
 
+/** What an earlier process left of a store is not used: load it from the checkpoint. */
+final class DistrustException(
+    val reason: Distrust,
+    message: String,
+    cause: Option[Throwable] = None
+) extends StatemarkException(message, cause)
+
 /** A call that the state of the object does not allow, such as reading a closed scan. */
 final class IllegalCallException(message: String) extends StatemarkException(message, None)

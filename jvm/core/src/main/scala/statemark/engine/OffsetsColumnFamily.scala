@@ -2,7 +2,7 @@ package statemark.engine
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
-import statemark.common.StoreUnusableException
+import statemark.common.{Distrust, DistrustException, Position, StoreUnusableException}
 
 /** The bytes of the offsets column family, in which a base store says what it holds.
   *
@@ -12,8 +12,13 @@ import statemark.common.StoreUnusableException
   *   key "state"     versionId | int64 keys | int64 internalKeys | versionId lastSnapshot
   *                   | int32 n | n x versionId lineage
   *   key "families"  int16 maxId | int32 n | n x (utf name | int16 id | int8 internal)
+  *   key "position"  int32 n | n x (int8 known [| text offset])
+  *   key "proof"     int64 version | utf file | int64 length | int64 modifiedMs
+  *   key "uploads"   int32 n | n x (utf localName | utf remoteName | int64 bytes | int64 version)
+  *   key "intent"    int64 version
   *   versionId       int64 version | int8 hasId [| utf checkpointId]
   *   utf             uint16 length | modified UTF-8   (java.io.DataOutput.writeUTF)
+  *   text            int32 length | UTF-8
   * }}}
   * Integers are big endian. FORMAT.md is the reader's and writer's contract; a golden file pins
   * these bytes. Changed only together with [[FormatVersion]].
@@ -25,6 +30,10 @@ object OffsetsColumnFamily {
   val IdentityKey: Array[Byte] = "identity".getBytes(UTF_8)
   val StateKey: Array[Byte] = "state".getBytes(UTF_8)
   val FamiliesKey: Array[Byte] = "families".getBytes(UTF_8)
+  val PositionKey: Array[Byte] = "position".getBytes(UTF_8)
+  val ProofKey: Array[Byte] = "proof".getBytes(UTF_8)
+  val UploadsKey: Array[Byte] = "uploads".getBytes(UTF_8)
+  val IntentKey: Array[Byte] = "intent".getBytes(UTF_8)
 
   def encodeFormat(format: FormatVersion): Array[Byte] = encode(_.writeInt(format.number))
 
@@ -43,7 +52,7 @@ object OffsetsColumnFamily {
     StoreIdentity(in.readUTF(), in.readLong(), in.readInt(), in.readUTF(), in.readInt())
   }
 
-  /** All of a state but its column families, which have a record of their own. */
+  /** All of a state but its column families and position, which have records of their own. */
   def encodeState(state: StoreState): Array[Byte] = encode { out =>
     writeVersionId(out, state.at)
     out.writeLong(state.counts.keys)
@@ -53,13 +62,17 @@ object OffsetsColumnFamily {
     state.lineage.foreach(writeVersionId(out, _))
   }
 
-  def decodeState(bytes: Array[Byte], families: ColumnFamilies): StoreState =
+  def decodeState(
+      bytes: Array[Byte],
+      families: ColumnFamilies,
+      position: Option[Position]
+  ): StoreState =
     decode("state", bytes) { in =>
       val at = readVersionId(in)
       val counts = RowCounts(in.readLong(), in.readLong())
       val snapshot = readVersionId(in)
       val lineage = Vector.fill(in.readInt())(readVersionId(in))
-      StoreState(at, counts, families, snapshot, lineage)
+      StoreState(at, counts, families, snapshot, lineage, position)
     }
 
   def encodeFamilies(families: ColumnFamilies): Array[Byte] = encode { out =>
@@ -77,6 +90,64 @@ object OffsetsColumnFamily {
     val byName =
       Seq.fill(in.readInt())(in.readUTF() -> ColumnFamily(in.readShort(), in.readBoolean()))
     ColumnFamilies(byName.toMap, maxId)
+  }
+
+  /** An unknown position is an empty record. */
+  def encodePosition(position: Option[Position]): Array[Byte] =
+    position.fold(Array.emptyByteArray)(known =>
+      encode { out =>
+        out.writeInt(known.offsets.length)
+        known.offsets.foreach { offset =>
+          out.writeBoolean(offset.isDefined)
+          offset.foreach(writeText(out, _))
+        }
+      }
+    )
+
+  def decodePosition(bytes: Array[Byte]): Option[Position] =
+    Option.when(bytes.nonEmpty)(decode("position", bytes) { in =>
+      Position(Vector.fill(in.readInt())(Option.when(in.readBoolean())(readText(in))))
+    })
+
+  def encodeProof(proof: HistoryProof): Array[Byte] = encode { out =>
+    out.writeLong(proof.version)
+    out.writeUTF(proof.file)
+    out.writeLong(proof.length)
+    out.writeLong(proof.modifiedMs)
+  }
+
+  def decodeProof(bytes: Array[Byte]): HistoryProof = decode("proof", bytes) { in =>
+    HistoryProof(in.readLong(), in.readUTF(), in.readLong(), in.readLong())
+  }
+
+  def encodeUploads(uploads: Seq[UploadedSst]): Array[Byte] = encode { out =>
+    out.writeInt(uploads.length)
+    uploads.sortBy(_.localName).foreach { sst =>
+      out.writeUTF(sst.localName)
+      out.writeUTF(sst.remoteName)
+      out.writeLong(sst.bytes)
+      out.writeLong(sst.version)
+    }
+  }
+
+  def decodeUploads(bytes: Array[Byte]): Vector[UploadedSst] = decode("uploads", bytes) { in =>
+    Vector.fill(in.readInt())(UploadedSst(in.readUTF(), in.readUTF(), in.readLong(), in.readLong()))
+  }
+
+  def encodeIntent(version: Long): Array[Byte] = encode(_.writeLong(version))
+
+  def decodeIntent(bytes: Array[Byte]): Long = decode("intent", bytes)(_.readLong())
+
+  private def writeText(out: DataOutputStream, text: String): Unit = {
+    val bytes = text.getBytes(UTF_8)
+    out.writeInt(bytes.length)
+    out.write(bytes)
+  }
+
+  private def readText(in: DataInputStream): String = {
+    val bytes = new Array[Byte](in.readInt())
+    in.readFully(bytes)
+    new String(bytes, UTF_8)
   }
 
   private def writeVersionId(out: DataOutputStream, id: VersionId): Unit = {
@@ -100,6 +171,7 @@ object OffsetsColumnFamily {
       try read(in)
       catch {
         case e: java.io.IOException => throw damaged(record, bytes, Some(e))
+        case e: NegativeArraySizeException => throw damaged(record, bytes, Some(e))
       }
     if (in.available() > 0) throw damaged(record, bytes, None)
     result
@@ -119,15 +191,20 @@ sealed abstract class FormatVersion(val number: Int)
 
 object FormatVersion {
 
-  /** The first: records format, identity, state, families. */
+  /** The first: records format, identity, state, families. No directory of it outlived its process.
+    */
   case object V1 extends FormatVersion(1)
 
-  val all: Seq[FormatVersion] = Seq(V1)
-  val current: FormatVersion = V1
+  /** Records position, proof, uploads and intent. */
+  case object V2 extends FormatVersion(2)
 
-  /** @throws StoreUnusableException for a version that this release does not know */
+  val all: Seq[FormatVersion] = Seq(V1, V2)
+  val current: FormatVersion = V2
+
+  /** @throws DistrustException for a version that this release does not know */
   def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {
-    throw new StoreUnusableException(
+    throw new DistrustException(
+      Distrust.OtherFormat,
       s"The local store is in format $number, but this release knows ${all.map(_.number).mkString(", ")} " +
         "only: it was written by a newer release. It is loaded again from the checkpoint."
     )

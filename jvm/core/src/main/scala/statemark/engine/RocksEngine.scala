@@ -31,8 +31,13 @@ final class RocksEngine private (
   private val readOptions = handles.add(new ReadOptions())
   private val writeOptions = handles.add(new WriteOptions().setDisableWAL(true))
   @volatile private var isOpen = true
+  @volatile private var isDamaged_ = false
 
-  def get(key: Array[Byte]): Option[Array[Byte]] = Option(db.get(rows, readOptions, key))
+  /** Whether a read met bytes that RocksDB cannot read: the directory cannot be trusted any more. */
+  def isDamaged: Boolean = isDamaged_
+
+  /** @throws StoreUnusableException where the files are damaged, as every read does */
+  def get(key: Array[Byte]): Option[Array[Byte]] = reading(Option(db.get(rows, readOptions, key)))
 
   /** Whether each of `keys` is there.
     *
@@ -70,7 +75,7 @@ final class RocksEngine private (
       val until = math.min(from + RocksEngine.ReadAtOnce, keys.length)
       val chunk = new JArrayList[Array[Byte]](until - from)
       for (i <- from until until) chunk.add(keys(i))
-      val values = db.multiGetAsList(readOptions, chunk)
+      val values = reading(db.multiGetAsList(readOptions, chunk))
       for (i <- from until until) found(i) = values.get(i - from) != null
     }
     found
@@ -79,7 +84,8 @@ final class RocksEngine private (
   /** Rows of `keys`, in their order. */
   def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] =
     if (keys.isEmpty) Nil // RocksDB refuses to read nothing
-    else db.multiGetAsList(readOptions, keys.asJava).asScala.iterator.map(Option(_)).toSeq
+    else
+      reading(db.multiGetAsList(readOptions, keys.asJava)).asScala.iterator.map(Option(_)).toSeq
 
   /** Rows of `[begin, end)` in key order, as they are now. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan = {
@@ -88,30 +94,59 @@ final class RocksEngine private (
     end.foreach(e => options.setIterateUpperBound(scanHandles.add(new Slice(e))))
     val iterator = scanHandles.add(db.newIterator(rows, options))
     begin.fold(iterator.seekToFirst())(iterator.seek)
-    new EngineScan(iterator, scanHandles)
+    new EngineScan(iterator, scanHandles, () => reading(iterator.status()))
   }
 
   /** What the offsets column family holds under `key`. */
   def offsetsRecord(key: Array[Byte]): Option[Array[Byte]] =
-    Option(db.get(offsets, readOptions, key))
+    reading(Option(db.get(offsets, readOptions, key)))
+
+  private def reading[A](read: => A): A =
+    try read
+    catch {
+      case e: RocksDBException =>
+        isDamaged_ = true
+        throw new StoreUnusableException(
+          s"RocksDB cannot read $directory: ${e.getMessage}. The local copy is given up; the next " +
+            "attempt at the task loads the store again from the checkpoint.",
+          Some(e)
+        )
+    }
 
   /** Applies serialized write batches in order, the last one together with `records` for the
-    * offsets column family.
+    * offsets column family. Where there are several, the first one brings `intent` and the last one
+    * removes it: a directory that holds one has rows of a version that it does not name (I2).
     */
-  def apply(segments: Seq[Array[Byte]], records: Seq[(Array[Byte], Array[Byte])]): Unit = {
-    segments.dropRight(1).foreach(segment => write(new WriteBatch(segment)))
+  def apply(
+      segments: Seq[Array[Byte]],
+      records: Seq[(Array[Byte], Array[Byte])],
+      intent: Array[Byte]
+  ): Unit = {
+    val isSplit = segments.length > 1
+    segments.dropRight(1).zipWithIndex.foreach { case (segment, i) =>
+      val batch = new WriteBatch(segment)
+      if (i == 0) batch.put(offsets, OffsetsColumnFamily.IntentKey, intent)
+      write(batch)
+    }
     val last = segments.lastOption.fold(new WriteBatch())(new WriteBatch(_))
+    if (isSplit) last.delete(offsets, OffsetsColumnFamily.IntentKey)
     records.foreach { case (key, value) => last.put(offsets, key, value) }
     write(last)
   }
+
+  /** Records for the offsets column family alone. */
+  def note(records: Seq[(Array[Byte], Array[Byte])]): Unit =
+    apply(Nil, records, Array.emptyByteArray)
 
   private def write(batch: WriteBatch): Unit =
     try db.write(writeOptions, batch)
     finally batch.close()
 
-  /** Memtables of both families to SST files. */
-  def flush(): Unit = {
-    val options = new FlushOptions().setWaitForFlush(true)
+  /** Memtables of both families to SST files.
+    * @param waits whether to return when the files are there, and not when the memtables are frozen
+    */
+  def flush(waits: Boolean = true): Unit = {
+    val options = new FlushOptions().setWaitForFlush(waits).setAllowWriteStall(!waits)
     try db.flush(options, JArrays.asList(rows, offsets))
     finally options.close()
   }
@@ -191,29 +226,40 @@ object RocksEngine {
     * @throws StoreUnusableException where RocksDB refuses the directory
     */
   def open(directory: File, options: EngineOptions): RocksEngine =
-    open(directory, options, isForExport = false)
+    open(directory, options, isForExport = false, isThere = false)
+
+  /** Opens `directory` as an earlier process left it: in no time that grows with its size.
+    * @throws StoreUnusableException where RocksDB refuses the directory
+    */
+  def reopen(directory: File, options: EngineOptions): RocksEngine =
+    open(directory, options, isForExport = false, isThere = true)
 
   /** Opens a RocksDB checkpoint, applies `segments` and strips it for export: see
     * [[RocksEngine.stripAndClose]]. SST files that are there stay as they are.
     */
   def exportFrom(directory: File, options: EngineOptions, segments: Seq[Array[Byte]]): Unit = {
-    val engine = open(directory, options, isForExport = true)
+    val engine = open(directory, options, isForExport = true, isThere = true)
     try {
       if (segments.nonEmpty) {
-        engine.apply(segments, Nil)
+        engine.apply(segments, Nil, Array.emptyByteArray)
         engine.flush()
       }
       engine.stripAndClose()
     } finally engine.close()
   }
 
-  private def open(directory: File, options: EngineOptions, isForExport: Boolean): RocksEngine = {
+  private def open(
+      directory: File,
+      options: EngineOptions,
+      isForExport: Boolean,
+      isThere: Boolean
+  ): RocksEngine = {
     RocksDB.loadLibrary()
     val handles = new NativeHandles
     try {
       Files.createDirectories(directory.toPath)
       val statistics = handles.add(new Statistics())
-      val dbOptions = handles.add(databaseOptions(options, statistics))
+      val dbOptions = handles.add(databaseOptions(options, statistics, isThere))
       val rowOptions = handles.add(familyOptions(options, handles, isForExport))
       val offsetsOptions = handles.add(
         new ColumnFamilyOptions().setDisableAutoCompactions(isForExport)
@@ -240,9 +286,14 @@ object RocksEngine {
     }
   }
 
-  private def databaseOptions(options: EngineOptions, statistics: Statistics): DBOptions = {
+  private def databaseOptions(
+      options: EngineOptions,
+      statistics: Statistics,
+      isThere: Boolean
+  ): DBOptions = {
     val db = new DBOptions()
-      .setCreateIfMissing(true)
+      .setCreateIfMissing(!isThere)
+      .setSkipStatsUpdateOnDbOpen(true)
       .setCreateMissingColumnFamilies(true)
       .setAtomicFlush(true)
       .setAvoidFlushDuringShutdown(true)
@@ -286,11 +337,14 @@ object RocksEngine {
   *
   * ''Thread:'' one at a time.
   */
-final class EngineScan private[engine] (iterator: RocksIterator, handles: NativeHandles)
-    extends AutoCloseable {
+final class EngineScan private[engine] (
+    iterator: RocksIterator,
+    handles: NativeHandles,
+    check: () => Unit
+) extends AutoCloseable {
   def isValid: Boolean = {
     val valid = iterator.isValid
-    if (!valid) iterator.status()
+    if (!valid) check()
     valid
   }
   def key: Array[Byte] = iterator.key()

@@ -1,5 +1,7 @@
 package statemark.engine
 
+import statemark.common.Position
+
 /** Which store this is, wherever its files lie: host, executor and path are no part of it.
   *
   * @param queryId id of the streaming query, empty where no query runs
@@ -63,13 +65,15 @@ object RowCounts {
   * @param lastSnapshot newest snapshot that this version builds on; version 0 where there is none
   * @param lineage (version, checkpoint id) pairs from the last snapshot up to this version, in
   *   format v2; empty in format v1
+  * @param position source offsets that this version includes; None where nobody told
   */
 final case class StoreState(
     at: VersionId,
     counts: RowCounts,
     families: ColumnFamilies,
     lastSnapshot: VersionId,
-    lineage: Vector[VersionId]
+    lineage: Vector[VersionId],
+    position: Option[Position]
 ) {
   def version: Long = at.version
 }
@@ -77,6 +81,20 @@ final case class StoreState(
 object StoreState {
   def empty(version: Long, counts: RowCounts): StoreState = {
     val at = VersionId(version, None)
-    StoreState(at, counts, ColumnFamilies.none, VersionId(0, None), Vector.empty)
+    StoreState(at, counts, ColumnFamilies.none, VersionId(0, None), Vector.empty, None)
   }
 }
+
+/** What tells in checkpoint format v1 that the history which led to a version still stands: the file
+  * of that version as it was seen in the checkpoint location. Its modification time carries the
+  * proof: a changelog without records has the same bytes in every history.
+  *
+  * @param file name of the changelog or snapshot
+  */
+final case class HistoryProof(version: Long, file: String, length: Long, modifiedMs: Long)
+
+/** An SST file of the base store that lies in the checkpoint location as well.
+  *
+  * @param version of the snapshot that brought it there
+  */
+final case class UploadedSst(localName: String, remoteName: String, bytes: Long, version: Long)

@@ -1,7 +1,7 @@
 package statemark.transaction
 
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Bytes, IllegalCallException}
+import statemark.common.{Bytes, IllegalCallException, Position}
 import statemark.engine._
 
 /** All writes of one store between the load of a version and its commit or rollback.
@@ -154,7 +154,11 @@ final class Transaction private[statemark] (
   }
 
   /** Ends the transaction; its writes, counted, sorted and serialized, as the version `at`. */
-  private[statemark] def serialize(at: VersionId, usesFamilies: Boolean): PreparedTransaction = {
+  private[statemark] def serialize(
+      at: VersionId,
+      usesFamilies: Boolean,
+      position: Option[Position]
+  ): PreparedTransaction = {
     checkOpen()
     val entries = buffer.sorted
     val counts = countedRows(entries, usesFamilies)
@@ -170,7 +174,7 @@ final class Transaction private[statemark] (
     val lineage = if (at.checkpointId.isDefined) base.lineage :+ at else Vector.empty
     PreparedTransaction(
       batch.result(),
-      StoreState(at, counts, families_, base.lastSnapshot, lineage)
+      StoreState(at, counts, families_, base.lastSnapshot, lineage, position)
     )
   }
 

@@ -61,14 +61,7 @@ object FlushCrash {
   }
 
   private def flushBoth(directory: File): Unit = {
-    val store = TransactionalStore.create(
-      directory,
-      TestStores.options,
-      TestStores.identity,
-      StoreState.empty(0, RowCounts.zero),
-      usesFamilies = false,
-      statemark.transaction.CommitObserver.none
-    )
+    val store = newStore(directory)
     Iterator.from(1).foreach { version =>
       val t = store.newTransaction(() => ChangelogWriter.None)
       t.put("version".getBytes, version.toString.getBytes)
@@ -82,16 +75,20 @@ object FlushCrash {
     }
   }
 
+  private def newStore(directory: File): TransactionalStore = TransactionalStore.create(
+    directory,
+    TestStores.options,
+    TestStores.identity,
+    StoreState.empty(0, RowCounts.zero),
+    usesFamilies = false,
+    statemark.transaction.CommitObserver.none
+  )
+
   /** What the engine must not do: the same writes, with a flush that names one family. */
   private def flushRowsOnly(directory: File): Unit = {
-    TransactionalStore.create(
-      directory,
-      TestStores.options,
-      TestStores.identity,
-      StoreState.empty(0, RowCounts.zero),
-      usesFamilies = false,
-      statemark.transaction.CommitObserver.none
-    ).close()
+    val store = newStore(directory)
+    store.flush()
+    store.close()
     val handles = new java.util.ArrayList[ColumnFamilyHandle]()
     val db = RocksDB.open(
       new DBOptions().setAtomicFlush(true),
@@ -124,8 +121,7 @@ object FlushCrash {
 
   /** The state in the offsets family and the version in the row. */
   def read(directory: File): (StoreState, Long) = {
-    val (_, state) = TransactionalStore.inspect(directory, TestStores.options)
-      .getOrElse((TestStores.identity, StoreState.empty(0, RowCounts.zero)))
+    val state = TransactionalStore.inspect(directory, TestStores.options).state
     val engine = RocksEngine.open(directory, TestStores.options)
     try (state, engine.get("version".getBytes).fold(0L)(v => new String(v).toLong))
     finally engine.close()

@@ -3,7 +3,7 @@ package statemark.engine
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.StoreUnusableException
+import statemark.common._
 
 /** Pins the bytes of the offsets column family to a golden file, which FORMAT.md describes. Rewrite it
   * with `REWRITE=1`, together with FORMAT.md and a new format version.
@@ -18,28 +18,41 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     RowCounts(1000000, 5),
     families,
     VersionId(40, None),
-    Vector.empty
+    Vector.empty,
+    None
   )
   private val v2 = StoreState(
     VersionId(42, Some("id-42")),
     RowCounts.untracked,
     families,
     VersionId(40, Some("id-40")),
-    Vector(VersionId(40, Some("id-40")), VersionId(41, Some("id-41")), VersionId(42, Some("id-42")))
+    Vector(
+      VersionId(40, Some("id-40")),
+      VersionId(41, Some("id-41")),
+      VersionId(42, Some("id-42"))
+    ),
+    Some(Position(Vector(Some("""{"topic":{"0":42}}"""), None)))
   )
+  private val proof = HistoryProof(41, "41.changelog", 1234, 1700000000123L)
+  private val uploads = Vector(UploadedSst("000012.sst", "000012-0a1b.sst", 4096, 40))
 
   private def records: Seq[(String, Array[Byte])] = Seq(
     "format" -> OffsetsColumnFamily.encodeFormat(FormatVersion.current),
     "identity" -> OffsetsColumnFamily.encodeIdentity(identity),
     "state, checkpoint format v1" -> OffsetsColumnFamily.encodeState(v1),
     "state, checkpoint format v2" -> OffsetsColumnFamily.encodeState(v2),
-    "families" -> OffsetsColumnFamily.encodeFamilies(families)
+    "families" -> OffsetsColumnFamily.encodeFamilies(families),
+    "position" -> OffsetsColumnFamily.encodePosition(v2.position),
+    "position, unknown" -> OffsetsColumnFamily.encodePosition(None),
+    "proof" -> OffsetsColumnFamily.encodeProof(proof),
+    "uploads" -> OffsetsColumnFamily.encodeUploads(uploads),
+    "intent" -> OffsetsColumnFamily.encodeIntent(42)
   )
 
   test("bytes are those of the golden file") {
-    val golden = Paths.get("src/test/resources/golden/offsets-v1.txt") match {
+    val golden = Paths.get("src/test/resources/golden/offsets-v2.txt") match {
       case inProject if Files.exists(inProject.getParent) => inProject
-      case _ => Paths.get("jvm/core/src/test/resources/golden/offsets-v1.txt")
+      case _ => Paths.get("jvm/core/src/test/resources/golden/offsets-v2.txt")
     }
     val now = records.map { case (name, bytes) =>
       s"$name\n  ${bytes.map(b => f"$b%02x").mkString}\n"
@@ -50,27 +63,33 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
 
   test("every record reads back") {
     val stored = records.toMap
-    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V1)
+    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V2)
     assert(OffsetsColumnFamily.decodeIdentity(stored("identity")) == identity)
     assert(OffsetsColumnFamily.decodeFamilies(stored("families")) == families)
-    for ((name, state) <- Seq("v1" -> v1, "v2" -> v2))
-      assert(OffsetsColumnFamily.decodeState(stored(s"state, checkpoint format $name"), families)
-        == state)
+    assert(OffsetsColumnFamily.decodePosition(stored("position")) == v2.position)
+    assert(OffsetsColumnFamily.decodePosition(stored("position, unknown")).isEmpty)
+    assert(OffsetsColumnFamily.decodeProof(stored("proof")) == proof)
+    assert(OffsetsColumnFamily.decodeUploads(stored("uploads")) == uploads)
+    assert(OffsetsColumnFamily.decodeIntent(stored("intent")) == 42)
+    for ((name, state) <- Seq("v1" -> v1, "v2" -> v2)) {
+      val bytes = stored(s"state, checkpoint format $name")
+      assert(OffsetsColumnFamily.decodeState(bytes, families, state.position) == state)
+    }
   }
 
   test("a record that is cut short, too long or of a newer format is refused by name") {
     for ((name, bytes) <- records if name.startsWith("state"); n <- bytes.indices) {
       val e = intercept[StoreUnusableException](
-        OffsetsColumnFamily.decodeState(bytes.take(n), families)
+        OffsetsColumnFamily.decodeState(bytes.take(n), families, None)
       )
       assert(e.getMessage.contains("state"))
     }
-    intercept[StoreUnusableException](
-      OffsetsColumnFamily.decodeState(OffsetsColumnFamily.encodeState(v1) :+ 0.toByte, families)
-    )
-    val newer = intercept[StoreUnusableException](
+    val long = OffsetsColumnFamily.encodeState(v1) :+ 0.toByte
+    intercept[StoreUnusableException](OffsetsColumnFamily.decodeState(long, families, None))
+    val newer = intercept[DistrustException](
       OffsetsColumnFamily.decodeFormat(Array[Byte](0, 0, 0, 9))
     )
+    assert(newer.reason == Distrust.OtherFormat)
     assert(newer.getMessage.contains("format 9"))
   }
 }

@@ -1,0 +1,50 @@
+package statemark.engine
+
+import java.nio.charset.StandardCharsets.UTF_8
+import statemark.common.{Distrust, DistrustException}
+
+/** All that the offsets column family of a base store says.
+  *
+  * @param proof left by the last planned flush, in checkpoint format v1
+  * @param intent the version that was being written when the process died
+  */
+final case class BaseRecords(
+    identity: StoreIdentity,
+    state: StoreState,
+    proof: Option[HistoryProof],
+    uploads: Vector[UploadedSst],
+    intent: Option[Long]
+)
+
+object BaseRecords {
+  import OffsetsColumnFamily._
+
+  /** @throws DistrustException where a record is missing, or of another format
+    * @throws StoreUnusableException where one is damaged
+    */
+  def read(engine: RocksEngine): BaseRecords = {
+    def needed(key: Array[Byte]): Array[Byte] = engine.offsetsRecord(key).getOrElse(
+      throw new DistrustException(
+        Distrust.Damaged,
+        s"${engine.directory} does not hold the record '${new String(key, UTF_8)}'."
+      )
+    )
+    val format = decodeFormat(needed(FormatKey))
+    if (format != FormatVersion.current) {
+      throw new DistrustException(
+        Distrust.OtherFormat,
+        s"${engine.directory} is in format ${format.number}; this release writes and continues " +
+          s"${FormatVersion.current.number}."
+      )
+    }
+    val families = decodeFamilies(needed(FamiliesKey))
+    val position = engine.offsetsRecord(PositionKey).flatMap(decodePosition)
+    BaseRecords(
+      decodeIdentity(needed(IdentityKey)),
+      decodeState(needed(StateKey), families, position),
+      engine.offsetsRecord(ProofKey).map(decodeProof),
+      engine.offsetsRecord(UploadsKey).fold(Vector.empty[UploadedSst])(decodeUploads),
+      engine.offsetsRecord(IntentKey).map(decodeIntent)
+    )
+  }
+}
