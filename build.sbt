@@ -109,6 +109,8 @@ lazy val provider = (project in file("jvm/spark"))
       "org.scalatestplus" %% "mockito-5-18" % "3.2.19.0" % Test
     ),
     Test / unmanagedResourceDirectories += unforked,
+    // Stores of a local master lie in the user's cache directory.
+    Test / envVars += "XDG_CACHE_HOME" -> ((Test / target).value / "cache").getPath,
     Test / javaOptions ++= Seq(
       "-Dspark.testing=1",
       s"-Dspark.test.home=${(Test / target).value}",

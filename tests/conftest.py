@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
 )
+# Stores of a local master lie in the user's cache directory.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="statemark-cache-")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

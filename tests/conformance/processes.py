@@ -59,6 +59,7 @@ class Suites:
             **os.environ,
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "XDG_CACHE_HOME": str(work / "cache"),
             "SPARK_TESTING": "1",
             "SPARK_SCALA_VERSION": "2.13",  # else its launcher looks for a source tree
             "PYSPARK_PYTHON": sys.executable,

@@ -13,7 +13,7 @@ object LineMetrics {
     CUSTOM_METRIC_LOAD_TIME -> load.totalMs,
     CUSTOM_METRIC_REPLAY_CHANGE_LOG -> load.replayMs,
     CUSTOM_METRIC_NUM_REPLAY_CHANGE_LOG_FILES -> load.replayed.toLong,
-    CUSTOM_METRIC_LOADED_FROM_DFS -> (if (load.isFromCheckpoint) 1L else 0L),
+    CUSTOM_METRIC_LOADED_FROM_DFS -> (if (load.readsCheckpoint) 1L else 0L),
     CUSTOM_METRIC_NUM_SNAPSHOTS_AUTO_REPAIRED -> (if (load.isRepaired) 1L else 0L),
     CUSTOM_METRIC_FORCE_SNAPSHOT -> (if (commit.isSnapshotForced) 1L else 0L)
   )

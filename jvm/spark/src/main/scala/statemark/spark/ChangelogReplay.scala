@@ -11,7 +11,8 @@ import statemark.transaction.Transaction
   */
 object ChangelogReplay {
 
-  /** @param checksums are verified for every record
+  /** The number of bytes of keys and values.
+    * @param checksums are verified for every record
     * @throws SparkException where a record's checksum is wrong
     * @throws StoreUnusableException where a record is of a column family that nobody created
     */
@@ -20,10 +21,12 @@ object ChangelogReplay {
       transaction: Transaction,
       checksums: RowChecksums,
       usesFamilies: Boolean
-  ): Unit = {
+  ): Long = {
+    var bytes = 0L
     val familyIds = transaction.families.byName.values.map(_.id).toSet
     try
       reader.foreach { case (kind, key, value) =>
+        bytes += key.length + Option(value).fold(0)(_.length)
         // A deleted key stands behind its checksum.
         val bare = if (kind == RecordType.DELETE_RECORD) checksums.decodeDeleted(key) else key
         if (usesFamilies && !familyIds(RocksEngine.familyId(bare)))
@@ -43,6 +46,7 @@ object ChangelogReplay {
         }
       }
     finally reader.closeIfNeeded()
+    bytes
   }
 
   private def unknownFamily(id: Short, version: Long): Throwable = new StoreUnusableException(

@@ -1,66 +1,138 @@
 package statemark.spark
 
-import java.io.{File, RandomAccessFile}
+import java.io.{File, IOException, RandomAccessFile}
+import java.nio.ByteBuffer
 import java.nio.channels.{FileLock, OverlappingFileLockException}
+import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.PosixFilePermissions
-import java.util.Comparator
+import java.util.{Comparator, UUID}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import statemark.common.InvalidInputException
 
-/** The working directory of one provider object: what it creates lies below, and goes with it.
-  *
-  * Without `localDir` it is one of the executor's own. With it, it is
-  * `<localDir>/<query>/<operator>-<partition>-<store>/<unique>`, held by a file lock: a directory
-  * beside it that nobody holds was left by a process that died, and is deleted.
+/** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
+  * beside it. Where it outlives its process a lock says whether some process uses it.
   *
   * ''Thread:'' `fresh` from any, the rest from one.
   */
-final class LocalDirectory private (val root: File, lock: Option[FileLock]) extends AutoCloseable {
+final class Home private[spark] (val path: File, lock: Option[FileLock]) {
   private var created = 0
 
-  /** A path below that is not there yet. */
+  val base: File = new File(path, Home.BaseName)
+
+  /** Whether it outlives its process. */
+  def isDurable: Boolean = lock.isDefined
+
+  /** A path beside the base that is not there yet. */
   def fresh(prefix: String): File = synchronized {
     created += 1
-    new File(root, s"$prefix-$created")
+    new File(path, s"$prefix-$created")
   }
 
-  override def close(): Unit = {
-    LocalDirectory.deleteTree(root)
+  /** Notes the version on disk, for people and for the collector: nothing relies on it. */
+  def note(version: Long): Unit = lock.map(_.channel).filter(_.isOpen).foreach { channel =>
+    channel.truncate(0).write(ByteBuffer.wrap(s"$version\n".getBytes(UTF_8)), 0): Unit
+  }
+
+  /** Gives it up for another process to find; deletes it where it does not outlive this one. */
+  def release(): Unit = lock match {
+    case Some(held) => held.channel.close()
+    case None => LocalDirectory.deleteTree(path)
+  }
+
+  /** Deletes it. What a crash in the middle leaves is no base store any more. */
+  def delete(): Unit = {
+    Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
+    LocalDirectory.deleteTree(path)
     lock.foreach(_.channel.close())
+  }
+
+  /** Removes what an earlier owner worked with. */
+  private[spark] def clean(): this.type = {
+    path.listFiles.filterNot(f => f.getName == Home.BaseName || f.getName == Home.LockName)
+      .foreach(LocalDirectory.deleteTree)
+    this
   }
 }
 
-object LocalDirectory {
-  private val LockName = "owner.lock"
+object Home {
+  val LockName = "owner.lock"
+  val BaseName = "base"
 
-  /** @param queryId persistent id of the query, empty where there is none
-    * @throws InvalidInputException where `localDir` cannot be written
+  /** When the base in a home went to disk last. */
+  def usedAtMs(path: File): Long = new File(path, LockName).lastModified()
+
+  /** Every home below a root, whoever uses it. */
+  def all(root: File): Seq[File] = {
+    def below(d: File) = Option(d.listFiles).toSeq.flatten.filter(_.isDirectory)
+    below(root).flatMap(below).flatMap(below).filter(new File(_, LockName).exists)
+  }
+
+  /** The home in `path`, held from now on; None where somebody holds it, in this process or another. */
+  private[spark] def tryHold(path: File): Option[Home] =
+    try {
+      val channel = new RandomAccessFile(new File(path, LockName), "rw").getChannel
+      val lock =
+        try Option(channel.tryLock())
+        catch { case _: OverlappingFileLockException => None }
+      // Another process may have deleted the directory before the lock was ours.
+      if (lock.isEmpty || !new File(path, LockName).exists) {
+        channel.close()
+        None
+      } else Some(new Home(path, lock))
+    } catch { case _: java.io.FileNotFoundException => None }
+}
+
+/** The homes of one store.
+  *
+  * Durable ones are `<root>/<query>/<operator>-<partition>-<store>/<unique>`, others lie in the
+  * executor's own local directories and are deleted with it. No part of a path tells the host or the
+  * executor: a disk that is attached elsewhere is as good as it was.
+  *
+  * @param root where they outlive the process; None where they do not
+  */
+final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
+  private val name = s"${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}"
+
+  /** Where all homes of the store lie; None where they do not outlive the process. A reader without a
+    * query leaves nothing behind.
     */
-  def open(localDir: Option[String], queryId: String, storeId: StateStoreId): LocalDirectory =
-    localDir match {
-      case None =>
-        val name = s"statemark-${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}-"
-        new LocalDirectory(StatemarkBridge.newLocalDirectory(name), None)
-      case Some(root) =>
-        val query = if (queryId.isEmpty) "no-query" else queryId
-        val store = s"${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}"
-        val parent = new File(new File(root, query), store)
-        try {
-          createPrivate(parent.toPath)
-          parent.listFiles.foreach(deleteIfAbandoned)
-          val own = new File(parent, java.util.UUID.randomUUID().toString)
-          createPrivate(own.toPath)
-          new LocalDirectory(own, tryLock(own))
-        } catch {
-          case e: java.io.IOException =>
-            throw new InvalidInputException(
-              s"${StoreSettings.Prefix}localDir is '$root', but $parent cannot be written: $e. " +
-                "Name a directory that this executor's user may write to.",
-              Some(e)
-            )
-        }
-    }
+  val parent: Option[File] =
+    root.filter(_ => queryId.nonEmpty).map(r => new File(new File(r, queryId), name))
+
+  /** A new home.
+    * @throws InvalidInputException where the root cannot be written, or is another user's
+    */
+  def create(): Home = parent match {
+    case None => new Home(StatemarkBridge.newLocalDirectory(s"statemark-$name-"), None)
+    case Some(all) =>
+      try {
+        val own = new File(all, UUID.randomUUID().toString)
+        LocalDirectory.createPrivate(own.toPath)
+        LocalDirectory.checkOwners(own, root)
+        Home.tryHold(own).getOrElse(throw new IOException(s"$own cannot be locked"))
+      } catch { case e: IOException => throw unwritable(all, e) }
+  }
+
+  /** Homes that no process uses, held from now on: the caller releases or deletes each.
+    * @throws InvalidInputException where one is another user's
+    */
+  def abandoned(): Seq[Home] = {
+    val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
+    try all.foreach(LocalDirectory.checkOwners(_, root))
+    catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
+    all.flatMap(Home.tryHold).map(_.clean())
+  }
+
+  private def unwritable(path: File, cause: IOException): Throwable = new InvalidInputException(
+    s"${StoreSettings.Prefix}localDir is '${root.fold("")(_.getPath)}', but $path cannot be written: " +
+      s"$cause. Name a directory that this executor's user may write to, on a disk with room.",
+    Some(cause)
+  )
+}
+
+object LocalDirectory {
+  private val Private = PosixFilePermissions.fromString("rwx------")
 
   /** Deletes `root` and all below; what is gone already is fine. */
   def deleteTree(root: File): Unit = if (root.exists) {
@@ -69,25 +141,25 @@ object LocalDirectory {
     finally walk.close()
   }
 
-  private def createPrivate(path: Path): Unit =
-    Files.createDirectories(
-      path,
-      PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"))
-    ): Unit
+  private[spark] def createPrivate(path: Path): Unit =
+    Files.createDirectories(path, PosixFilePermissions.asFileAttribute(Private)): Unit
 
-  private def deleteIfAbandoned(directory: File): Unit =
-    tryLock(directory).foreach { lock =>
-      deleteTree(directory)
-      lock.channel.close()
-    }
+  /** State of a query may be secret, and files of another user may be forged.
+    * @throws IOException where `own`, or a directory between it and `root`, is not this user's
+    */
+  private[spark] def checkOwners(own: File, root: Option[File]): Unit =
+    Iterator.iterate(own.toPath)(_.getParent)
+      .takeWhile(p => p != null && root.exists(r => p.startsWith(r.toPath) && p != r.toPath))
+      .foreach { directory =>
+        val owner = Files.getOwner(directory)
+        if (owner != user) throw new IOException(s"$directory belongs to $owner and not to $user")
+        Files.setPosixFilePermissions(directory, Private): Unit
+      }
 
-  /** The lock of `directory`; None where somebody holds it, in this process or another. */
-  private def tryLock(directory: File): Option[FileLock] = {
-    val channel = new RandomAccessFile(new File(directory, LockName), "rw").getChannel
-    val lock =
-      try Option(channel.tryLock())
-      catch { case _: OverlappingFileLockException => None }
-    if (lock.isEmpty) channel.close()
-    lock
+  /** Who owns what this process creates; the name of the user may be unknown to a container. */
+  private lazy val user = {
+    val file = Files.createTempFile("statemark-", ".owner")
+    try Files.getOwner(file)
+    finally Files.delete(file)
   }
 }

@@ -1,14 +1,15 @@
 package statemark.spark
 
+import java.io.File
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.{SparkException, TaskContext}
+import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.rocksdb.CompressionType
 import statemark.common.Clock
-import statemark.engine.{EngineOptions, NativeHandles, StoreIdentity}
+import statemark.engine._
 import statemark.transaction.CommitObserver
 
 /** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
@@ -26,7 +27,8 @@ final class ProviderContext(
     schemas: Option[StateSchemaProvider],
     val observer: CommitObserver,
     val clock: Clock,
-    val isOnCluster: Boolean
+    val isOnCluster: Boolean,
+    task: RunningTask
 ) {
   val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
   val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
@@ -60,8 +62,10 @@ final class ProviderContext(
   /** What was opened since; a provider may be closed before it opened anything. */
   private val opened = new NativeHandles
 
-  lazy val directory: LocalDirectory =
-    opened.add(LocalDirectory.open(settings.localDir, queryId, storeId))
+  /** Where homes outlive this process, if they do. */
+  lazy val localRoot: Option[File] = LocalRoot.of(settings)
+
+  lazy val homes: Homes = new Homes(localRoot, task.queryId, storeId)
 
   lazy val files: RocksDBFileManager = {
     val manager = newFileManager()
@@ -77,12 +81,18 @@ final class ProviderContext(
 
   private def newFileManager(): RocksDBFileManager = SnapshotFiles.manager(
     storeId,
-    directory.fresh("files"),
+    newScratch(),
     hadoopConf,
     conf,
     storeConf,
     providerId.toString
   )
+
+  private def newScratch(): File = {
+    val scratch = StatemarkBridge.newLocalDirectory("statemark-files-")
+    opened.add[AutoCloseable](() => LocalDirectory.deleteTree(scratch)): Unit
+    scratch
+  }
 
   lazy val options: EngineOptions = {
     RocksDBLoader.loadLibrary()
@@ -117,7 +127,8 @@ final class ProviderContext(
     identity,
     checksums(verifiesAll = true),
     usesFamilies,
-    directory,
+    homes,
+    (file, version) => status(file, version),
     observer,
     clock,
     reportSnapshot
@@ -126,11 +137,18 @@ final class ProviderContext(
   /** The changelog of a version as it stands in the checkpoint location now, in format v1: two
     * attempts at a version write the same file.
     */
-  def changelogFingerprint(version: Long): Option[(Long, Long)] = {
-    val path = new Path(storeId.storeCheckpointLocation(), s"$version.changelog")
+  def changelogStatus(version: Long): Option[HistoryProof] = status(s"$version.changelog", version)
+
+  /** What proves to a later process that the history of `at` still stands; ids do in format v2. */
+  def proofOf(at: VersionId): Option[HistoryProof] =
+    if (at.checkpointId.isDefined || at.version == 0) None
+    else changelogStatus(at.version).orElse(status(s"${at.version}.zip", at.version))
+
+  private def status(file: String, version: Long): Option[HistoryProof] = {
+    val path = new Path(storeId.storeCheckpointLocation(), file)
     try {
       val status = path.getFileSystem(hadoopConf).getFileStatus(path)
-      Some((status.getLen, status.getModificationTime))
+      Some(HistoryProof(version, file, status.getLen, status.getModificationTime))
     } catch {
       case _: java.io.FileNotFoundException => None
     }
@@ -143,15 +161,11 @@ final class ProviderContext(
     try StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs(), conf)
     catch { case e: SparkException if StatemarkBridge.lacksCoordinator(e) => () }
 
-  private def queryId: String =
-    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty("sql.streaming.queryId")))
-      .getOrElse("")
-
   private def identity: StoreIdentity = StoreIdentity(
-    queryId,
+    task.queryId,
     storeId.operatorId,
     storeId.partitionId,
     storeId.storeName,
-    Option(TaskContext.get()).fold(-1)(_.numPartitions())
+    task.partitions
   )
 }

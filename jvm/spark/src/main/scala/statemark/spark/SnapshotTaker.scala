@@ -17,7 +17,7 @@ final class SnapshotTaker(context: ProviderContext) {
 
   /** A snapshot of a version that is being committed: the base stays where it is. */
   def inCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures =
-    withImage { image =>
+    withImage(generation) { image =>
       compactIfAsked(generation)
       val (state, linked) = generation.store.snapshot(next, image)
       upload(generation, image, state, linked)
@@ -36,7 +36,7 @@ final class SnapshotTaker(context: ProviderContext) {
       .filter(state => context.committedVersions.contains(state.at) && isCommittedAttempt(state.at))
       .orElse(Some(store.base).filter(isDue))
       .foreach { due =>
-        withImage { image =>
+        withImage(generation) { image =>
           compactIfAsked(generation)
           store.snapshot(due.at, image).foreach { case (state, linked) =>
             upload(generation, image, state, linked): Unit
@@ -63,12 +63,13 @@ final class SnapshotTaker(context: ProviderContext) {
   ): SnapshotFigures = {
     val figures = context.snapshots.upload(image, state, linked, generation.uploaded)
     lastUploaded_ = math.max(lastUploaded_, state.version)
+    generation.noteUploads()
     context.reportSnapshot(state.version)
     figures
   }
 
-  private def withImage[A](take: File => A): A = {
-    val image = context.directory.fresh("snapshot")
+  private def withImage[A](generation: Generation)(take: File => A): A = {
+    val image = generation.home.fresh("snapshot")
     try take(image)
     finally LocalDirectory.deleteTree(image)
   }

@@ -19,6 +19,11 @@ final class UploadedFiles(initial: Map[String, UploadedFile]) {
 
 final case class UploadedFile(version: Long, file: RocksDBImmutableFile)
 
+object UploadedFile {
+  def of(localName: String, remoteName: String, bytes: Long, version: Long): UploadedFile =
+    UploadedFile(version, RocksDBImmutableFile(localName, remoteName, bytes))
+}
+
 /** What an upload did. */
 final case class SnapshotFigures(files: RocksDBFileManagerMetrics, totalMs: Long)
 

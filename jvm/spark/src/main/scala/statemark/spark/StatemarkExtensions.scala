@@ -3,6 +3,7 @@ package statemark.spark
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.internal.SQLConf
 import statemark.spark.Relocated.StatefulOperator
 
@@ -44,6 +45,14 @@ object StatemarkExtensions {
       if (!isProvider(conf) || !plan.exists(isStateful)) plan
       else {
         StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory): Unit
+        plan.collectFirst {
+          case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
+        }.flatten.foreach { info =>
+          StatemarkBridge.beforeBatch().foreach { batch =>
+            batch.setProperty(SourcePosition.Property, SourcePosition.encode(batch.position))
+            Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
+          }
+        }
         StatefulNodes.opened(plan)
       }
   }

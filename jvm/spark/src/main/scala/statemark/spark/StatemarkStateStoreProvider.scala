@@ -2,14 +2,14 @@ package statemark.spark
 
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Clock, StoreUnusableException}
+import statemark.common.Clock
 import statemark.engine.VersionId
 import statemark.transaction.{CommitObserver, PreparedTransaction, Transaction}
 
@@ -41,12 +41,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   // The driver makes providers without init, many times per batch: nothing is done here.
   private val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
   @volatile private var initialized: Option[ProviderContext] = None
-  @volatile private var current: Option[Generation] = None
-  @volatile private var load = LoadFigures()
-  @volatile private var isFirstCommit = true
-  @volatile private var confirmMs = 0L
+  @volatile private var holding: Option[StoreKeeper] = None
   @volatile private var changelogMs = 0L
-  @volatile private var preparedFingerprint: Option[(Long, Long)] = None
   private val events = new EventCounts
   private val maintenance = new Object
 
@@ -75,7 +71,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       stateSchemaProvider,
       StatemarkStateStoreProvider.observer,
       Clock.system,
-      StatemarkStateStoreProvider.runsOnCluster()
+      StatemarkStateStoreProvider.runsOnCluster(),
+      StatemarkStateStoreProvider.runningTask()
     )
     context.encoders.register(
       StateStore.DEFAULT_COL_FAMILY_NAME,
@@ -85,6 +82,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       useMultipleValuesPerKey
     )
     initialized = Some(context)
+    holding = Some(new StoreKeeper(context, events))
   }
 
   override def stateStoreId: StateStoreId = context.storeId
@@ -100,14 +98,14 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
       if (loadEmpty) {
         require(uniqueId.isEmpty, "an empty store has no checkpoint id")
-        replaceWith((context.loader.empty(version), LoadFigures()))
-      } else moveTo(VersionId(version, idOf(uniqueId)))
+        keeper.empty(version)
+      } else keeper.moveTo(VersionId(version, idOf(uniqueId)))
       !loadEmpty
     }
 
   override def getReadStore(version: Long, uniqueId: Option[String]): ReadStateStore =
     handOut(checkedOut(version, isReadOnly = true, forceSnapshot = false) {
-      moveTo(VersionId(version, idOf(uniqueId)))
+      keeper.moveTo(VersionId(version, idOf(uniqueId)))
       true
     })
 
@@ -146,10 +144,10 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     }
     checkedOut(endVersion, readOnly, forceSnapshot = false) {
       checkVersions()
-      replaceWith(context.loader.restoreFrom(
+      keeper.restoreFrom(
         VersionId(snapshotVersion, snapshotVersionStateStoreCkptId),
         VersionId(endVersion, endVersionStateStoreCkptId)
-      ))
+      )
       true
     }
   }
@@ -179,7 +177,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       startVersion,
       VersionId(endVersion, endVersionStateStoreCkptId),
       colFamilyNameOpt,
-      current.map(_.store.base.families)
+      keeper.generation.map(_.store.base.families)
     )
 
   override def doMaintenance(): Unit = {
@@ -189,7 +187,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   /** Uploads a snapshot where one is due. */
   override def doSnapshotMaintenance(): Unit = maintaining {
-    current.foreach(context.snapshotTaker.ifDue(_, isCommittedAttempt))
+    keeper.generation.foreach(context.snapshotTaker.ifDue(_, keeper.isCommittedAttempt))
   }
 
   /** Deletes what retention no longer needs. */
@@ -211,8 +209,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   override def close(): Unit = initialized.filter(_.stateMachine.close()).foreach { context =>
     maintenance.synchronized {
-      current.foreach(_.close())
-      current = None
+      keeper.close()
       context.close()
     }
   }
@@ -224,7 +221,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     val uncommittedBytes = transaction.approximateNumUncommittedBytes
     val next = transaction.base.version + 1
     val needsSnapshot = store.isSnapshotForced || !store.checkedOut.hasChangelog ||
-      transaction.families != transaction.base.families || hasStaleSnapshot(next)
+      transaction.families != transaction.base.families || keeper.hasStaleSnapshot(next)
     var uploaded: Option[SnapshotFigures] = None
     def upload(version: PreparedTransaction): Unit =
       uploaded = Some(context.snapshotTaker.inCommit(generation, version))
@@ -233,17 +230,17 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         generation.store.commit(
           transaction,
           store.checkedOut.nextId,
-          Option.when(needsSnapshot)(upload _)
+          Option.when(needsSnapshot)(upload _),
+          SourcePosition.ofTask()
         )
       }
-      noteAttempt(next)
-      isFirstCommit = false
+      keeper.committed(next)
       context.files.setMaxSeenVersion(next)
       val figures = CommitFigures(
         totalMs,
         changelogMs,
         uploaded,
-        confirmMs,
+        keeper.confirmMs,
         uncommittedBytes,
         prepared.bytes,
         store.gets,
@@ -286,7 +283,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     try {
       if (version < 0) throw StatemarkBridge.unexpectedVersion(version)
       stamp = Some(context.stateMachine.acquireStamp())
-      current.foreach(_.store.rollbackOpen())
+      keeper.generation.foreach(_.store.rollbackOpen())
       val hasChangelog = position
       reportMemory()
       val handle = new StatemarkRocksDBStateStore(
@@ -312,7 +309,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       hasChangelog: Boolean
   ): Checkout = {
     val generation =
-      current.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
+      keeper.generation.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
     val nextId = Option.when(context.usesCheckpointIds)(UUID.randomUUID().toString)
     val lineage = generation.store.base.lineage
     def openChangelog(): ChangelogWriter =
@@ -336,99 +333,6 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     Checkout(generation, transaction, nextId, hasChangelog)
   }
 
-  /** Brings the store to `at` in the cheapest way that is right: confirm the prepared version, drop it,
-    * replay the changelogs in between, restore.
-    */
-  private def moveTo(asked: VersionId): Unit = {
-    val at = identified(asked)
-    load = LoadFigures()
-    confirmMs = 0
-    current.foreach(settlePrepared(_, at))
-    current match {
-      case Some(generation) if generation.store.base.at == at =>
-        if (context.conf.resetStatsOnLoad) generation.store.statistics.reset()
-      case Some(generation) =>
-        catchUp(generation, at) match {
-          case Some(figures) =>
-            isFirstCommit = true
-            loaded(figures)
-          case None => replaceWith(context.loader.restore(at))
-        }
-      case None => replaceWith(context.loader.restore(at))
-    }
-  }
-
-  /** A version that is asked for without an id in format v2 is the one that stands here, as in Spark's
-    * provider; the checkpoint has no file without an id that could say otherwise.
-    */
-  private def identified(asked: VersionId): VersionId = {
-    def here = current.toSeq.flatMap(g => g.store.prepared.map(_.state.at) ++ Seq(g.store.base.at))
-    if (asked.checkpointId.isDefined || !context.usesCheckpointIds) asked
-    else here.find(_.version == asked.version).getOrElse(asked)
-  }
-
-  /** Confirms the prepared version if it is the one that is asked for, else drops it. */
-  private def settlePrepared(generation: Generation, at: VersionId): Unit =
-    generation.store.prepared.foreach { prepared =>
-      if (prepared.state.at == at && isCommittedAttempt(at)) confirm(generation)
-      else if (generation.store.dropPrepared()) events.rewound()
-    }
-
-  private def confirm(generation: Generation): Unit =
-    try confirmMs = Clock.timedMs(context.clock)(generation.store.confirm())._2
-    catch {
-      case e: StoreUnusableException =>
-        log.warn(s"$stateStoreId is restored.", e)
-        generation.close()
-        current = None
-    }
-
-  private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
-    try context.loader.catchUp(generation.store, at)
-    catch {
-      case NonFatal(e) =>
-        log.info(s"$stateStoreId cannot go from ${generation.store.base.at} to $at by changelogs " +
-          s"alone and is restored: $e")
-        None
-    }
-
-  private def replaceWith(restored: (Generation, LoadFigures)): Unit = {
-    val (generation, figures) = restored
-    current.foreach(_.close())
-    current = Some(generation)
-    preparedFingerprint = None
-    isFirstCommit = true
-    loaded(figures)
-  }
-
-  private def loaded(figures: LoadFigures): Unit = {
-    load = figures
-    if (figures.isFromCheckpoint) events.reloaded()
-  }
-
-  /** In format v1 another executor may have committed the version as well, and then its file is the
-    * truth; the id tells in format v2.
-    */
-  private def isCommittedAttempt(at: VersionId): Boolean =
-    at.checkpointId.isDefined || !context.isOnCluster ||
-      (preparedFingerprint.isDefined &&
-        context.changelogFingerprint(at.version) == preparedFingerprint)
-
-  /** A snapshot that an earlier attempt at `version` left, in format v1, must not outlive this one:
-    * readers prefer snapshots to changelogs. It may be of another executor or an earlier run; only
-    * the batch that a run begins with and retried tasks can meet one, so only they look.
-    */
-  private def hasStaleSnapshot(version: Long): Boolean = {
-    val mayBeRetry = isFirstCommit || context.snapshotTaker.lastUploaded >= version ||
-      Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
-    !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
-  }
-
-  private def noteAttempt(version: Long): Unit =
-    preparedFingerprint =
-      if (context.isOnCluster && !context.usesCheckpointIds) context.changelogFingerprint(version)
-      else None
-
   private def idOf(uniqueId: Option[String]): Option[String] =
     if (context.usesCheckpointIds) uniqueId else None
 
@@ -445,7 +349,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       stateStoreId,
       store,
       figures,
-      load,
+      keeper.load,
       events,
       memory + figures.preparedBytes,
       pinned,
@@ -454,7 +358,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   }
 
   /** Native bytes of the store, as Spark's memory manager is told. */
-  private def reportMemory(): Long = current.fold(0L) { generation =>
+  private def reportMemory(): Long = keeper.generation.fold(0L) { generation =>
     val used = NativeMemory.sources.map(generation.store.property).sum
     NativeMemory.update(context.memoryId, used, context.conf.boundedMemoryUsage)
     used
@@ -467,6 +371,10 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         "the size of a batch.")
     }
 
+  private[spark] def keeper: StoreKeeper = holding.getOrElse(
+    throw new IllegalStateException(s"$stateStoreId was not initialized; call init first.")
+  )
+
   private def context: ProviderContext = initialized.getOrElse(
     throw new IllegalStateException(
       "The state store provider was not initialized; call init first."
@@ -478,6 +386,9 @@ object StatemarkStateStoreProvider {
 
   /** Is told of the phases of every commit in this JVM; tests set it. */
   @volatile private[spark] var observer: CommitObserver = CommitObserver.none
+
+  /** What the driver says of the query. Tests set it. */
+  @volatile private[spark] var runningTask: () => RunningTask = () => RunningTask.now()
 
   /** Whether other executors may run tasks: not where the driver does. Tests set it. */
   @volatile private[spark] var runsOnCluster: () => Boolean =

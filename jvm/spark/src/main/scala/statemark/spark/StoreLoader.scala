@@ -1,37 +1,18 @@
 package statemark.spark
 
 import java.io.File
+import java.util.concurrent.{ExecutionException, ExecutorService, Future}
 import org.apache.spark.sql.execution.streaming.state._
+import scala.util.Try
 import statemark.TransactionalStore
 import statemark.common.Clock
 import statemark.engine._
 import statemark.transaction.CommitObserver
 
-/** One incarnation of a store on local disk. */
-final case class Generation(store: TransactionalStore, directory: File, uploaded: UploadedFiles) {
-  def close(): Unit = {
-    store.close()
-    LocalDirectory.deleteTree(directory)
-  }
-}
-
-/** How a load was served.
+/** What all loads of one provider have in common.
   *
-  * @param replayed number of changelogs replayed
-  * @param isFromCheckpoint a snapshot or a changelog was read
-  * @param isRepaired a damaged snapshot was passed over
+  * @param status a file of a version as it stands in the checkpoint location
   */
-final case class LoadFigures(
-    replayed: Int = 0,
-    isFromCheckpoint: Boolean = false,
-    isRepaired: Boolean = false,
-    snapshotMs: Long = 0,
-    replayMs: Long = 0,
-    totalMs: Long = 0,
-    files: RocksDBFileManagerMetrics = RocksDBFileManagerMetrics.EMPTY_METRICS
-)
-
-/** What all loads of one provider have in common. */
 final case class LoadContext(
     files: RocksDBFileManager,
     conf: RocksDBConf,
@@ -40,7 +21,8 @@ final case class LoadContext(
     identity: StoreIdentity,
     checksums: RowChecksums,
     usesFamilies: Boolean,
-    directory: LocalDirectory,
+    homes: Homes,
+    status: (String, Long) => Option[HistoryProof],
     observer: CommitObserver,
     clock: Clock,
     reportSnapshot: Long => Unit
@@ -61,17 +43,50 @@ final class StoreLoader(context: LoadContext) {
     files.existsSnapshotFile(
       version
     ): Unit // makes the store's directory in the checkpoint location
-    create(directory.fresh("store"), StoreState.empty(version, noRows), Map.empty)
+    create(homes.create(), StoreState.empty(version, noRows), Map.empty)
   }
 
-  /** The store at exactly `at` (I5).
+  private val adoption = new Adoption(context, lineages, catchUp)
+
+  /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
+    * @param held homes of the store that the caller holds
+    * @return homes that are held and not used as well
+    */
+  def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
+    val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
+    val (generation, figures) =
+      try found.adopted.map(adopted).getOrElse(restore(at))
+      catch {
+        case e: Throwable =>
+          found.rest.foreach(_.release())
+          throw e
+      }
+    (
+      generation,
+      figures.copy(distrusted = found.distrusted, totalMs = math.max(figures.totalMs, ms)),
+      found.rest
+    )
+  }
+
+  /** Silence about the snapshot that it builds on would make the coordinator force one. */
+  private def adopted(found: (Generation, LoadFigures)): (Generation, LoadFigures) = {
+    val state = found._1.store.base
+    reportSnapshot(state.lastSnapshot.version)
+    files.setMaxSeenVersion(state.version)
+    found
+  }
+
+  /** The store at exactly `at` from the checkpoint location.
     * @throws SparkException where snapshot or changelogs are missing or damaged
     */
   def restore(at: VersionId): (Generation, LoadFigures) = {
     val (loaded, ms) = Clock.timedMs(clock) {
       if (at.version == 0) {
         reportSnapshot(0)
-        (create(directory.fresh("store"), StoreState.empty(0, noRows), Map.empty), LoadFigures())
+        (
+          create(homes.create(), StoreState.empty(0, noRows), Map.empty),
+          LoadFigures(LoadSource.Checkpoint)
+        )
       } else fromCheckpoint(at)
     }
     files.setMaxSeenVersion(at.version)
@@ -102,8 +117,7 @@ final class StoreLoader(context: LoadContext) {
       else if (base.checkpointId.isDefined && at.checkpointId.isDefined) continuation(base, at)
       else None
     deltas.filterNot(hasNewFamilies).map { found =>
-      val figures = LoadFigures(isFromCheckpoint = true)
-      replay(store, found, figures)
+      replay(store, found, LoadFigures(LoadSource.Memory))
     }
   }
 
@@ -142,7 +156,7 @@ final class StoreLoader(context: LoadContext) {
   ): (Generation, LoadFigures) =
     try {
       val figures = LoadFigures(
-        isFromCheckpoint = true,
+        LoadSource.Checkpoint,
         isRepaired = isRepaired,
         snapshotMs = snapshotMs,
         files = files.latestLoadCheckpointMetrics
@@ -150,7 +164,7 @@ final class StoreLoader(context: LoadContext) {
       (generation, replay(generation.store, deltas, figures))
     } catch {
       case e: Throwable =>
-        generation.close()
+        generation.discard()
         throw e
     }
 
@@ -166,7 +180,8 @@ final class StoreLoader(context: LoadContext) {
   }
 
   private def importSnapshot(at: VersionId): Generation = {
-    val target = directory.fresh("store")
+    val home = homes.create()
+    val target = home.base
     try {
       val (state, uploaded) =
         if (at.version == 0) (StoreState.empty(0, noRows), Map.empty[String, UploadedFile])
@@ -179,10 +194,10 @@ final class StoreLoader(context: LoadContext) {
           (stateOf(at, metadata, target), present.toMap)
         }
       reportSnapshot(at.version)
-      create(target, state, uploaded)
+      create(home, state, uploaded)
     } catch {
       case e: Throwable =>
-        LocalDirectory.deleteTree(target)
+        home.delete()
         throw e
     }
   }
@@ -201,18 +216,21 @@ final class StoreLoader(context: LoadContext) {
       if (!conf.trackTotalNumberOfRows) RowCounts.untracked
       else if (metadata.numKeys >= 0) RowCounts(metadata.numKeys, metadata.numInternalKeys)
       else TransactionalStore.count(image, options, families, usesFamilies)
-    StoreState(at, counts, families, lastSnapshot = at, at.checkpointId.map(_ => at).toVector)
+    val lineage = at.checkpointId.map(_ => at).toVector
+    StoreState(at, counts, families, lastSnapshot = at, lineage, position = None)
   }
 
   private def create(
-      target: File,
+      home: Home,
       state: StoreState,
       uploaded: Map[String, UploadedFile]
   ): Generation = {
     RocksDBLoader.loadLibrary()
     val store =
-      TransactionalStore.create(target, options, identity, state, usesFamilies, observer)
-    Generation(store, target, new UploadedFiles(uploaded))
+      TransactionalStore.create(home.base, options, identity, state, usesFamilies, observer)
+    val generation = Generation(store, home, new UploadedFiles(uploaded))
+    generation.noteUploads()
+    generation
   }
 
   private def replay(
@@ -220,16 +238,48 @@ final class StoreLoader(context: LoadContext) {
       deltas: Vector[VersionId],
       figures: LoadFigures
   ): LoadFigures = {
-    val (_, ms) = Clock.timedMs(clock)(deltas.foreach { delta =>
-      val reader = files.getChangelogReader(delta.version, delta.checkpointId)
-      store.replay(delta.checkpointId)(ChangelogReplay.stage(reader, _, checksums, usesFamilies))
+    var bytes = 0L
+    val (_, ms) = Clock.timedMs(clock)(opened(deltas) { (delta, reader) =>
+      store.replay(delta.checkpointId) { transaction =>
+        bytes += ChangelogReplay.stage(reader, transaction, checksums, usesFamilies)
+      }
     })
-    figures.copy(replayed = deltas.length, replayMs = if (deltas.isEmpty) 0 else math.max(ms, 1))
+    figures.copy(
+      replayed = deltas.length,
+      replayedBytes = bytes,
+      replayMs = if (deltas.isEmpty) 0 else math.max(ms, 1)
+    )
   }
+
+  /** Reads changelogs in order, having opened them side by side: most of a small file's time is the way
+    * to the checkpoint location and back.
+    */
+  private def opened(deltas: Vector[VersionId])(
+      read: (VersionId, StateStoreChangelogReader) => Unit
+  ): Unit = {
+    def open(delta: VersionId) = files.getChangelogReader(delta.version, delta.checkpointId)
+    deltas.grouped(StoreLoader.OpenAtOnce).foreach {
+      case Vector(one) => read(one, open(one))
+      case several =>
+        val readers = several.map(delta => StoreLoader.Openers.submit(() => open(delta)))
+        try
+          several.zip(readers).foreach { case (delta, reader) => read(delta, resultOf(reader)) }
+        finally readers.foreach(r => Try(r.get()).foreach(_.closeIfNeeded()))
+    }
+  }
+
+  private def resultOf[A](task: Future[A]): A =
+    try task.get()
+    catch { case e: ExecutionException => throw e.getCause }
 
   private def versions(from: Long, to: Long): Vector[VersionId] =
     (from to to).map(VersionId(_, None)).toVector
 
   private def noRows: RowCounts =
     if (conf.trackTotalNumberOfRows) RowCounts.zero else RowCounts.untracked
+}
+
+private object StoreLoader {
+  private val OpenAtOnce = 8
+  private val Openers: ExecutorService = Daemons.pool("statemark-open", 2 * OpenAtOnce)
 }

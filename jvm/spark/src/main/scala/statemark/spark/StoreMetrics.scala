@@ -1,9 +1,11 @@
 package statemark.spark
 
+import java.util.Locale
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
 import org.rocksdb.{HistogramType, Statistics, TickerType}
 import statemark.TransactionalStore
+import statemark.common.Distrust
 
 /** Counters of a provider between two commits of its store: an aborted task reports no metrics, so
   * that its abort shows with the commit that follows.
@@ -73,16 +75,53 @@ object StoreMetrics {
     "Statemark: number of loads that read the checkpoint location"
   )
 
-  val custom: Seq[StateStoreCustomMetric] = ALL_CUSTOM_METRICS ++ Seq(
-    CommitCount,
-    CommitLatency,
-    ConfirmLatency,
-    UncommittedBytes,
-    PreparedBytes,
-    RollbackCount,
-    RewindCount,
-    ReloadCount
+  private val served: Map[LoadSource, StateStoreCustomMetric] = LoadSource.all.map { source =>
+    source -> StateStoreCustomSumMetric(
+      s"statemarkLoad${source.name}Count",
+      s"Statemark: number of loads served from: ${source.name.toLowerCase(Locale.ROOT)}"
+    )
+  }.toMap
+  private val distrusted: Map[Distrust, StateStoreCustomMetric] = Distrust.all.map { reason =>
+    reason -> StateStoreCustomSumMetric(
+      s"statemarkDistrust${reason.name}Count",
+      s"Statemark: number of local directories not used, reason ${reason.name}"
+    )
+  }.toMap
+  val ReplayedCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
+    "statemarkReplayedChangelogCount",
+    "Statemark: number of changelogs replayed by loads"
   )
+  val CheckpointBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
+    "statemarkLoadCheckpointBytes",
+    "Statemark: bytes that loads read from the checkpoint location"
+  )
+  val LoadLocalLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
+    "statemarkLoadLocalLatencyMs",
+    "Statemark: time to open and prove local directories"
+  )
+  val LoadLatency: StateStoreCustomMetric =
+    StateStoreCustomTimingMetric("statemarkLoadLatencyMs", "Statemark: time of loads")
+  val UnflushedVersions: StateStoreCustomMetric = StateStoreCustomSumMetric(
+    "statemarkUnflushedVersionCount",
+    "Statemark: number of confirmed versions that a crash would replay"
+  )
+
+  val custom: Seq[StateStoreCustomMetric] =
+    ALL_CUSTOM_METRICS ++ served.values ++ distrusted.values ++ Seq(
+      CommitCount,
+      CommitLatency,
+      ConfirmLatency,
+      UncommittedBytes,
+      PreparedBytes,
+      RollbackCount,
+      RewindCount,
+      ReloadCount,
+      ReplayedCount,
+      CheckpointBytes,
+      LoadLocalLatency,
+      LoadLatency,
+      UnflushedVersions
+    )
 
   /** Everything that a commit reports, as values: another task may have the store by the time that
     * Spark asks.
@@ -124,8 +163,9 @@ object StoreMetrics {
       PreparedBytes -> commit.preparedBytes,
       RollbackCount -> rollbacks,
       RewindCount -> rewinds,
-      ReloadCount -> reloads
-    )
+      ReloadCount -> reloads,
+      UnflushedVersions -> math.max(store.base.version - math.max(store.flushed, 0), 0)
+    ) ++ loadFigures(load)
     InstanceMetrics.metrics(
       storeId,
       state.counts.keys,
@@ -134,6 +174,18 @@ object StoreMetrics {
       commit.totalMs,
       lastUploaded
     )
+  }
+
+  /** How a load was served, and why local directories were not used for it. */
+  private[spark] def loadFigures(load: LoadFigures): Map[StateStoreCustomMetric, Long] = Map(
+    ReplayedCount -> load.replayed.toLong,
+    CheckpointBytes -> (load.replayedBytes + load.files.bytesCopied),
+    LoadLocalLatency -> load.localMs,
+    LoadLatency -> load.totalMs
+  ) ++ served.map { case (source, metric) =>
+    metric -> (if (load.source == source) 1L else 0L)
+  } ++ distrusted.map { case (reason, metric) =>
+    metric -> load.distrusted.count(_ == reason).toLong
   }
 
   private def native(statistics: Statistics): Map[StateStoreCustomMetric, Long] = {

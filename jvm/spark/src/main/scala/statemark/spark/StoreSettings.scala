@@ -1,6 +1,7 @@
 package statemark.spark
 
 import java.util.Locale
+import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
 import scala.util.Try
 import statemark.IsolationLevel
@@ -10,12 +11,16 @@ import statemark.common.InvalidInputException
   *
   * @param isolationLevel what a live query sees unless it says otherwise
   * @param maxUncommittedBytes None for no limit
-  * @param localDir root of working directories; None for the executor's local directories
+  * @param localDir root of homes that outlive the process; None where nobody named one
+  * @param localDirMaxBytes how much the homes that nobody uses may take, None for no limit
+  * @param localDirMaxAgeMs how long such a home stays
   */
 final case class StoreSettings(
     isolationLevel: IsolationLevel,
     maxUncommittedBytes: Option[Long],
-    localDir: Option[String]
+    localDir: Option[String],
+    localDirMaxBytes: Option[Long],
+    localDirMaxAgeMs: Long
 )
 
 object StoreSettings {
@@ -23,8 +28,10 @@ object StoreSettings {
   /** Only keys with this prefix reach a state store provider. */
   val Prefix: String = "spark.sql.streaming.stateStore.statemark."
 
+  private val DefaultMaxAgeMs = 7L * 24 * 3600 * 1000
   private val MinAutoBytes = 64L * 1024 * 1024
-  private val Keys = Seq("isolationLevel", "maxUncommittedBytes", "localDir")
+  private val Keys =
+    Seq("isolationLevel", "maxUncommittedBytes", "localDir", "localDirMaxBytes", "localDirMaxAge")
 
   /** @param confs settings of the session; others than Statemark's are passed over
     * @param heapBytes the most heap that the JVM takes
@@ -50,7 +57,13 @@ object StoreSettings {
         checked("isolationLevel", v, "READ_COMMITTED or READ_UNCOMMITTED")(IsolationLevel.of(v))
       ),
       bytes(value("maxUncommittedBytes").getOrElse("auto"), heapBytes),
-      value("localDir").map(v => checked("localDir", v, "an absolute path")(directory(v)))
+      value("localDir").map(v => checked("localDir", v, "an absolute path")(directory(v))),
+      value("localDirMaxBytes").map(v =>
+        checked("localDirMaxBytes", v, "a size above 0 such as 50g")(size(v))
+      ),
+      value("localDirMaxAge").fold(DefaultMaxAgeMs)(v =>
+        checked("localDirMaxAge", v, "a time above 0 such as 7d or 12h")(duration(v))
+      )
     )
   }
 
@@ -60,10 +73,17 @@ object StoreSettings {
     case _ =>
       val allowed = "a size above 0 such as 64m or 268435456, -1 for no limit, or auto"
       Some(checked("maxUncommittedBytes", value, allowed) {
-        val n = JavaUtils.byteStringAsBytes(value)
-        if (n > 0) n else throw new NumberFormatException(value)
+        size(value)
       })
   }
+
+  private def size(value: String): Long = positive(value, JavaUtils.byteStringAsBytes(value))
+
+  private def duration(value: String): Long =
+    positive(value, JavaUtils.timeStringAs(value, TimeUnit.MILLISECONDS))
+
+  private def positive(value: String, n: Long): Long =
+    if (n > 0) n else throw new NumberFormatException(value)
 
   private def directory(value: String): String = {
     val path = if (value.startsWith("file:")) new java.net.URI(value).getPath else value

@@ -12,7 +12,13 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
   test(
     "defaults: READ_COMMITTED, a tenth of the heap but 64 MiB at least, the executor's directories"
   ) {
-    assert(parse() == StoreSettings(IsolationLevel.ReadCommitted, Some((1L << 30) / 10), None))
+    assert(parse() == StoreSettings(
+      IsolationLevel.ReadCommitted,
+      Some((1L << 30) / 10),
+      None,
+      None,
+      7L * 24 * 3600 * 1000
+    ))
     assert(StoreSettings.from(Map.empty, 1L << 20).maxUncommittedBytes.contains(64L << 20))
   }
 
@@ -35,7 +41,9 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       ("maxUncommittedBytes", "0", "-1 for no limit"),
       ("maxUncommittedBytes", "-2", "-1 for no limit"),
       ("maxUncommittedBytes", "lots", "-1 for no limit"),
-      ("localDir", "relative/path", "an absolute path")
+      ("localDir", "relative/path", "an absolute path"),
+      ("localDirMaxBytes", "0", "50g"),
+      ("localDirMaxAge", "soon", "7d")
     )
     for ((key, value, allowed) <- cases) {
       val message = intercept[InvalidInputException](parse(key -> value)).getMessage
@@ -53,41 +61,16 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
     assert(!Files.exists(storeDir))
   }
 
-  test("localDir holds the working directory while the store is open, private to the user") {
+  test("what is collected of a local directory: sizes and durations as Spark reads them") {
+    assert(parse("localDirMaxBytes" -> "50g").localDirMaxBytes.contains(50L << 30))
+    assert(parse("localDirMaxAge" -> "12h").localDirMaxAgeMs == 12L * 3600 * 1000)
+  }
+
+  test("a reader without a query leaves nothing in localDir") {
     val local = queryDir.resolve("local")
     val provider = open(Map(StoreSettings.Prefix + "localDir" -> local.toString))
     commit(provider, 0, Map("a" -> 1)): Unit
-    val store = local.resolve("no-query/0-0-default")
-    val own = store.toFile.listFiles.toSeq
-    assert(own.length == 1)
-    val permissions = Files.getPosixFilePermissions(own.head.toPath)
-    assert(java.nio.file.attribute.PosixFilePermissions.toString(permissions) == "rwx------")
     provider.close()
-    assert(store.toFile.listFiles.isEmpty)
-  }
-
-  test("localDir: what a dead process left is deleted, what another holds is not") {
-    val local = queryDir.resolve("local")
-    val setting = Map(StoreSettings.Prefix + "localDir" -> local.toString)
-    val left = Files.createDirectories(local.resolve("no-query/0-0-default/dead"))
-    Files.write(left.resolve("000001.sst"), Array[Byte](1)): Unit
-    val first = open(setting)
-    commit(first, 0, Map("a" -> 1)): Unit
-    assert(!Files.exists(left))
-    val second = open(setting)
-    val store = second.getStore(1)
-    assert(rows(store) == Map("a" -> 1))
-    store.abort()
-    assert(left.getParent.toFile.listFiles.length == 2)
-    commit(first, 1, Map("b" -> 2)): Unit
-  }
-
-  test("a localDir that cannot be written fails by name") {
-    val file = Files.write(queryDir.resolve("a-file"), Array[Byte](1))
-    val provider = open(Map(StoreSettings.Prefix + "localDir" -> s"$file/below"))
-    val e = intercept[Exception](provider.getStore(0))
-    val all =
-      Iterator.iterate[Throwable](e)(_.getCause).takeWhile(_ != null).map(_.getMessage).mkString
-    assert(all.contains("localDir") && all.contains(file.toString))
+    assert(!Files.exists(local))
   }
 }

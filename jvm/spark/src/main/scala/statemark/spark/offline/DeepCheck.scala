@@ -8,7 +8,7 @@ import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
-import statemark.spark.ProviderContext
+import statemark.spark.{ProviderContext, RunningTask}
 import statemark.transaction.{CommitObserver, TransactionScan}
 
 /** Loads a store as its provider does, from every snapshot up to the next: the rows must be those of that
@@ -107,7 +107,8 @@ final class DeepCheck(
       None,
       CommitObserver.none,
       Clock.system,
-      isOnCluster = false
+      isOnCluster = false,
+      RunningTask.none
     )
   }
 

@@ -10,6 +10,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.SerializableConfiguration
+import statemark.common.Position
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
@@ -36,6 +37,38 @@ object StatemarkBridge extends BridgeShims {
     new StateMetadataPartitionReader(checkpoint, new SerializableConfiguration(hadoopConf), batch)
       .allOperatorStateMetadata.toSeq
 
+  /** The batch that the stream thread is about to run, None in any other thread. Its offsets come from
+    * the memory of the query's offset log.
+    */
+  def beforeBatch(): Option[BatchAhead] = for {
+    spark <- SparkSession.getActiveSession
+    queryId <- Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+    batch <-
+      Option(spark.sparkContext.getLocalProperty("streaming.sql.batchId")).flatMap(_.toLongOption)
+    query <- Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId)))
+    offsets <- query.offsetLog.get(batch)
+  } yield {
+    val position = Position(offsets.offsets.map(_.map(_.json)).toVector)
+    BatchAhead(spark, queryId, position, spark.sparkContext.setLocalProperty)
+  }
+
+  /** Tells the coordinator where a store is. */
+  def reportLocation(
+      spark: SparkSession,
+      store: StateStoreProviderId,
+      host: String,
+      executorId: String
+  ): Unit =
+    classic(spark).streams.stateStoreCoordinator
+      .reportActiveInstance(store, host, executorId, Seq.empty): Unit
+
+  /** Where the coordinator takes a store to be. */
+  def locationOf(spark: SparkSession, store: StateStoreProviderId): Option[String] =
+    classic(spark).streams.stateStoreCoordinator.getLocation(store)
+
+  private def classic(spark: SparkSession) =
+    spark.asInstanceOf[org.apache.spark.sql.classic.SparkSession]
+
   /** Whether a call failed because there is no coordinator: the session never had a streaming query.
     * The class of the failure is private to Spark's package of remote calls.
     */
@@ -56,3 +89,15 @@ object StatemarkBridge extends BridgeShims {
   def commitFailed(store: String, cause: Throwable): Throwable =
     QueryExecutionErrors.failedToCommitStateFileError(store, cause)
 }
+
+/** A batch that is planned and not scheduled yet.
+  *
+  * @param position source offsets that it ends at
+  * @param setProperty hands a property to its tasks
+  */
+final case class BatchAhead(
+    spark: SparkSession,
+    queryId: String,
+    position: Position,
+    setProperty: (String, String) => Unit
+)

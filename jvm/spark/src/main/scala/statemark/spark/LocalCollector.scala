@@ -1,0 +1,65 @@
+package statemark.spark
+
+import java.io.File
+import java.nio.file.{Files, Path}
+import java.util.concurrent.ConcurrentHashMap
+import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.common.Clock
+
+/** Deletes homes that nobody uses: of queries that are gone, of partitions that moved. By age, and the
+  * oldest first where a root holds more than it may. A home that some process holds is left alone.
+  */
+object LocalCollector {
+  private val log = LoggerFactory.getLogger(getClass)
+  private val EveryMs = 3600L * 1000
+  private val lastRun = new ConcurrentHashMap[File, Long]()
+
+  /** Collects in the background, once an hour for each root. */
+  def tick(root: File, settings: StoreSettings, clock: Clock): Unit = {
+    val now = clock.epochMs()
+    val last = lastRun.getOrDefault(root, Long.MinValue)
+    if (now - last >= EveryMs || last == Long.MinValue) {
+      lastRun.put(root, now): Unit
+      FlushPolicy.scheduler.execute { () =>
+        try collect(root, settings, now): Unit
+        catch {
+          case NonFatal(e) => log.warn(s"$root could not be collected; it is tried again later.", e)
+        }
+      }
+    }
+  }
+
+  /** Deletes what is due; what was deleted. */
+  def collect(root: File, settings: StoreSettings, nowMs: Long): Seq[File] = {
+    val idle = Home.all(root).sortBy(Home.usedAtMs)
+    val (old, young) = idle.partition(nowMs - Home.usedAtMs(_) > settings.localDirMaxAgeMs)
+    val deleted = old.filter(delete) ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(young, _))
+    deleted.flatMap(home => Seq(home.getParentFile, home.getParentFile.getParentFile)).distinct
+      .foreach(_.delete(): Unit) // only where it is empty
+    if (deleted.nonEmpty) log.info(s"Deleted stores that nobody uses: ${deleted.mkString(", ")}.")
+    deleted
+  }
+
+  private def tooMuch(homes: Seq[File], maxBytes: Long): Seq[File] = {
+    val sizes = homes.map(home => home -> bytesOf(home))
+    var total = sizes.map(_._2).sum
+    sizes.filter { case (home, bytes) =>
+      val isDeleted = total > maxBytes && delete(home)
+      if (isDeleted) total -= bytes
+      isDeleted
+    }.map(_._1)
+  }
+
+  private def delete(home: File): Boolean = {
+    val held = Home.tryHold(home)
+    held.foreach(_.delete())
+    held.isDefined
+  }
+
+  private def bytesOf(directory: File): Long = {
+    val walk = Files.walk(directory.toPath)
+    try walk.filter((p: Path) => Files.isRegularFile(p)).mapToLong(p => p.toFile.length).sum
+    finally walk.close()
+  }
+}

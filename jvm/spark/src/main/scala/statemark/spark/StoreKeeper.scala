@@ -1,0 +1,198 @@
+package statemark.spark
+
+import org.apache.spark.TaskContext
+import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.common.{Clock, StoreUnusableException}
+import statemark.engine.{HistoryProof, VersionId}
+
+/** The store that a provider holds: brings it to the version that Spark asks for, in the cheapest way
+  * that is right.
+  *
+  * ''Thread:'' the owner of the stamp of Spark's state machine; `generation` from any.
+  */
+private[spark] final class StoreKeeper(context: ProviderContext, events: EventCounts) {
+  private val log = LoggerFactory.getLogger(classOf[StoreKeeper])
+  private val flushes = new FlushPolicy(context, FlushPolicy.scheduler)
+  @volatile private var current: Option[Generation] = None
+  private var live: Option[LiveStore] = None
+  private var superseded = Seq.empty[Home]
+  private var preparedProof: Option[HistoryProof] = None
+  private var isFirstCommit = true
+  private var load_ = LoadFigures.none
+  private var confirmMs_ = 0L
+
+  def generation: Option[Generation] = current
+
+  /** How the last load was served. */
+  def load: LoadFigures = load_
+
+  /** How long the confirm took that came with the last load, 0 for none. */
+  def confirmMs: Long = confirmMs_
+
+  /** Confirms the prepared version, drops it, replays the changelogs in between, or loads the store. */
+  def moveTo(asked: VersionId): Unit = {
+    val at = identified(asked)
+    load_ = LoadFigures.none
+    confirmMs_ = 0
+    current.filter(_.store.isDamaged).foreach(discard)
+    current.foreach(settlePrepared(_, at))
+    current match {
+      case Some(generation) if generation.store.base.at == at =>
+        if (context.conf.resetStatsOnLoad) generation.store.statistics.reset()
+      case Some(generation) =>
+        catchUp(generation, at) match {
+          case Some(figures) =>
+            isFirstCommit = true
+            loaded(figures)
+            flushes.noted(generation)
+          case None => load(at)
+        }
+      case None => load(at)
+    }
+  }
+
+  /** An empty store at `version`. */
+  def empty(version: Long): Unit = {
+    retire()
+    begin(context.loader.empty(version), LoadFigures.none)
+  }
+
+  /** The store at `end`, from the snapshot at `start` and no other. */
+  def restoreFrom(start: VersionId, end: VersionId): Unit = {
+    retire()
+    val (generation, figures) = context.loader.restoreFrom(start, end)
+    begin(generation, figures)
+  }
+
+  /** The version `version` was committed by this store; it is prepared now. */
+  def committed(version: Long): Unit = {
+    isFirstCommit = false
+    preparedProof =
+      if (context.isOnCluster && !context.usesCheckpointIds) context.changelogStatus(version)
+      else None
+  }
+
+  /** In format v1 another executor may have committed the version as well, and then its file is the
+    * truth; the id tells in format v2.
+    */
+  def isCommittedAttempt(at: VersionId): Boolean =
+    at.checkpointId.isDefined || !context.isOnCluster ||
+      (preparedProof.isDefined && context.changelogStatus(at.version) == preparedProof)
+
+  /** A snapshot that an earlier attempt at `version` left, in format v1, must not outlive this one:
+    * readers prefer snapshots to changelogs. It may be of another executor or an earlier run; only
+    * the batch that a run begins with and retried tasks can meet one, so only they look.
+    */
+  def hasStaleSnapshot(version: Long): Boolean = {
+    val mayBeRetry = isFirstCommit || context.snapshotTaker.lastUploaded >= version ||
+      Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
+    !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
+  }
+
+  /** Leaves the store to a later process, where it outlives this one. */
+  def close(): Unit = {
+    current.filter(_.home.isDurable).foreach { generation =>
+      try {
+        generation.store.flush(context.proofOf, waits = true)
+        generation.home.note(generation.store.flushed)
+      } catch {
+        case NonFatal(e) =>
+          log.warn(
+            s"${context.storeId} is left as of its last flush, as it cannot be flushed now.",
+            e
+          )
+      }
+    }
+    forget(_.close())
+    superseded.foreach(_.release())
+    superseded = Nil
+  }
+
+  /** A version that is asked for without an id in format v2 is the one that stands here, as in Spark's
+    * provider; the checkpoint has no file without an id that could say otherwise.
+    */
+  private def identified(asked: VersionId): VersionId = {
+    def here = current.toSeq.flatMap(g => g.store.prepared.map(_.state.at) ++ Seq(g.store.base.at))
+    if (asked.checkpointId.isDefined || !context.usesCheckpointIds) asked
+    else here.find(_.version == asked.version).getOrElse(asked)
+  }
+
+  /** Confirms the prepared version if it is the one that is asked for, else drops it. */
+  private def settlePrepared(generation: Generation, at: VersionId): Unit =
+    generation.store.prepared.foreach { prepared =>
+      if (prepared.state.at == at && isCommittedAttempt(at)) confirm(generation)
+      else if (generation.store.dropPrepared()) events.rewound()
+    }
+
+  private def confirm(generation: Generation): Unit =
+    try {
+      confirmMs_ = Clock.timedMs(context.clock)(generation.store.confirm())._2
+      superseded.foreach(_.delete())
+      superseded = Nil
+      flushes.noted(generation)
+    } catch {
+      case e: StoreUnusableException =>
+        log.warn(s"${context.storeId} is restored.", e)
+        discard(generation)
+    }
+
+  private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
+    try context.loader.catchUp(generation.store, at)
+    catch {
+      case NonFatal(e) =>
+        log.info(
+          s"${context.storeId} cannot go from ${generation.store.base.at} to $at by changelogs " +
+            s"alone and is loaded: $e"
+        )
+        None
+    }
+
+  private def load(at: VersionId): Unit = {
+    retire()
+    val held = superseded
+    superseded = Nil
+    val (generation, figures, rest) = context.loader.load(at, held)
+    superseded = rest
+    begin(generation, figures)
+  }
+
+  private def begin(generation: Generation, figures: LoadFigures): Unit = {
+    current = Some(generation)
+    preparedProof = None
+    isFirstCommit = true
+    context.homes.parent.foreach { parent =>
+      val store = new LiveStore(generation.store, context.proofOf)
+      LiveStores.add(parent, store)
+      live = Some(store)
+    }
+    loaded(figures)
+    flushes.noted(generation)
+    context.localRoot.foreach(LocalCollector.tick(_, context.settings, context.clock))
+  }
+
+  private def loaded(figures: LoadFigures): Unit = {
+    load_ = figures
+    if (figures.readsCheckpoint) events.reloaded()
+  }
+
+  /** Closes what is open, but keeps its files until another generation has confirmed a version: a zombie
+    * may have asked for an older one.
+    */
+  private def retire(): Unit = current.foreach { generation =>
+    if (generation.home.isDurable) {
+      forget(_.store.close())
+      superseded = superseded :+ generation.home
+    } else discard(generation)
+  }
+
+  private def discard(generation: Generation): Unit = forget(_ => generation.discard())
+
+  private def forget(end: Generation => Unit): Unit = {
+    for (parent <- context.homes.parent; store <- live) LiveStores.remove(parent, store)
+    live = None
+    val ended = current
+    current = None
+    ended.foreach(end)
+  }
+}

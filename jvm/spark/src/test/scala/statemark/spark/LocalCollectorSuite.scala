@@ -1,0 +1,55 @@
+package statemark.spark
+
+import java.io.File
+import java.nio.file.Files
+import org.scalatest.BeforeAndAfterEach
+import org.scalatest.funsuite.AnyFunSuite
+
+/** Homes that nobody uses go by age and size; one that is held stays whatever its age. */
+class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
+  private val now = 1700000000000L
+  private val hour = 3600L * 1000
+  private var root: File = _
+
+  override protected def beforeEach(): Unit =
+    root = Files.createTempDirectory("statemark-gc-").toFile
+
+  override protected def afterEach(): Unit = LocalDirectory.deleteTree(root)
+
+  test("by age: seven days unless it is set") {
+    val (old, young) = (home("q1", hoursAgo = 8 * 24), home("q2", hoursAgo = 6 * 24))
+    assert(collect() == Seq(old) && !old.exists && young.exists)
+    assert(!new File(root, "q1").exists, "directories that are empty go too")
+    assert(collect("localDirMaxAge" -> "5d") == Seq(young))
+  }
+
+  test("by size: the oldest first") {
+    val homes = (1 to 4).map(i => home(s"q$i", hoursAgo = 10 - i, bytes = 1000))
+    assert(collect("localDirMaxBytes" -> "2500b") == homes.take(2))
+    assert(homes.map(_.exists) == Seq(false, false, true, true))
+  }
+
+  test("a home that somebody holds stays") {
+    val used = home("q", hoursAgo = 1000)
+    val held = Home.tryHold(used).get
+    // The lock's time is what a holder writes now and then.
+    assert(collect("localDirMaxBytes" -> "1b").isEmpty && used.exists)
+    held.release()
+    assert(collect("localDirMaxBytes" -> "1b") == Seq(used))
+  }
+
+  private def collect(confs: (String, String)*): Seq[File] = {
+    val keys = confs.map { case (k, v) => (StoreSettings.Prefix + k) -> v }.toMap
+    LocalCollector.collect(root, StoreSettings.from(keys, 1L << 30), now)
+  }
+
+  private def home(query: String, hoursAgo: Long, bytes: Int = 10): File = {
+    val path = new File(root, s"$query/0-0-default/unique")
+    Files.createDirectories(path.toPath)
+    Files.write(new File(path, "data").toPath, new Array[Byte](bytes))
+    val lock = new File(path, Home.LockName)
+    Files.createFile(lock.toPath)
+    assert(lock.setLastModified(now - hoursAgo * hour))
+    path
+  }
+}

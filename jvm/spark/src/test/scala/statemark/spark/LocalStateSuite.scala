@@ -1,0 +1,418 @@
+package statemark.spark
+
+import java.nio.file.{Files, Path}
+import java.nio.file.attribute.{FileTime, PosixFilePermissions}
+import org.apache.spark.sql.execution.streaming.state._
+import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
+import statemark.common.Distrust
+import statemark.testkit.FileCounts
+
+/** I6: what an earlier process or run left of a store is used when identity and history prove it, and only
+  * then; either way the answer is right.
+  *
+  * A killed process is played by a copy of its local directory as it was at that moment.
+  */
+class LocalStateSuite extends AnyFunSuite with Providers {
+  private val localDir = StoreSettings.Prefix + "localDir"
+  private val query = RunningTask("0a1b2c3d-query", 4)
+  private var local: Path = _
+
+  // A test that fails with a store in its hands waits so long to close it.
+  private val lockTimeout = "spark.sql.streaming.stateStore.rocksdb.lockAcquireTimeoutMs"
+
+  override protected def settings: Map[String, String] =
+    Map(localDir -> local.toString, lockTimeout -> "1000")
+
+  override protected def beforeEach(): Unit = {
+    super.beforeEach()
+    local = queryDir.resolve("local")
+    StatemarkStateStoreProvider.runningTask = () => query
+  }
+
+  override protected def afterEach(): Unit = {
+    StatemarkStateStoreProvider.runningTask = () => RunningTask.now()
+    super.afterEach()
+  }
+
+  for ((format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)) {
+
+    test(s"a restart opens the directory and reads the checkpoint for its proof alone ($format)") {
+      val ids = write(3, extra)
+      val after = open(extra)
+      FileCounts.reset()
+      check(after, 3, ids, expected(3))
+      assert(FileCounts.opens(location) + FileCounts.lists(location) == 0)
+      assert(FileCounts.statuses(location) == (if (format == "v1") 1 else 0))
+      assertServed(after, 3, ids, LoadSource.Local, replayed = 0)
+    }
+
+    test(s"after a kill only what was not flushed is replayed ($format)") {
+      val provider = open(extra)
+      val ids = commits(provider, 0 until 12)
+      awaitFlush(provider)
+      val killed = copyOfLocal()
+      val after = open(extra + (localDir -> killed.toString))
+      check(after, 12, ids, expected(12))
+      val figures = served(after)
+      assert(figures("statemarkLoadLocalCount") == 1)
+      assert(figures("statemarkReplayedChangelogCount") <= FlushPolicy.MaxVersions + 1)
+    }
+
+    test(s"counts, column families and further commits of a reopened store ($format)") {
+      val provider = open(extra, usesFamilies = true)
+      def families(p: StateStoreProvider, v: Long, id: Option[String]) = {
+        val store = p.getStore(v, id)
+        val spec = NoPrefixKeyStateEncoderSpec(Providers.keySchema)
+        store.createColFamilyIfAbsent(s"family$v", Providers.keySchema, Providers.valueSchema, spec)
+        store.put(Providers.key(s"k$v"), Providers.value(v.toInt), s"family$v")
+        store.commit(): Unit
+        (store.getStateStoreCheckpointInfo().stateStoreCkptId, store.metrics.numKeys)
+      }
+      val (first, _) = families(provider, 0, None)
+      val (second, _) = families(provider, 1, first)
+      provider.close()
+      val after = open(extra, usesFamilies = true)
+      val (third, keys) = families(after, 2, second)
+      assert(keys == 3)
+      after.close()
+      val sparks = open(extra, Providers.sparksOwn, usesFamilies = true)
+      val store = sparks.getStore(3, third)
+      for (v <- 0 to 2) {
+        val spec = NoPrefixKeyStateEncoderSpec(Providers.keySchema)
+        store.createColFamilyIfAbsent(s"family$v", Providers.keySchema, Providers.valueSchema, spec)
+        assert(store.get(Providers.key(s"k$v"), s"family$v").getInt(0) == v)
+      }
+      store.abort()
+    }
+
+    test(s"a new run in the same process starts from the open store of the one before ($format)") {
+      val before = open(extra)
+      val ids = commits(before, 0 until 3)
+      val after = open(extra)
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Local, replayed = 1)
+      // The earlier run's store is its own still.
+      check(before, 3, ids, expected(3))
+    }
+
+    test(
+      s"a version older than the local one is restored, and the local one is used again ($format)"
+    ) {
+      val ids = write(4, extra)
+      val zombie = open(extra)
+      check(zombie, 2, ids, expected(2))
+      assertLoad(zombie, LoadSource.Checkpoint, Distrust.Ahead)
+      zombie.close()
+      val after = open(extra)
+      check(after, 4, ids, expected(4))
+      assertServed(after, 4, ids, LoadSource.Local)
+    }
+
+    test(s"another number of partitions is another store ($format)") {
+      val ids = write(3, extra)
+      StatemarkStateStoreProvider.runningTask = () => query.copy(partitions = 16)
+      val after = open(extra)
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.OtherStore)
+    }
+
+    test(s"a query with another id does not see the directory ($format)") {
+      val ids = write(3, extra)
+      StatemarkStateStoreProvider.runningTask = () => query.copy(queryId = "another")
+      val after = open(extra)
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Checkpoint)
+    }
+
+    test(s"a history that was rolled back and written anew is not continued ($format)") {
+      val ids = write(5, extra)
+      // Batches 3 and 4 again, with other rows: as another executor writes them.
+      val elsewhere = open(extra + (localDir -> queryDir.resolve("elsewhere").toString))
+      var rewritten = ids.take(4)
+      for (v <- 3 until 5) {
+        // A file system tells times in milliseconds, and two runs are further apart than one.
+        val info = commit(elsewhere, v, Map(s"other$v" -> v), rewritten.last)
+        touchLater(v + 1L)
+        rewritten = rewritten :+ info.stateStoreCkptId
+      }
+      elsewhere.close()
+      val after = open(extra)
+      check(after, 5, rewritten, expected(3) ++ Map("other3" -> 3, "other4" -> 4))
+      assertServed(after, 5, rewritten, LoadSource.Checkpoint, Distrust.OtherHistory)
+    }
+
+    for ((what, damage) <- damages) test(s"$what: restored from the checkpoint ($format)") {
+      val ids = write(3, extra)
+      damage(base)
+      val after = open(extra)
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.Damaged)
+      assert(homes.size == 1, "what was refused is deleted once a version is confirmed")
+    }
+
+    test(s"a flipped byte among the rows fails the task, and the next attempt restores ($format)") {
+      val many = (0 until 5000).map(i => f"row$i%06d" -> i).toMap
+      val provider = open(extra)
+      val id = commit(provider, 0, many).stateStoreCkptId
+      provider.getStore(1, id).abort()
+      provider.close()
+      val rowFile = sstFiles(base).maxBy(Files.size(_))
+      flipByte(rowFile, (Files.size(rowFile) / 3).toInt)
+      val after = open(extra)
+      val damaged = after.getStore(1, id)
+      assert(keeperOf(after).load.source == LoadSource.Local)
+      val e = intercept[Exception](rows(damaged))
+      assert(causes(e).exists(_.getMessage.contains("cannot read")))
+      damaged.abort()
+      check(after, 1, Vector(None, id), many)
+      assertServed(after, 1, Vector(None, id), LoadSource.Checkpoint)
+    }
+
+    test(s"a changelog that is missing between: restored, or refused by name ($format)") {
+      val provider = open(extra)
+      val ids = commits(provider, 0 until 2)
+      provider.close()
+      val elsewhere = open(extra + (localDir -> queryDir.resolve("elsewhere").toString))
+      val more = commits(elsewhere, 2 until 4, ids)
+      elsewhere.close()
+      files(".changelog").filter(_.startsWith("3")).foreach(n => Files.delete(storeDir.resolve(n)))
+      val after = open(extra)
+      val e = intercept[Exception](check(after, 4, more, expected(4)))
+      assert(e.getMessage.contains("CANNOT_LOAD_STATE_STORE") || e.getMessage.contains("3"))
+    }
+  }
+
+  test("v1: a flush that nobody planned proves nothing") {
+    val provider = open()
+    val ids = commits(provider, 0 until 2)
+    keeperOf(provider).generation.foreach(_.store.flush())
+    val killed = copyOfLocal()
+    val after = open(Map(localDir -> killed.toString))
+    check(after, 2, ids, expected(2))
+    assertServed(after, 2, ids, LoadSource.Checkpoint, Distrust.Unproven)
+  }
+
+  test("v1: a checkpoint that was made anew at the same path, with files of the same bytes") {
+    val ids = write(3, Map.empty)
+    val changelog = storeDir.resolve("3.changelog")
+    Files.setLastModifiedTime(
+      changelog,
+      FileTime.fromMillis(Files.getLastModifiedTime(changelog).toMillis + 1)
+    )
+    val after = open()
+    check(after, 3, ids, expected(3))
+    assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.OtherHistory)
+  }
+
+  test("the first snapshot after a restart uploads only what is new") {
+    val extra = Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "3")
+    val provider = open(extra)
+    var ids = commits(provider, 0 until 5)
+    provider.doMaintenance()
+    val uploaded = sstFiles(storeDir.resolve("SSTs")).map(_.getFileName.toString).toSet
+    assert(uploaded.nonEmpty)
+    provider.close()
+    val after = open(extra)
+    ids = commits(after, 5 until 9, ids)
+    after.doMaintenance()
+    val snapshot = files(".zip").map(_.takeWhile(_.isDigit).toLong).max
+    assert(snapshot > 5)
+    assert(uploaded.subsetOf(sstFiles(storeDir.resolve("SSTs")).map(_.getFileName.toString).toSet))
+    assert(rowsAt(9, className = Providers.sparksOwn) == expected(9))
+    assert(metrics(after, 9, ids)("rocksdbFilesReused") >= 0)
+  }
+
+  test("an empty batch has the same bytes in every history: its time tells them apart") {
+    val provider = open()
+    commit(provider, 0, Map("a" -> 1)): Unit
+    commit(provider, 1, Map.empty): Unit
+    commit(provider, 2, Map.empty): Unit
+    provider.close()
+    // The same numbers with another first batch.
+    files(".changelog").foreach(n => Files.delete(storeDir.resolve(n)))
+    val elsewhere = open(Map(localDir -> queryDir.resolve("elsewhere").toString))
+    commit(elsewhere, 0, Map("b" -> 2)): Unit
+    commit(elsewhere, 1, Map.empty): Unit
+    commit(elsewhere, 2, Map.empty): Unit
+    elsewhere.close()
+    Seq(1L, 2L, 3L).foreach(touchLater)
+    val after = open()
+    check(after, 3, Vector.fill(4)(None), Map("b" -> 2))
+  }
+
+  test("directories are private to the user, and another user's are refused") {
+    write(1, Map.empty): Unit
+    val query = local.resolve(this.query.queryId)
+    assert(PosixFilePermissions.toString(Files.getPosixFilePermissions(query)) == "rwx------")
+    assert(Files.getPosixFilePermissions(homes.head).asScala.forall(_.name.startsWith("OWNER")))
+    assume(System.getProperty("user.name") == "root", "only root may give files away")
+    val nobody =
+      Files.getFileAttributeView(query, classOf[java.nio.file.attribute.FileOwnerAttributeView])
+    nobody.setOwner(
+      query.getFileSystem.getUserPrincipalLookupService.lookupPrincipalByName("nobody")
+    )
+    val e = intercept[Exception](open().getStore(1, None))
+    assert(causes(e).exists(_.getMessage.contains("belongs to nobody")))
+  }
+
+  test("a root that cannot be written is refused with its name") {
+    val file = Files.createFile(queryDir.resolve("file"))
+    val e =
+      intercept[Exception](open(Map(localDir -> file.resolve("x").toString)).getStore(0, None))
+    assert(causes(e).exists(c =>
+      c.getMessage.contains("localDir is") && c.getMessage.contains("file/x")
+    ))
+  }
+
+  // ---- helpers
+
+  private def write(versions: Int, extra: Map[String, String]): Vector[Option[String]] = {
+    val provider = open(extra)
+    val ids = commits(provider, 0 until versions)
+    // The last version is confirmed when the next batch asks for it.
+    provider.getStore(versions.toLong, ids.last).abort()
+    provider.close()
+    ids
+  }
+
+  /** Ids of versions 0 to the last. */
+  private def commits(
+      provider: StateStoreProvider,
+      versions: Range,
+      before: Vector[Option[String]] = Vector(None)
+  ): Vector[Option[String]] =
+    versions.foldLeft(before) { (ids, v) =>
+      ids :+ commit(provider, v, Map(s"k$v" -> v), ids.last).stateStoreCkptId
+    }
+
+  private def expected(versions: Int): Map[String, Int] =
+    (0 until versions).map(v => s"k$v" -> v).toMap
+
+  private def check(
+      provider: StateStoreProvider,
+      version: Int,
+      ids: Vector[Option[String]],
+      wanted: Map[String, Int]
+  ): Unit = {
+    val store = provider.getStore(version.toLong, ids(version))
+    try assert(rows(store) == wanted)
+    finally store.abort()
+  }
+
+  private def keeperOf(provider: StateStoreProvider): StoreKeeper =
+    provider.asInstanceOf[StatemarkStateStoreProvider].keeper
+
+  private def awaitFlush(provider: StateStoreProvider): Unit =
+    keeperOf(provider).generation.foreach { g =>
+      while (g.store.property("rocksdb.num-immutable-mem-table") > 0) Thread.onSpinWait()
+    }
+
+  private def copyOfLocal(): Path = {
+    val target = queryDir.resolve("killed")
+    val walk = Files.walk(local)
+    try
+      walk.iterator.asScala.foreach { from =>
+        val to = target.resolve(local.relativize(from).toString)
+        // Files come and go while their owner lives, as they do when it is killed.
+        try Files.copy(from, to)
+        catch { case _: java.nio.file.NoSuchFileException => () }
+      }
+    finally walk.close()
+    target
+  }
+
+  private def homes: Seq[Path] = {
+    val list = Files.list(local.resolve(query.queryId).resolve("0-0-default"))
+    try list.iterator.asScala.toVector
+    finally list.close()
+  }
+
+  private def base: Path = homes.map(_.resolve("base")).head
+
+  private def sstFiles(directory: Path): Seq[Path] = {
+    val list = Files.list(directory)
+    try list.iterator.asScala.filter(_.toString.endsWith(".sst")).toVector
+    finally list.close()
+  }
+
+  private def flipByte(file: Path, at: Int): Unit = {
+    val bytes = Files.readAllBytes(file)
+    bytes(at) = (bytes(at) ^ 1).toByte
+    Files.write(file, bytes): Unit
+  }
+
+  private def named(directory: Path, prefix: String): Path = {
+    val list = Files.list(directory)
+    try list.iterator.asScala.find(_.getFileName.toString.startsWith(prefix)).get
+    finally list.close()
+  }
+
+  private def damages: Seq[(String, Path => Unit)] = Seq(
+    "an SST file is gone" -> (base => sstFiles(base).foreach(Files.delete)),
+    "an SST file is cut short" -> { base =>
+      sstFiles(base).foreach(f => Files.write(f, Files.readAllBytes(f).dropRight(30)))
+    },
+    "the MANIFEST has a flipped byte" -> (base => flipByte(named(base, "MANIFEST-"), 12)),
+    "the MANIFEST is gone" -> (base => Files.delete(named(base, "MANIFEST-"))),
+    "CURRENT names nothing" -> (base =>
+      Files.write(base.resolve("CURRENT"), Array.emptyByteArray): Unit
+    )
+  )
+
+  private def touchLater(version: Long): Unit =
+    files(".changelog").filter(n => n == s"$version.changelog").foreach { n =>
+      val path = storeDir.resolve(n)
+      Files.setLastModifiedTime(
+        path,
+        FileTime.fromMillis(Files.getLastModifiedTime(path).toMillis + 2000)
+      )
+    }
+
+  private def metrics(
+      provider: StateStoreProvider,
+      version: Int,
+      ids: Vector[Option[String]]
+  ): Map[String, Long] = {
+    val store = provider.getStore(version.toLong, ids(version))
+    put(store, Map("more" -> 1))
+    store.commit(): Unit
+    store.metrics.customMetrics.map { case (metric, value) => metric.name -> value }
+  }
+
+  private def served(provider: StateStoreProvider): Map[String, Long] =
+    StoreMetrics.loadFigures(keeperOf(provider).load).map { case (m, value) => m.name -> value }
+
+  private def assertLoad(provider: StateStoreProvider, source: LoadSource, why: Distrust*): Unit = {
+    val load = keeperOf(provider).load
+    assert(load.source == source)
+    assert(load.distrusted == why)
+  }
+
+  /** As [[assertLoad]], and the store goes on. */
+  private def assertServed(
+      provider: StateStoreProvider,
+      version: Int,
+      ids: Vector[Option[String]],
+      source: LoadSource,
+      why: Distrust*
+  ): Unit = {
+    assertLoad(provider, source, why: _*)
+    commit(provider, version, Map("more" -> 1), ids(version)): Unit
+    provider.getStore(version + 1L, None).abort()
+  }
+
+  private def assertServed(
+      provider: StateStoreProvider,
+      version: Int,
+      ids: Vector[Option[String]],
+      source: LoadSource,
+      replayed: Int
+  ): Unit = {
+    assert(keeperOf(provider).load.replayed == replayed)
+    assertServed(provider, version, ids, source)
+  }
+
+  private def causes(e: Throwable): Iterator[Throwable] =
+    Iterator.iterate(e)(_.getCause).takeWhile(_ != null)
+}

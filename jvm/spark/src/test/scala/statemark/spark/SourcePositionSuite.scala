@@ -1,0 +1,64 @@
+package statemark.spark
+
+import java.nio.file.Files
+import java.util.concurrent.ConcurrentLinkedQueue
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.{SQLContext, SparkSession}
+import org.scalatest.BeforeAndAfterAll
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.Position
+import statemark.transaction.{CommitObserver, CommitPhase}
+
+/** The driver tells the tasks of a batch the source offsets that it ends at. */
+class SourcePositionSuite extends AnyFunSuite with BeforeAndAfterAll {
+  private lazy val spark = SparkSession.builder().master("local[2]")
+    .config("spark.sql.shuffle.partitions", "2")
+    .config(
+      "spark.sql.streaming.stateStore.providerClass",
+      classOf[StatemarkStateStoreProvider].getName
+    )
+    .getOrCreate()
+
+  override protected def afterAll(): Unit = {
+    StatemarkStateStoreProvider.observer = CommitObserver.none
+    spark.stop()
+  }
+
+  test("every offset reads back, known or not") {
+    val position = Position(Vector(Some("""{"topic":{"0":42}}"""), None, Some("5")))
+    assert(SourcePosition.decode(SourcePosition.encode(position)) == position)
+  }
+
+  test("each batch of a query, and of its next run, has its own") {
+    implicit val sql: SQLContext = spark.sqlContext
+    import spark.implicits._
+    val seen = new ConcurrentLinkedQueue[(String, String)]
+    StatemarkStateStoreProvider.observer = phase =>
+      if (phase == CommitPhase.BatchSerialized) {
+        val task = TaskContext.get()
+        seen.add((
+          task.getLocalProperty("streaming.sql.batchId"),
+          String.valueOf(task.getLocalProperty(SourcePosition.Property))
+        )): Unit
+      }
+    val input = Line.MemoryStream[Int]
+    val checkpoint = Files.createTempDirectory("statemark-position-").toString
+    for (_ <- 0 until 2) {
+      val query = input.toDF().groupBy("value").count().writeStream.outputMode("update")
+        .format("noop").option("checkpointLocation", checkpoint).start()
+      try
+        for (_ <- 0 until 2) {
+          input.addData(1, 2, 3)
+          query.processAllAvailable()
+        }
+      finally query.stop()
+    }
+    val byBatch = scala.jdk.CollectionConverters.CollectionHasAsScala(seen).asScala.toSet
+    assert(byBatch == Set(
+      "0" -> """["0"]""",
+      "1" -> """["1"]""",
+      "2" -> """["2"]""",
+      "3" -> """["3"]"""
+    ))
+  }
+}
