@@ -51,6 +51,8 @@ def prepare(builder: SparkSession.Builder, *, jar: str, wanted: Mapping[str, str
     """
     # Nothing is set before everything has been checked: an error leaves the builder as it was.
     merged = _merged_jars({**builder._options, **wanted}, jar=jar)
+    if settings.PLUGINS_KEY in wanted:
+        wanted = {**wanted, settings.PLUGINS_KEY: _merged_plugins(builder._options)}
     for key, value in wanted.items():
         builder.config(key, value)
     if merged:
@@ -129,6 +131,16 @@ def _merged_jars(options: Mapping[str, Any], *, jar: str) -> str:
     settings.check(args.conf, source="PYSPARK_SUBMIT_ARGS")
     settings.check(defaults, source="spark-defaults.conf or the properties file")
     return layers.merge(own, args.jars, defaults.get(layers.JARS, ""), jar)
+
+
+def _merged_plugins(options: Mapping[str, Any]) -> str:
+    """Return the plugins of the highest layer that names some, and ours."""
+    args = layers.submit_args(env=os.environ)
+    defaults = layers.defaults(env=os.environ, args=args)
+    key = settings.PLUGINS_KEY
+    named = options.get(key) or args.conf.get(key) or defaults.get(key) or ""
+    names = [name.strip() for name in str(named).split(",") if name.strip()]
+    return ",".join([*(name for name in names if name != settings.PLUGIN), settings.PLUGIN])
 
 
 def _running_without(jar: str, launched: str) -> SessionRunningError:

@@ -60,6 +60,22 @@ class OperatorMetrics:
         Prepared versions dropped because an older version was asked for again.
     reloads : int
         Loads of a store that read the checkpoint location.
+    loads_memory : int
+        Loads that found the store open.
+    loads_local : int
+        Loads served from what an earlier process or run left on local disk.
+    loads_checkpoint : int
+        Loads served from the checkpoint location.
+    replayed_changelogs : int
+        Changelogs replayed by loads.
+    load_checkpoint_bytes : int
+        Bytes that loads read from the checkpoint location.
+    load_latency_ms : int
+        Total time of loads.
+    distrusted : int
+        Local directories that were there and not used; the log says why.
+    unflushed_versions : int
+        Confirmed versions that a crash would have to replay, over all stores.
     """
 
     query_id: str
@@ -84,6 +100,14 @@ class OperatorMetrics:
     rollbacks: int
     rewinds: int
     reloads: int
+    loads_memory: int
+    loads_local: int
+    loads_checkpoint: int
+    replayed_changelogs: int
+    load_checkpoint_bytes: int
+    load_latency_ms: int
+    distrusted: int
+    unflushed_versions: int
 
 
 def read_progress(progress: StreamingQueryProgress) -> list[OperatorMetrics]:
@@ -139,4 +163,12 @@ def _row(
         rollbacks=custom.get("statemarkRollbackCount", 0),
         rewinds=custom.get("statemarkRewindCount", 0),
         reloads=custom.get("statemarkReloadCount", 0),
+        loads_memory=custom.get("statemarkLoadMemoryCount", 0),
+        loads_local=custom.get("statemarkLoadLocalCount", 0),
+        loads_checkpoint=custom.get("statemarkLoadCheckpointCount", 0),
+        replayed_changelogs=custom.get("statemarkReplayedChangelogCount", 0),
+        load_checkpoint_bytes=custom.get("statemarkLoadCheckpointBytes", 0),
+        load_latency_ms=custom.get("statemarkLoadLatencyMs", 0),
+        distrusted=sum(n for key, n in custom.items() if key.startswith("statemarkDistrust")),
+        unflushed_versions=custom.get("statemarkUnflushedVersionCount", 0),
     )

@@ -43,7 +43,8 @@ def configure(
         enforce it.
     local_dir : str or os.PathLike, optional
         Absolute path, or ``file:`` URI, of the directory on each executor under which stores
-        keep their files.
+        outlive the application, so that a restart replays only what is missing. Also sets
+        ``spark.plugins``, by which the driver learns which executor holds which store.
     jar : str or os.PathLike, optional
         Path or URI of the plugin's jar. By default the bundled one for the running Spark.
 
@@ -125,7 +126,7 @@ def conf(
     -------
     dict of str to str
         Spark's settings by key: ``spark.jars`` with the plugin's jar alone, the provider's
-        class, and what was asked for.
+        class, and what was asked for; with `local_dir`, ``spark.plugins`` as well.
 
     Raises
     ------
@@ -140,8 +141,8 @@ def conf(
 
     Notes
     -----
-    Setting ``spark.jars`` hides what a lower layer has set. `configure` merges; the caller of
-    this function has to.
+    Setting ``spark.jars`` or ``spark.plugins`` hides what a lower layer has set. `configure`
+    merges; the caller of this function has to.
 
     Examples
     --------
@@ -174,4 +175,5 @@ def _settings(
         )
     if local_dir is not None:
         wanted[settings.LOCAL_DIR] = settings.local_dir(local_dir)
+        wanted[settings.PLUGINS_KEY] = settings.PLUGIN
     return wanted

@@ -19,9 +19,15 @@ PREFIX = "spark.sql.streaming.stateStore.statemark."
 ISOLATION_LEVEL = PREFIX + "isolationLevel"
 MAX_UNCOMMITTED_BYTES = PREFIX + "maxUncommittedBytes"
 LOCAL_DIR = PREFIX + "localDir"
+LOCAL_DIR_MAX_BYTES = PREFIX + "localDirMaxBytes"
+LOCAL_DIR_MAX_AGE = PREFIX + "localDirMaxAge"
 
 PROVIDER_CLASS_KEY = "spark.sql.streaming.stateStore.providerClass"
 PROVIDER_CLASS = "statemark.spark.StatemarkStateStoreProvider"
+
+PLUGINS_KEY = "spark.plugins"
+#: Tells the driver what each executor's local directory holds.
+PLUGIN = "statemark.spark.StatemarkPlugin"
 
 # Spark's byte strings: binary multiples, whole numbers only.
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
@@ -84,20 +90,78 @@ def max_uncommitted_bytes(value: int | str) -> str:
         reason = f"a {type(value).__name__} is not a size"
         raise _bad(key, value, reason=reason, remedy=_SIZE_REMEDY)
     text = str(value).strip().lower()
-    if text in ("auto", "-1"):
-        return text
+    return text if text in ("auto", "-1") else _size(key, value, remedy=_SIZE_REMEDY)
+
+
+def local_dir_max_bytes(value: int | str) -> str:
+    """Return how much unused stores may take of the local directory.
+
+    Parameters
+    ----------
+    value : int or str
+        Bytes (> 0) or a byte string of Spark's (``"50g"``).
+
+    Returns
+    -------
+    str
+        The same, in lower case and without surrounding blanks.
+
+    Raises
+    ------
+    SettingsError
+        If it is neither.
+    """
+    remedy = "use a size above 0 such as 50g or 53687091200"
+    return _size(LOCAL_DIR_MAX_BYTES, value, remedy=remedy)
+
+
+def local_dir_max_age(value: str) -> str:
+    """Return how long an unused store stays in the local directory.
+
+    Parameters
+    ----------
+    value : str
+        A duration of Spark's: a whole number and ``s``, ``m``, ``h`` or ``d``.
+
+    Returns
+    -------
+    str
+        The same, in lower case and without surrounding blanks.
+
+    Raises
+    ------
+    SettingsError
+        If it is none.
+
+    Examples
+    --------
+    >>> from statemark.settings import local_dir_max_age
+    >>> local_dir_max_age("12H")
+    '12h'
+    """
+    text = str(value).strip().lower()
+    if not re.fullmatch(r"0*[1-9][0-9]*(s|m|min|h|d)", text):
+        reason = "a duration is a whole number above 0 and s, m, h or d"
+        raise _bad(
+            LOCAL_DIR_MAX_AGE, value, reason=reason, remedy="use a duration such as 7d or 12h"
+        )
+    return text
+
+
+def _size(key: str, value: int | str, *, remedy: str) -> str:
+    text = str(value).strip().lower()
     parsed = _SIZE.fullmatch(text)
     if parsed is None:
         reason = "a size is a whole number and an optional unit"
-        raise _bad(key, value, reason=reason, remedy=_SIZE_REMEDY)
+        raise _bad(key, value, reason=reason, remedy=remedy)
     number, unit = parsed.groups()
     if unit not in _UNITS:
         reason = f"{unit!r} is not a unit of size; the units are {', '.join(filter(None, _UNITS))}"
-        raise _bad(key, value, reason=reason, remedy=_SIZE_REMEDY)
+        raise _bad(key, value, reason=reason, remedy=remedy)
     size_bytes = int(number) * 1024 ** _UNITS[unit]
     if not 0 < size_bytes <= _MAX_LONG:
         reason = f"{size_bytes} bytes is not within 1..{_MAX_LONG}"
-        raise _bad(key, value, reason=reason, remedy=_SIZE_REMEDY)
+        raise _bad(key, value, reason=reason, remedy=remedy)
     return text
 
 
@@ -147,6 +211,8 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     ISOLATION_LEVEL: isolation_level,
     MAX_UNCOMMITTED_BYTES: max_uncommitted_bytes,
     LOCAL_DIR: local_dir,
+    LOCAL_DIR_MAX_BYTES: local_dir_max_bytes,
+    LOCAL_DIR_MAX_AGE: local_dir_max_age,
 }
 
 

@@ -48,7 +48,8 @@ def test_conf_prints_one_line_of_plain_words(
         f"--jars {bundled} --conf {PROVIDER}"
         f" --conf {PREFIX}statemark.isolationLevel=READ_UNCOMMITTED"
         f" --conf {PREFIX}statemark.maxUncommittedBytes=64m"
-        f" --conf {PREFIX}statemark.localDir=/d\n"
+        f" --conf {PREFIX}statemark.localDir=/d"
+        " --conf spark.plugins=statemark.spark.StatemarkPlugin\n"
     )
     assert out.split() == shlex.split(out)
 
@@ -81,6 +82,7 @@ def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[st
         f"spark.jars {bundled}\n"
         f"{PREFIX}providerClass statemark.spark.StatemarkStateStoreProvider\n"
         f"{PREFIX}statemark.localDir /a b\n"
+        "spark.plugins statemark.spark.StatemarkPlugin\n"
     )
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 import statemark
 from statemark import ConnectError, IsolationLevel, SessionRunningError, SettingsError, _jvm
 
+PLUGIN = "statemark.spark.StatemarkPlugin"
 PREFIX = "spark.sql.streaming.stateStore.statemark."
 PROVIDER = {
     "spark.sql.streaming.stateStore.providerClass": "statemark.spark.StatemarkStateStoreProvider"
@@ -26,6 +27,7 @@ def test_conf_writes_what_was_asked_for_and_nothing_else(bundled: str) -> None:
         PREFIX + "isolationLevel": "READ_UNCOMMITTED",
         PREFIX + "maxUncommittedBytes": "64m",
         PREFIX + "localDir": "/d",
+        "spark.plugins": PLUGIN,
     }
 
 
@@ -52,6 +54,7 @@ def test_configure_returns_the_builder_with_the_settings(bundled: str) -> None:
         **PROVIDER,
         PREFIX + "maxUncommittedBytes": "-1",
         PREFIX + "localDir": "/d",
+        "spark.plugins": PLUGIN,
     }
 
 
@@ -100,6 +103,24 @@ def test_settings_of_every_layer_are_checked(
         statemark.configure(builder)
     assert caught.value.problem == f"unknown setting {key} = 'x', set in {source}"
     assert builder._options == before
+
+
+@pytest.mark.parametrize(
+    ("named", "wanted"),
+    [("a.B", "a.B,{PLUGIN}"), ("{PLUGIN},a.B", "a.B,{PLUGIN}"), ("", "{PLUGIN}")],
+)
+def test_other_plugins_are_kept(
+    bundled: str, monkeypatch: pytest.MonkeyPatch, named: str, wanted: str
+) -> None:
+    named, wanted = (text.replace("{PLUGIN}", PLUGIN) for text in (named, wanted))
+    builder = SparkSession.builder.config("spark.plugins", named)
+    statemark.configure(builder, local_dir="/d")
+    assert builder._options["spark.plugins"] == wanted
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf spark.plugins={named} pyspark-shell")
+    builder = SparkSession.builder
+    builder._options.clear()
+    statemark.configure(builder, local_dir="/d")
+    assert builder._options["spark.plugins"] == wanted
 
 
 def test_a_bad_setting_on_the_builder_may_be_corrected_by_the_call(bundled: str) -> None:
@@ -157,7 +178,8 @@ def test_connect_is_refused_with_what_to_set_on_the_server(
         " into its spark-defaults.conf, beside spark.jars with the plugin's jar:\n"
         "    spark.sql.streaming.stateStore.providerClass"
         " statemark.spark.StatemarkStateStoreProvider\n"
-        "    spark.sql.streaming.stateStore.statemark.localDir /d"
+        "    spark.sql.streaming.stateStore.statemark.localDir /d\n"
+        "    spark.plugins statemark.spark.StatemarkPlugin"
     )
 
 

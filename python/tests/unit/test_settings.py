@@ -143,8 +143,25 @@ def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
         f"unknown setting {PREFIX}{key} = 'v', set in the builder\n"
         "  reason: no setting of Statemark has this key\n"
         f"  remedy: remove it, or use one of {PREFIX}isolationLevel, {PREFIX}maxUncommittedBytes,"
-        f" {PREFIX}localDir"
+        f" {PREFIX}localDir, {PREFIX}localDirMaxBytes, {PREFIX}localDirMaxAge"
     )
+
+
+@pytest.mark.parametrize("value", ["7d", "12H", " 30min "])
+def test_ages_are_durations(value: str) -> None:
+    assert settings.local_dir_max_age(value) == value.strip().lower()
+
+
+@pytest.mark.parametrize("value", ["0d", "soon", "7", "-1d", "1w"])
+def test_other_ages_are_refused(value: str) -> None:
+    with pytest.raises(SettingsError, match="localDirMaxAge"):
+        settings.local_dir_max_age(value)
+
+
+def test_sizes_of_the_local_directory() -> None:
+    assert settings.local_dir_max_bytes("50G") == "50g"
+    with pytest.raises(SettingsError, match=r"localDirMaxBytes(.|\n)*50g"):
+        settings.local_dir_max_bytes("-1")
 
 
 def test_a_prefix_in_the_wrong_case_is_an_unknown_key() -> None:
