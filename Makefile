@@ -19,7 +19,7 @@ SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build venv test check conformance demo bench bench-buffer fmt clean
+.PHONY: help build venv test check conformance crash demo bench bench-buffer fmt clean
 .PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,6 +72,9 @@ test-conformance:
 conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITES="Join Session" picks, QUICK=1 a part, JOBS=2, COMPARE=needed
 	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(QUICK),--quick) \
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(COMPARE)) --folder $(dir $(SUITE_OPTIONS))
+
+crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=40 as `make test` does
+	STATEMARK_KILLS=$(or $(KILLS),500) $(SBT) 'provider/testOnly *CrashSuite'
 
 check: $(VENV)/.installed ## formatters, linters, type checkers
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

@@ -213,7 +213,9 @@ final class TransactionalStore private (
         proof.foreach(p =>
           engine.note(Seq(OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p)))
         )
+        observer.reached(CommitPhase.FlushStarted)
         engine.flush(waits)
+        observer.reached(CommitPhase.FlushFrozen)
         flushed_ = at.version
       }
       isCurrent || isClosed

@@ -1,7 +1,8 @@
 package statemark.transaction
 
-/** The points that a version passes on its way into the base store, in this order. Tests make tasks
-  * die at each of them; the list is closed, so that none is forgotten.
+/** The points that a version passes on its way into the base store, in this order, and those of the work
+  * beside it. Tests make tasks and processes die at each of them; the lists are closed, so that none is
+  * forgotten.
   */
 sealed abstract class CommitPhase(val name: String)
 
@@ -28,6 +29,25 @@ object CommitPhase {
   /** The prepared version is in the base store, rows and offsets. */
   case object ConfirmApplied extends CommitPhase("confirm-applied")
 
+  /** A home that an earlier process left is proven; its changelogs are not replayed yet. */
+  case object HomeProven extends CommitPhase("home-proven")
+
+  /** A store stands at the version that was asked for, from a home or from the checkpoint location. */
+  case object StoreLoaded extends CommitPhase("store-loaded")
+
+  /** A planned flush has noted the proof of its version, and freezes the memtables next. */
+  case object FlushStarted extends CommitPhase("flush-started")
+
+  /** The memtables are frozen; the files are being written. */
+  case object FlushFrozen extends CommitPhase("flush-frozen")
+
+  /** Maintenance has an image of a version and uploads it next. */
+  case object SnapshotStarted extends CommitPhase("snapshot-started")
+
+  /** Maintenance has uploaded an image. */
+  case object SnapshotEnded extends CommitPhase("snapshot-ended")
+
+  /** What a version passes; the others come beside it. */
   val all: Seq[CommitPhase] = Seq(
     BatchSerialized,
     ChangelogDurable,
@@ -37,6 +57,10 @@ object CommitPhase {
     ConfirmStarted,
     ConfirmApplied
   )
+
+  /** Loads, flushes and snapshots. */
+  val besides: Seq[CommitPhase] =
+    Seq(HomeProven, StoreLoaded, FlushStarted, FlushFrozen, SnapshotStarted, SnapshotEnded)
 }
 
 /** Is told of every phase, on the thread that passes it; what it throws fails that thread's work. */

@@ -7,6 +7,7 @@ import scala.util.control.NonFatal
 import statemark.{ReopenedStore, TransactionalStore}
 import statemark.common.{Clock, Distrust, DistrustException, StoreUnusableException}
 import statemark.engine.{HistoryProof, VersionId}
+import statemark.transaction.CommitPhase
 
 /** What [[Adoption.adopt]] found.
   *
@@ -86,6 +87,7 @@ final class Adoption(
         val result =
           try {
             prove(reopened, at)
+            context.observer.reached(CommitPhase.HomeProven)
             Right(caughtUp(reopened.store, at))
           } catch {
             case e: DistrustException => Left(e)

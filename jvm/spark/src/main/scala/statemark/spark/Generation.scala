@@ -31,21 +31,28 @@ final case class Generation(store: TransactionalStore, home: Home, uploaded: Upl
   }
 }
 
-/** From where a load was served. */
-sealed abstract class LoadSource(val name: String)
+/** From where a load was served.
+  *
+  * @param metric counts such loads
+  */
+sealed abstract class LoadSource(val name: String, val metric: String)
 
 object LoadSource {
 
   /** The store was open. */
-  case object Memory extends LoadSource("Memory")
+  case object Memory extends LoadSource("an open store", "statemarkLoadMemoryCount")
 
   /** A home that an earlier process or run left. */
-  case object Local extends LoadSource("Local")
+  case object Local extends LoadSource("a home", "statemarkLoadLocalCount")
 
   /** The checkpoint location. */
-  case object Checkpoint extends LoadSource("Checkpoint")
+  case object Checkpoint
+      extends LoadSource("the checkpoint location", "statemarkLoadCheckpointCount")
 
-  val all: Seq[LoadSource] = Seq(Memory, Local, Checkpoint)
+  /** A store without a past. */
+  case object New extends LoadSource("nothing, as it is new", "statemarkLoadNewCount")
+
+  val all: Seq[LoadSource] = Seq(Memory, Local, Checkpoint, New)
 }
 
 /** How a load was served.

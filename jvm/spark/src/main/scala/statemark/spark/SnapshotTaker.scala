@@ -2,7 +2,7 @@ package statemark.spark
 
 import java.io.File
 import statemark.engine.{StoreState, VersionId}
-import statemark.transaction.PreparedTransaction
+import statemark.transaction.{CommitPhase, PreparedTransaction}
 
 /** Takes the snapshots of one provider: inside a commit that needs one, and from maintenance when one
   * is due.
@@ -18,7 +18,7 @@ final class SnapshotTaker(context: ProviderContext) {
   /** A snapshot of a version that is being committed: the base stays where it is. */
   def inCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures =
     withImage(generation) { image =>
-      compactIfAsked(generation)
+      prepare(generation)
       val (state, linked) = generation.store.snapshot(next, image)
       upload(generation, image, state, linked)
     }
@@ -37,18 +37,24 @@ final class SnapshotTaker(context: ProviderContext) {
       .orElse(Some(store.base).filter(isDue))
       .foreach { due =>
         withImage(generation) { image =>
-          compactIfAsked(generation)
+          prepare(generation)
           store.snapshot(due.at, image).foreach { case (state, linked) =>
+            context.observer.reached(CommitPhase.SnapshotStarted)
             upload(generation, image, state, linked): Unit
+            context.observer.reached(CommitPhase.SnapshotEnded)
             store.markSnapshot(state.at)
           }
         }
       }
   }
 
-  /** As Spark's provider does before each snapshot, where the user asks for it. */
-  private def compactIfAsked(generation: Generation): Unit =
+  /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. An image flushes
+    * the base: a flush that brings the proof of its version comes first.
+    */
+  private def prepare(generation: Generation): Unit = {
     if (context.conf.compactOnCommit) generation.store.compact()
+    if (generation.home.isDurable) generation.store.flush(context.proofOf, waits = true)
+  }
 
   private def isDue(state: StoreState): Boolean = {
     val versions = state.version - state.lastSnapshot.version

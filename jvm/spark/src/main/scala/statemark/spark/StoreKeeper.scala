@@ -5,6 +5,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.{Clock, StoreUnusableException}
 import statemark.engine.{HistoryProof, VersionId}
+import statemark.transaction.CommitPhase
 
 /** The store that a provider holds: brings it to the version that Spark asks for, in the cheapest way
   * that is right.
@@ -55,7 +56,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** An empty store at `version`. */
   def empty(version: Long): Unit = {
     retire()
-    begin(context.loader.empty(version), LoadFigures.none)
+    begin(context.loader.empty(version), LoadFigures(LoadSource.New))
   }
 
   /** The store at `end`, from the snapshot at `start` and no other. */
@@ -154,6 +155,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     superseded = Nil
     val (generation, figures, rest) = context.loader.load(at, held)
     superseded = rest
+    context.observer.reached(CommitPhase.StoreLoaded)
     begin(generation, figures)
   }
 

@@ -85,7 +85,7 @@ final class StoreLoader(context: LoadContext) {
         reportSnapshot(0)
         (
           create(homes.create(), StoreState.empty(0, noRows), Map.empty),
-          LoadFigures(LoadSource.Checkpoint)
+          LoadFigures(LoadSource.New)
         )
       } else fromCheckpoint(at)
     }

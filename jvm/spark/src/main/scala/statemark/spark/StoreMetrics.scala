@@ -1,6 +1,5 @@
 package statemark.spark
 
-import java.util.Locale
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
 import org.rocksdb.{HistogramType, Statistics, TickerType}
@@ -77,8 +76,8 @@ object StoreMetrics {
 
   private val served: Map[LoadSource, StateStoreCustomMetric] = LoadSource.all.map { source =>
     source -> StateStoreCustomSumMetric(
-      s"statemarkLoad${source.name}Count",
-      s"Statemark: number of loads served from: ${source.name.toLowerCase(Locale.ROOT)}"
+      source.metric,
+      s"Statemark: number of loads served from ${source.name}"
     )
   }.toMap
   private val distrusted: Map[Distrust, StateStoreCustomMetric] = Distrust.all.map { reason =>

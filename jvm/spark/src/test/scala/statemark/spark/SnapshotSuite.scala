@@ -101,8 +101,8 @@ class SnapshotSuite extends AnyFunSuite with Providers {
       assert(sparkReads(s"${v + 1}.zip").size == 50 * (v + 1))
     }
     val names = storeDir.resolve("SSTs").toFile.list().filterNot(_.startsWith(".")).toSeq
-    val numbers = names.map(_.takeWhile(_ != '-'))
-    assert(names.distinct == names && numbers.distinct.size < numbers.size, names.mkString(" "))
+    // How often numbers come again depends on when RocksDB compacts.
+    assert(names.distinct == names, names.mkString(" "))
     for (v <- 1 to 6) assert(rowsAt(v).size == 50 * v, s"version $v")
   }
 

@@ -332,7 +332,9 @@ final class Machine(
 
   // A second provider
 
-  private def readOld(choice: Int, readStore: Boolean): Unit = {
+  private def readOld(choice: Int, wantsReadStore: Boolean): Unit = {
+    // Read stores of Spark 4.0 cannot be told what their column families hold.
+    val readStore = wantsReadStore && (Line.hasStoreOf41 || !settings.useFamilies)
     val candidates = if (settings.formatVersion == 2) versions.toList else head.lineage
     val version = candidates(choice % candidates.size)
     log += s"a second provider reads $version${if (readStore) " by a read store" else ""}"

@@ -1,0 +1,181 @@
+package statemark.spark
+
+import java.io.{BufferedReader, File, InputStreamReader}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Path, StandardCopyOption}
+import java.util.concurrent.{LinkedBlockingQueue, TimeUnit}
+import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import scala.util.Random
+import statemark.transaction.CommitPhase
+
+/** Goal: no row is lost, doubled or changed, wherever a process dies (I2, I3, I6). Method: a query in a child
+  * process is killed (SIGKILL) at named phases and at random times, input arriving all the time, and
+  * started again on the same checkpoint and local directory; what it wrote at last is compared with the
+  * batch answer, row for row.
+  *
+  * `STATEMARK_KILLS` is the number of kills (`make crash`: 500), `STATEMARK_SEED` repeats a run.
+  */
+class CrashSuite extends AnyFunSuite {
+  private val kills = sys.env.get("STATEMARK_KILLS").fold(40)(_.toInt)
+  private val seed = sys.env.get("STATEMARK_SEED").fold(Random.nextInt())(_.toInt)
+
+  /** A phase and the visits at which a process may die there. Early visits come twice in a row before a
+    * new commit. A query without column families takes no snapshot in a commit.
+    */
+  private val places: Seq[(String, Seq[Int])] =
+    (CommitPhase.all.filter(_ != CommitPhase.SnapshotUploaded) ++ CommitPhase.besides).map {
+      case phase @ (CommitPhase.HomeProven | CommitPhase.StoreLoaded) => phase.name -> Seq(1, 2, 3)
+      case phase @ (CommitPhase.SnapshotStarted | CommitPhase.SnapshotEnded) =>
+        phase.name -> Seq(1, 2)
+      case phase @ (CommitPhase.FlushStarted | CommitPhase.FlushFrozen) =>
+        phase.name -> Seq(1, 2, 4)
+      case phase => phase.name -> Seq(1, 2, 3, 5, 8)
+    }
+  private val atRandom = "random"
+  private val MaxBatches = 15
+
+  for (format <- Seq("1", "2"))
+    test(s"killed ${kills / 2} times, checkpoint format v$format: the answer of the batch run") {
+      info(s"STATEMARK_SEED=$seed")
+      val crash = new Crash(format, new Random(seed + format.toInt))
+      try {
+        val rounds = Iterator.continually(places.map(_._1) :+ atRandom).flatten
+        rounds.take(kills / 2).foreach(crash.kill)
+        crash.finish()
+        assert(crash.output == crash.expected)
+        info(
+          s"killed at ${crash.fired.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
+        )
+        info(
+          s"loads: ${crash.loads.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
+        )
+        // Each fault proves that it fired, and that the local directory was used.
+        assert(crash.missed * 10 <= kills, s"${crash.missed} kills missed their phase")
+        assert(crash.loads("statemarkLoadLocalCount") > crash.loads("statemarkLoadCheckpointCount"))
+      } finally crash.close()
+    }
+
+  private final class Crash(format: String, random: Random) {
+    private val root = Files.createTempDirectory("statemark-crash-")
+    Seq("input", "output").foreach(d => Files.createDirectories(root.resolve(d)))
+    val fired: mutable.Map[String, Int] = mutable.Map.empty[String, Int].withDefaultValue(0)
+    val loads: mutable.Map[String, Long] = mutable.Map.empty[String, Long].withDefaultValue(0L)
+    var missed = 0
+    private var files = 0
+    private val rows = mutable.ArrayBuffer.empty[(Int, Int)]
+
+    /** Runs the query and kills it at a phase, or at some time. */
+    def kill(place: String): Unit = {
+      addInput(2)
+      val visits = places.toMap.getOrElse(place, Seq(1))
+      val visit = visits(random.nextInt(visits.length))
+      val child = start(if (place == atRandom) "never" else place, visit)
+      try {
+        val isThere = follow(child, place != atRandom)
+        if (isThere || place == atRandom) fired(place) += 1 else missed += 1
+      } finally child.process.destroyForcibly().waitFor(): Unit
+    }
+
+    /** Runs the query to the end of its input. */
+    def finish(): Unit = {
+      val child = start("none", 1)
+      val ended = child.process.waitFor(120, TimeUnit.SECONDS)
+      child.lines.forEach(l => note(l))
+      child.process.destroyForcibly().waitFor(): Unit
+      assert(ended && child.process.exitValue == 0, "the last run did not come to its end")
+    }
+
+    /** The last row of each key, in the order of batches. */
+    def output: Map[Int, (Long, Long)] =
+      list(root.resolve("output")).filterNot(_.getFileName.toString.startsWith("."))
+        .sortBy(_.getFileName.toString.toLong).flatMap { file =>
+          Files.readAllLines(file, UTF_8).asScala.map(_.split(" ")).map { row =>
+            row(0).toInt -> ((row(1).toLong, row(2).toLong))
+          }
+        }.toMap
+
+    def expected: Map[Int, (Long, Long)] =
+      rows.groupBy(_._1).map { case (k, vs) => k -> ((vs.length.toLong, vs.map(_._2.toLong).sum)) }
+
+    def close(): Unit = LocalDirectory.deleteTree(root.toFile)
+
+    private def addInput(n: Int): Unit = for (_ <- 0 until n) {
+      val added = Seq.fill(40)((random.nextInt(150), random.nextInt(1000)))
+      rows ++= added
+      val fresh = root.resolve(f".$files%05d.new")
+      Files.write(fresh, added.map { case (k, v) => s"""{"k":$k,"v":$v}""" }.asJava, UTF_8)
+      Files.move(fresh, root.resolve(f"input/$files%05d.json"), StandardCopyOption.ATOMIC_MOVE)
+      files += 1
+    }
+
+    /** Adds input until the child stands at its phase; false after so many batches without it. A random
+      * time counts from the child's first sign of life.
+      */
+    private def follow(child: Child, hasPhase: Boolean): Boolean = {
+      var isThere = false
+      var batches = 0
+      var deadline = System.nanoTime() + 120 * 1000000000L
+      while (!isThere && batches < MaxBatches && System.nanoTime() < deadline) {
+        Option(child.lines.poll(20, TimeUnit.MILLISECONDS)).foreach { line =>
+          note(line)
+          if (line.startsWith(CrashChild.AtPhase)) isThere = true
+          if (line.startsWith(CrashChild.Batch)) {
+            addInput(1)
+            batches += 1
+          }
+          if (!hasPhase && line.startsWith(CrashChild.Ready))
+            deadline = System.nanoTime() + random.nextInt(3000) * 1000000L
+        }
+        if (!child.process.isAlive) fail(s"the child ended by itself, see ${child.log}")
+      }
+      isThere
+    }
+
+    private def note(line: String): Unit = if (line.startsWith(CrashChild.Loaded))
+      line.split(" ").drop(2).map(_.split("=")).foreach { figure =>
+        loads(figure(0)) += figure(1).toLong
+      }
+
+    private def start(phase: String, visit: Int): Child = {
+      val log = root.resolve("child.log").toFile
+      val command = Seq(
+        new File(System.getProperty("java.home"), "bin/java").getPath,
+        "-Xmx512m"
+      ) ++ java.lang.management.ManagementFactory.getRuntimeMXBean.getInputArguments.asScala
+        .filter(a => a.startsWith("--add-") || a.startsWith("-XX:")) ++
+        Seq(
+          "-cp",
+          System.getProperty("java.class.path"),
+          "statemark.spark.CrashChild",
+          root.toString,
+          format,
+          phase,
+          visit.toString
+        )
+      val process = new ProcessBuilder(command: _*)
+        .redirectError(ProcessBuilder.Redirect.to(log)).start()
+      new Child(process, log)
+    }
+  }
+
+  private final class Child(val process: Process, val log: File) {
+    val lines = new LinkedBlockingQueue[String]
+    private val reader = new Thread(() => {
+      val in = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
+      try
+        Iterator.continually(in.readLine()).takeWhile(_ != null)
+          .filter(_.startsWith("CHILD ")).foreach(l => lines.put(l.stripPrefix("CHILD ")))
+      catch { case _: java.io.IOException => () } // the child was killed
+    })
+    reader.setDaemon(true)
+    reader.start()
+  }
+
+  private def list(directory: Path): Seq[Path] = {
+    val found = Files.list(directory)
+    try found.iterator.asScala.toVector
+    finally found.close()
+  }
+}
