@@ -19,6 +19,7 @@ _METRICS = "".join(
     path.read_text()
     for path in (
         _MAIN / "scala/statemark/spark/StoreMetrics.scala",
+        _MAIN / "scala/statemark/spark/Generation.scala",  # how loads are served
         *_MAIN.glob("scala-shims/*/InstanceMetrics.scala"),
     )
 )

@@ -1,12 +1,11 @@
 package statemark.spark
 
 import java.io.File
-import java.util.concurrent.ConcurrentHashMap
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.{ReopenedStore, TransactionalStore}
 import statemark.common.{Clock, Distrust, DistrustException, StoreUnusableException}
-import statemark.engine.{HistoryProof, VersionId}
+import statemark.engine.VersionId
 import statemark.transaction.CommitPhase
 
 /** What [[Adoption.adopt]] found.
@@ -171,38 +170,5 @@ final class Adoption(
   private implicit class Reporting(found: Adopted) {
     def reporting(homes: Seq[Home], reasons: Seq[Distrust]): Adopted =
       found.copy(rest = found.rest ++ homes, distrusted = found.distrusted ++ reasons)
-  }
-}
-
-/** Durable stores that are open in this JVM, by the parent of their homes. A query that is stopped and
-  * started in one session meets the stores of its earlier run here: Spark unloads them a minute later.
-  *
-  * ''Thread:'' any.
-  */
-object LiveStores {
-  private val open = new ConcurrentHashMap[File, Set[LiveStore]]()
-
-  def of(parent: File): Set[LiveStore] = open.getOrDefault(parent, Set.empty)
-
-  /** How many are open. */
-  def count: Int = open.values.stream.mapToInt(_.size).sum
-
-  def add(parent: File, store: LiveStore): Unit =
-    open.merge(parent, Set(store), _ ++ _): Unit
-
-  def remove(parent: File, store: LiveStore): Unit =
-    open.computeIfPresent(
-      parent,
-      (_, stores) => Option(stores - store).filter(_.nonEmpty).orNull
-    ): Unit
-}
-
-/** @param prove as in `TransactionalStore.flush` */
-final class LiveStore(store: TransactionalStore, prove: VersionId => Option[HistoryProof]) {
-
-  /** A durable copy of its base in `target`; false where it is closed. */
-  def copyTo(target: File): Boolean = {
-    store.flush(prove, waits = true)
-    store.copyTo(target)
   }
 }

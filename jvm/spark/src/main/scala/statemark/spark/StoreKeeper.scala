@@ -93,11 +93,9 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   /** Leaves the store to a later process, where it outlives this one. */
   def close(): Unit = {
-    current.filter(_.home.isDurable).foreach { generation =>
-      try {
-        generation.store.flush(context.proofOf, waits = true)
-        generation.home.note(generation.store.flushed)
-      } catch {
+    current.filter(_.home.isDurable).foreach { _ =>
+      try live.foreach(_.flush())
+      catch {
         case NonFatal(e) =>
           log.warn(
             s"${context.storeId} is left as of its last flush, as it cannot be flushed now.",
@@ -164,7 +162,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     preparedProof = None
     isFirstCommit = true
     context.homes.parent.foreach { parent =>
-      val store = new LiveStore(generation.store, context.proofOf)
+      val store = new LiveStore(generation, context.proofOf)
       LiveStores.add(parent, store)
       live = Some(store)
     }

@@ -1,0 +1,72 @@
+package statemark.spark
+
+import java.io.File
+import java.util.concurrent.ConcurrentHashMap
+import org.apache.hadoop.fs.FileSystem
+import org.apache.hadoop.util.ShutdownHookManager
+import org.slf4j.LoggerFactory
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.engine.{HistoryProof, VersionId}
+
+/** Durable stores that are open in this JVM, by the parent of their homes. A query that is stopped and
+  * started in one session meets the stores of its earlier run here: Spark unloads them a minute later.
+  *
+  * ''Thread:'' any.
+  */
+object LiveStores {
+  private val log = LoggerFactory.getLogger(getClass)
+  private val open = new ConcurrentHashMap[File, Set[LiveStore]]()
+  private val FlushAtOnce = 8
+
+  // Where the process is asked to end, and not killed, nothing needs to be replayed that it had confirmed.
+  // Before the hook that closes Hadoop's file systems, which the proof needs.
+  ShutdownHookManager.get().addShutdownHook(
+    () => flushAll(),
+    FileSystem.SHUTDOWN_HOOK_PRIORITY + 10
+  )
+
+  private[spark] def flushAll(): Unit = {
+    val flushes = Daemons.pool("statemark-flush-at-exit", FlushAtOnce)
+    open.values.asScala.toSeq.flatten.map(store =>
+      flushes.submit[Unit](() => store.flush())
+    ).foreach {
+      flush =>
+        try flush.get()
+        catch {
+          case NonFatal(e) => log.info("A store is left as of its last flush.", e)
+        }
+    }
+  }
+
+  def of(parent: File): Set[LiveStore] = open.getOrDefault(parent, Set.empty)
+
+  /** How many are open. */
+  def count: Int = open.values.stream.mapToInt(_.size).sum
+
+  def add(parent: File, store: LiveStore): Unit =
+    open.merge(parent, Set(store), _ ++ _): Unit
+
+  def remove(parent: File, store: LiveStore): Unit =
+    open.computeIfPresent(
+      parent,
+      (_, stores) => Option(stores - store).filter(_.nonEmpty).orNull
+    ): Unit
+}
+
+/** @param prove as in `TransactionalStore.flush` */
+final class LiveStore(generation: Generation, prove: VersionId => Option[HistoryProof]) {
+  import generation.store
+
+  /** Makes its base durable. */
+  def flush(): Unit = {
+    store.flush(prove, waits = true)
+    generation.home.note(store.flushed)
+  }
+
+  /** A durable copy of its base in `target`; false where it is closed. */
+  def copyTo(target: File): Boolean = {
+    flush()
+    store.copyTo(target)
+  }
+}
