@@ -37,9 +37,9 @@ final class Adoption(
   /** @param held homes of this store that the caller holds already */
   def adopt(at: VersionId, held: Seq[Home]): Adopted = {
     val (found, ms) = Clock.timedMs(context.clock) {
-      val homes = copies() ++ held ++ context.homes.abandoned()
-      if (at.version == 0) Adopted(None, homes, Nil)
+      if (at.version == 0) Adopted(None, held ++ context.homes.abandoned(), Nil)
       else {
+        val homes = copies() ++ held ++ context.homes.abandoned()
         val (refused, opened) = homes.partitionMap(home => open(home).map((home, _)))
         firstProven(at, opened.sortBy(-_._2.store.base.version).toList)
           .reporting(refused.map(_._1), refused.map(_._2))

@@ -23,6 +23,10 @@ final case class Generation(store: TransactionalStore, home: Home, uploaded: Upl
     home.delete()
   }
 
+  /** Confirmed versions that a crash would have to replay; 0 where the store is gone after one anyway. */
+  def unflushedVersions: Long =
+    if (home.isDurable) store.base.version - math.max(store.flushed, 0) else 0
+
   /** Has the base remember what lies in the checkpoint location. */
   def noteUploads(): Unit = if (home.isDurable) {
     store.noteUploads(uploaded.byLocalName.values.toSeq.map { u =>

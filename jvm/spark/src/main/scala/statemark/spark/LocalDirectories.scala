@@ -2,20 +2,23 @@ package statemark.spark
 
 import java.io.{File, IOException, RandomAccessFile}
 import java.nio.ByteBuffer
-import java.nio.channels.{FileLock, OverlappingFileLockException}
+import java.nio.channels.FileLock
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.PosixFilePermissions
-import java.util.{Comparator, UUID}
+import java.util.{Comparator, Set => JSet, UUID}
+import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import statemark.common.InvalidInputException
 
 /** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
   * beside it. Where it outlives its process a lock says whether some process uses it.
   *
+  * @param isFresh made by this process, and not left by another
+  *
   * ''Thread:'' `fresh` from any, the rest from one.
   */
-final class Home private[spark] (val path: File, lock: Option[FileLock]) {
+final class Home private[spark] (val path: File, lock: Option[FileLock], val isFresh: Boolean) {
   private var created = 0
 
   val base: File = new File(path, Home.BaseName)
@@ -36,7 +39,7 @@ final class Home private[spark] (val path: File, lock: Option[FileLock]) {
 
   /** Gives it up for another process to find; deletes it where it does not outlive this one. */
   def release(): Unit = lock match {
-    case Some(held) => held.channel.close()
+    case Some(held) => Home.giveUp(path, held)
     case None => LocalDirectory.deleteTree(path)
   }
 
@@ -44,7 +47,7 @@ final class Home private[spark] (val path: File, lock: Option[FileLock]) {
   def delete(): Unit = {
     Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
     LocalDirectory.deleteTree(path)
-    lock.foreach(_.channel.close())
+    lock.foreach(Home.giveUp(path, _))
   }
 
   /** Removes what an earlier owner worked with. */
@@ -68,19 +71,42 @@ object Home {
     below(root).flatMap(below).flatMap(below).filter(new File(_, LockName).exists)
   }
 
+  /** Homes that this process holds. Closing any channel of a lock file gives up the lock that another channel of
+    * the process has on it, so that the file of a home that is held must not be opened again, by whichever
+    * class loader: the set is the process's.
+    */
+  private val held: JSet[String] = {
+    val made = System.getProperties.computeIfAbsent(
+      "statemark.heldHomes",
+      (_: Any) => ConcurrentHashMap.newKeySet[String]()
+    )
+    made.asInstanceOf[JSet[String]]
+  }
+
   /** The home in `path`, held from now on; None where somebody holds it, in this process or another. */
-  private[spark] def tryHold(path: File): Option[Home] =
-    try {
-      val channel = new RandomAccessFile(new File(path, LockName), "rw").getChannel
-      val lock =
-        try Option(channel.tryLock())
-        catch { case _: OverlappingFileLockException => None }
-      // Another process may have deleted the directory before the lock was ours.
-      if (lock.isEmpty || !new File(path, LockName).exists) {
-        channel.close()
-        None
-      } else Some(new Home(path, lock))
-    } catch { case _: java.io.FileNotFoundException => None }
+  private[spark] def tryHold(path: File, isFresh: Boolean = false): Option[Home] =
+    if (!held.add(path.getPath)) None
+    else {
+      val found =
+        try lockOf(path)
+        catch { case _: java.io.FileNotFoundException => None }
+      if (found.isEmpty) held.remove(path.getPath): Unit
+      found.map(lock => new Home(path, Some(lock), isFresh))
+    }
+
+  private def lockOf(path: File): Option[FileLock] = {
+    val file = new File(path, LockName)
+    val channel = new RandomAccessFile(file, "rw").getChannel
+    // Another process may have deleted the directory before the lock was ours.
+    val lock = Option(channel.tryLock()).filter(_ => file.exists)
+    if (lock.isEmpty) channel.close()
+    lock
+  }
+
+  private def giveUp(path: File, lock: FileLock): Unit = {
+    lock.channel.close()
+    held.remove(path.getPath): Unit
+  }
 }
 
 /** The homes of one store.
@@ -104,13 +130,14 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     * @throws InvalidInputException where the root cannot be written, or is another user's
     */
   def create(): Home = parent match {
-    case None => new Home(StatemarkBridge.newLocalDirectory(s"statemark-$name-"), None)
+    case None =>
+      new Home(StatemarkBridge.newLocalDirectory(s"statemark-$name-"), None, isFresh = true)
     case Some(all) =>
       try {
         val own = new File(all, UUID.randomUUID().toString)
         LocalDirectory.createPrivate(own.toPath)
         LocalDirectory.checkOwners(own, root)
-        Home.tryHold(own).getOrElse(throw new IOException(s"$own cannot be locked"))
+        Home.tryHold(own, isFresh = true).getOrElse(throw new IOException(s"$own cannot be locked"))
       } catch { case e: IOException => throw unwritable(all, e) }
   }
 
@@ -121,7 +148,7 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
     try all.foreach(LocalDirectory.checkOwners(_, root))
     catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
-    all.flatMap(Home.tryHold).map(_.clean())
+    all.flatMap(Home.tryHold(_)).map(_.clean())
   }
 
   private def unwritable(path: File, cause: IOException): Throwable = new InvalidInputException(

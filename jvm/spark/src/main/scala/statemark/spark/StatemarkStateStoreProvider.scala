@@ -245,7 +245,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         prepared.bytes,
         store.gets,
         store.puts,
-        store.isSnapshotForced
+        store.isSnapshotForced,
+        generation.unflushedVersions
       )
       StatemarkBridge.reportCommit(stateStoreId, next, context.storeConf, context.hadoopConf)
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)

@@ -20,6 +20,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private var superseded = Seq.empty[Home]
   private var preparedProof: Option[HistoryProof] = None
   private var isFirstCommit = true
+  private var hasCommitted = false
   private var load_ = LoadFigures.none
   private var confirmMs_ = 0L
 
@@ -69,6 +70,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** The version `version` was committed by this store; it is prepared now. */
   def committed(version: Long): Unit = {
     isFirstCommit = false
+    hasCommitted = true
     preparedProof =
       if (context.isOnCluster && !context.usesCheckpointIds) context.changelogStatus(version)
       else None
@@ -91,8 +93,9 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
   }
 
-  /** Leaves the store to a later process, where it outlives this one. */
+  /** Leaves the store to a later process, where it outlives this one. What a reader made goes with it. */
   def close(): Unit = {
+    if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
     current.filter(_.home.isDurable).foreach { _ =>
       try live.foreach(_.flush())
       catch {

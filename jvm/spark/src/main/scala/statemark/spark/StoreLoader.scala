@@ -53,7 +53,13 @@ final class StoreLoader(context: LoadContext) {
     * @return homes that are held and not used as well
     */
   def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
-    val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
+    val (found, ms) =
+      try Clock.timedMs(clock)(adoption.adopt(at, held))
+      catch {
+        case e: Throwable =>
+          held.foreach(_.release())
+          throw e
+      }
     val (generation, figures) =
       try found.adopted.map(adopted).getOrElse(restore(at))
       catch {

@@ -38,7 +38,8 @@ final case class CommitFigures(
     preparedBytes: Long,
     gets: Long,
     puts: Long,
-    isSnapshotForced: Boolean
+    isSnapshotForced: Boolean,
+    unflushedVersions: Long
 )
 
 /** Statemark's metrics, and Spark's of its RocksDB provider under their names. All are sums: Spark adds
@@ -163,7 +164,7 @@ object StoreMetrics {
       RollbackCount -> rollbacks,
       RewindCount -> rewinds,
       ReloadCount -> reloads,
-      UnflushedVersions -> math.max(store.base.version - math.max(store.flushed, 0), 0)
+      UnflushedVersions -> commit.unflushedVersions
     ) ++ loadFigures(load)
     InstanceMetrics.metrics(
       storeId,

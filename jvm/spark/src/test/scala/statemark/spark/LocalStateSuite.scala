@@ -241,6 +241,25 @@ class LocalStateSuite extends AnyFunSuite with Providers {
     check(after, 3, Vector.fill(4)(None), Map("b" -> 2))
   }
 
+  test("a home that is held stays held when another provider of the process looks for homes") {
+    val holder = open()
+    val ids = commits(holder, 0 until 2)
+    // Both probe what the first one holds.
+    for (_ <- 0 until 2) {
+      val other = open()
+      check(other, 2, ids, expected(2))
+      other.close()
+    }
+    val probe = new ProcessBuilder(
+      "python3",
+      "-c",
+      "import fcntl,sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)",
+      homes.head.resolve(Home.LockName).toString
+    ).redirectError(ProcessBuilder.Redirect.DISCARD).start()
+    assert(probe.waitFor() == 1, "another process could take the home")
+    assert(homes.size == 1, "providers that only read leave nothing")
+  }
+
   test("directories are private to the user, and another user's are refused") {
     write(1, Map.empty): Unit
     val query = local.resolve(this.query.queryId)
