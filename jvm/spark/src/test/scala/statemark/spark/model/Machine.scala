@@ -221,7 +221,11 @@ final class Machine(
 
   // Life of a store
 
-  private def open(rewind: Boolean, readOnly: Boolean, force: Boolean): Unit = {
+  /** Read stores of Spark 4.0 cannot be told what their column families hold. */
+  private val hasReadStores = Line.hasStoreOf41 || !settings.useFamilies
+
+  private def open(rewind: Boolean, wantsRead: Boolean, force: Boolean): Unit = {
+    val readOnly = wantsRead && hasReadStores
     val base = if (rewind) head.parent.getOrElse(head) else head
     val retry = base ne head
     if (retry) counts = counts.copy(rewinds = counts.rewinds + 1)
@@ -333,8 +337,7 @@ final class Machine(
   // A second provider
 
   private def readOld(choice: Int, wantsReadStore: Boolean): Unit = {
-    // Read stores of Spark 4.0 cannot be told what their column families hold.
-    val readStore = wantsReadStore && (Line.hasStoreOf41 || !settings.useFamilies)
+    val readStore = wantsReadStore && hasReadStores
     val candidates = if (settings.formatVersion == 2) versions.toList else head.lineage
     val version = candidates(choice % candidates.size)
     log += s"a second provider reads $version${if (readStore) " by a read store" else ""}"
