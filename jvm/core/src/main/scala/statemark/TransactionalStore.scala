@@ -2,7 +2,6 @@ package statemark
 
 import java.io.File
 import org.rocksdb.RocksDBException
-import scala.annotation.tailrec
 import statemark.changelog.ChangelogWriter
 import statemark.common._
 import statemark.engine._
@@ -201,26 +200,23 @@ final class TransactionalStore private (
     * ''Thread:'' any, beside the owner.
     *
     * @param prove what proves a version, in checkpoint format v1; may be slow. Where the base moves on
-    *   meanwhile it is asked again
+    *   meanwhile it is asked once more, and the base waits for it
     * @param waits whether to return when the files are there
     */
-  @tailrec def flush(prove: VersionId => Option[HistoryProof], waits: Boolean): Unit = {
+  def flush(prove: VersionId => Option[HistoryProof], waits: Boolean): Unit = {
     val at = base_.at
     val proof = prove(at)
-    val isCurrent = synchronized {
-      val isCurrent = base_.at == at
-      if (isCurrent && !isClosed) {
-        proof.foreach(p =>
+    synchronized {
+      if (!isClosed) {
+        (if (base_.at == at) proof else prove(base_.at)).foreach(p =>
           engine.note(Seq(OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p)))
         )
         observer.reached(CommitPhase.FlushStarted)
         engine.flush(waits)
         observer.reached(CommitPhase.FlushFrozen)
-        flushed_ = at.version
+        flushed_ = base_.version
       }
-      isCurrent || isClosed
     }
-    if (!isCurrent) flush(prove, waits)
   }
 
   /** As the other, where no proof is needed. */

@@ -112,6 +112,7 @@ final class Adoption(
         reason,
         s"it is at ${show(base)} and ${show(at)} is asked for: $why"
       )
+    if (base.version == 0) distrust(Distrust.Unproven, "its first version never went to disk")
     if (base.version > at.version) distrust(Distrust.Ahead, "it cannot go back")
     (base.checkpointId, at.checkpointId) match {
       case (Some(_), Some(_)) =>
