@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as sf
+from support import session
 from support.session import STATEMARK_PROVIDER
 from support.streams import Source, events
 
@@ -36,6 +37,7 @@ def test_state_is_read(
 ) -> None:
     if provider != STATEMARK_PROVIDER:
         pytest.skip("Spark's provider fails where no query ever ran")
+    session.skip_where_source_lacks_ids(checkpoint_format)
     source.add(events(0, 300), events(300, 300))
     checkpoint = tmp_path / "checkpoint"
     query = (

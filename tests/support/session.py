@@ -26,6 +26,12 @@ def statemark_jar() -> Path:
     return built(jars / f"statemark-spark_{LINE}_2.13-{version}.jar", "make build")
 
 
+def skip_where_source_lacks_ids(checkpoint_format: str) -> None:
+    """Leave a test out that reads state by Spark 4.0's source, which does not know checkpoint ids."""
+    if LINE == "4.0" and checkpoint_format == "2":
+        pytest.skip("the state data source of Spark 4.0 reads checkpoint format v1 only")
+
+
 def built(jar: Path, command: str) -> Path:
     """Return a jar, or fail with the command that makes it."""
     if not jar.is_file():

@@ -135,7 +135,7 @@ PACKAGE = "org.example_package-1.0"  # what the resolver calls its copy
 
 def test_the_jar_reaches_driver_and_executors(job: Job) -> None:
     report = job.report("""
-        builder = statemark.configure(new(), local_dir="/d", isolation_level="read_uncommitted")
+        builder = statemark.configure(new(), max_uncommitted_bytes="64m", isolation_level="read_uncommitted")
         spark = builder.getOrCreate()
     """)
     assert [uri.rsplit("/", 1)[-1] for uri in report["executors"]] == [f"{OURS}.jar"]
@@ -144,7 +144,7 @@ def test_the_jar_reaches_driver_and_executors(job: Job) -> None:
     ours = {key: value for key, value in report["conf"].items() if key.startswith(prefix)}
     assert ours == {
         prefix + "providerClass": "statemark.spark.StatemarkStateStoreProvider",
-        prefix + "statemark.localDir": "/d",
+        prefix + "statemark.maxUncommittedBytes": "64m",
         prefix + "statemark.isolationLevel": "READ_UNCOMMITTED",
     }
 
@@ -250,7 +250,7 @@ def _spark_submit(*flags: str) -> tuple[str, ...]:
 def test_flags_of_the_command_work_in_spark_submit(job: Job) -> None:
     job.defaults(f"spark.jars {job.directory}/default.jar")
     printed = subprocess.run(
-        [sys.executable, "-m", "statemark", "conf", "--local-dir", "/d"],
+        [sys.executable, "-m", "statemark", "conf", "--max-uncommitted-bytes", "64m"],
         env=job.env, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert printed.stdout.count("\n") == 1
@@ -258,7 +258,8 @@ def test_flags_of_the_command_work_in_spark_submit(job: Job) -> None:
         "spark = new().getOrCreate()", command=_spark_submit(*printed.stdout.split())
     )
     assert sorted(report["driver"]) == sorted(["default", OURS])
-    assert report["conf"]["spark.sql.streaming.stateStore.statemark.localDir"] == "/d"
+    prefix = "spark.sql.streaming.stateStore"
+    assert report["conf"][f"{prefix}.statemark.maxUncommittedBytes"] == "64m"
     assert report["conf"]["spark.sql.streaming.stateStore.providerClass"].endswith(
         ".StatemarkStateStoreProvider"
     )
