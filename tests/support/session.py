@@ -27,7 +27,7 @@ def statemark_jar() -> Path:
 
 
 def skip_where_source_lacks_ids(checkpoint_format: str) -> None:
-    """Leave a test out that reads state by Spark 4.0's source, which does not know checkpoint ids."""
+    """Leave a test out that reads state by a source that does not know checkpoint ids."""
     if LINE == "4.0" and checkpoint_format == "2":
         pytest.skip("the state data source of Spark 4.0 reads checkpoint format v1 only")
 

@@ -135,7 +135,8 @@ PACKAGE = "org.example_package-1.0"  # what the resolver calls its copy
 
 def test_the_jar_reaches_driver_and_executors(job: Job) -> None:
     report = job.report("""
-        builder = statemark.configure(new(), max_uncommitted_bytes="64m", isolation_level="read_uncommitted")
+        wanted = {"max_uncommitted_bytes": "64m", "isolation_level": "read_uncommitted"}
+        builder = statemark.configure(new(), **wanted)
         spark = builder.getOrCreate()
     """)
     assert [uri.rsplit("/", 1)[-1] for uri in report["executors"]] == [f"{OURS}.jar"]
