@@ -58,9 +58,9 @@ test-lines: ## the tests of every other line, one after the other
 compile-lines: ## main and test sources of every other line
 	for line in $(OTHER_LINES); do $(MAKE) venv SPARK=$$line && SPARK=$$line $(SBT) Test/compile || exit 1; done
 
-# Other lines run fewer histories of the model.
+# Other lines run fewer histories of the model, and fewer kills: each place once in each format.
 test-jvm: | $(VENV)/.installed
-	$(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100) $(SBT) test
+	$(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100 STATEMARK_KILLS=26) $(SBT) test
 
 test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS))
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . -n 2 --dist loadfile python/tests tests $(if $(IS_DEFAULT),,--ignore tests/conformance)
