@@ -19,7 +19,7 @@ SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build venv test check conformance crash demo bench bench-buffer fmt clean
+.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart fmt clean
 .PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -91,6 +91,10 @@ BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, 8 minutes at most; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
 	$(PY) bench/plot.py
+
+bench-restart: $(BENCH) $(VENV)/.installed ## restart to the first row, local and slow checkpoint location; KEYS=1000000,10000000
+	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) \
+	  --keys $(or $(KEYS),1000000) --out bench/results/restart.json
 
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json
