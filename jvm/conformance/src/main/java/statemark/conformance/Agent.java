@@ -26,7 +26,7 @@ import net.bytebuddy.matcher.ElementMatcher;
 public final class Agent {
   private static final String STATE = "org.apache.spark.sql.execution.streaming.state.";
   static final String ROCKSDB_PROVIDER = STATE + "RocksDBStateStoreProvider";
-  private static final String HDFS_PROVIDER = STATE + "HDFSBackedStateStoreProvider";
+  static final String HDFS_PROVIDER = STATE + "HDFSBackedStateStoreProvider";
 
   /** What a provider does; each is in Spark's StateStoreProvider or SupportsFineGrainedReplay. */
   private static final String[] PROVIDER_METHODS = {
@@ -84,7 +84,7 @@ public final class Agent {
     if (!parts[0].equals(ROCKSDB_PROVIDER)) {
       new AgentBuilder.Default()
           .with(new FailOnError())
-          .type(namedOneOf(ROCKSDB_PROVIDER, HDFS_PROVIDER))
+          .type(named(ROCKSDB_PROVIDER))
           .transform(
               (type, description, loader, module, domain) ->
                   type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))
@@ -93,6 +93,14 @@ public final class Agent {
                       .intercept(MethodDelegation.to(Forward.LatestVersion.class))
                       .method(nameEndsWith("stateMachine").and(takesNoArguments()))
                       .intercept(MethodDelegation.to(Forward.StateMachine.class)))
+          .installOn(instrumentation);
+      new AgentBuilder.Default()
+          .with(new FailOnError())
+          .type(named(HDFS_PROVIDER))
+          .transform(
+              (type, description, loader, module, domain) ->
+                  type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))
+                      .intercept(MethodDelegation.to(Forward.Subclasses.class)))
           .installOn(instrumentation);
     }
   }
