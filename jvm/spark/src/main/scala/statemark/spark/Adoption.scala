@@ -2,10 +2,11 @@ package statemark.spark
 
 import java.io.File
 import org.slf4j.LoggerFactory
+import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.{ReopenedStore, TransactionalStore}
 import statemark.common.{Clock, Distrust, DistrustException, StoreUnusableException}
-import statemark.engine.VersionId
+import statemark.engine.{HistoryProof, VersionId}
 import statemark.transaction.CommitPhase
 
 /** What [[Adoption.adopt]] found.
@@ -25,29 +26,44 @@ final case class Adopted(
   *
   * ''Thread:'' the owner of the store.
   *
-  * @param catchUp replays the changelogs up to a version, None where it cannot
+  * @param path the changelogs that lead from a base to a version; refuses as `StoreLoader.path`
+  * @param replay replays them
   */
 final class Adoption(
     context: LoadContext,
-    lineages: CheckpointLineage,
-    catchUp: (TransactionalStore, VersionId) => Option[LoadFigures]
+    path: (VersionId, VersionId) => Vector[VersionId],
+    replay: (TransactionalStore, Vector[VersionId], LoadFigures) => LoadFigures
 ) {
   private val log = LoggerFactory.getLogger(classOf[Adoption])
 
-  /** @param held homes of this store that the caller holds already */
+  /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
   def adopt(at: VersionId, held: Seq[Home]): Adopted = {
-    val (found, ms) = Clock.timedMs(context.clock) {
-      if (at.version == 0) Adopted(None, held ++ context.homes.abandoned(), Nil)
-      else {
-        val homes = copies() ++ held ++ context.homes.abandoned()
-        val (refused, opened) = homes.partitionMap(home => open(home).map((home, _)))
-        firstProven(at, opened.sortBy(-_._2.store.base.version).toList)
-          .reporting(refused.map(_._1), refused.map(_._2))
+    val homes = mutable.ArrayBuffer.from(held)
+    val opened = mutable.ArrayBuffer.empty[(Home, ReopenedStore)]
+    try {
+      val (found, ms) = Clock.timedMs(context.clock) {
+        if (at.version > 0) homes ++= copies()
+        homes ++= context.homes.abandoned()
+        if (at.version == 0) Adopted(None, homes.toSeq, Nil)
+        else {
+          val refused = homes.toSeq.flatMap { home =>
+            val result = open(home)
+            result.foreach(store => opened += home -> store)
+            result.left.toOption.map((home, _))
+          }
+          firstProven(at, opened.sortBy(-_._2.store.base.version).toList)
+            .reporting(refused.map(_._1), refused.map(_._2))
+        }
       }
+      found.copy(adopted = found.adopted.map { case (generation, figures) =>
+        (generation, figures.copy(localMs = math.max(ms - figures.replayMs, 0)))
+      })
+    } catch {
+      case e: Throwable =>
+        opened.foreach(_._2.store.close())
+        homes.foreach(_.release())
+        throw e
     }
-    found.copy(adopted = found.adopted.map { case (generation, figures) =>
-      (generation, figures.copy(localMs = math.max(ms - figures.replayMs, 0)))
-    })
   }
 
   /** An open store of the same process, an earlier run's: a copy of hard links is ours at once. */
@@ -68,7 +84,7 @@ final class Adoption(
       }
     }
 
-  private def open(home: Home): Either[(Home, Distrust), ReopenedStore] =
+  private def open(home: Home): Either[Distrust, ReopenedStore] =
     try
       Right(TransactionalStore.reopen(
         home.base,
@@ -77,18 +93,15 @@ final class Adoption(
         context.usesFamilies,
         context.observer
       ))
-    catch { case e: DistrustException => Left((home, refused(home, e))) }
+    catch { case e: DistrustException => Left(refused(home, e)) }
 
   private def firstProven(at: VersionId, candidates: List[(Home, ReopenedStore)]): Adopted =
     candidates match {
       case Nil => Adopted(None, Nil, Nil)
       case (home, reopened) :: others =>
         val result =
-          try {
-            prove(reopened, at)
-            context.observer.reached(CommitPhase.HomeProven)
-            Right(caughtUp(reopened.store, at))
-          } catch {
+          try Right(brought(reopened, at))
+          catch {
             case e: DistrustException => Left(e)
             case e: StoreUnusableException =>
               Left(new DistrustException(Distrust.Damaged, e.getMessage, Some(e)))
@@ -104,52 +117,39 @@ final class Adoption(
         }
     }
 
-  /** @throws DistrustException unless the base is a version of the history that leads to `at` */
-  private def prove(reopened: ReopenedStore, at: VersionId): Unit = {
+  /** Proves that the base is a version of the history that leads to `at`, and replays the rest.
+    * @throws DistrustException where that is not so, or changelogs are missing
+    */
+  private def brought(reopened: ReopenedStore, at: VersionId): LoadFigures = {
     val base = reopened.store.base.at
-    def distrust(reason: Distrust, why: String) =
-      throw new DistrustException(
-        reason,
-        s"it is at ${show(base)} and ${show(at)} is asked for: $why"
-      )
-    if (base.version == 0) distrust(Distrust.Unproven, "its first version never went to disk")
-    if (base.version > at.version) distrust(Distrust.Ahead, "it cannot go back")
-    (base.checkpointId, at.checkpointId) match {
-      case (Some(_), Some(_)) =>
-        if (base != at && (base.version == at.version || !leadsTo(base, at)))
-          distrust(Distrust.OtherHistory, "the lineage in the checkpoint does not name its version")
-      case (None, None) =>
-        val seen = reopened.proof.filter(_.version == base.version).getOrElse(
-          distrust(Distrust.Unproven, "nothing was noted of the file of its version")
-        )
-        if (!context.status(seen.file, seen.version).contains(seen))
-          distrust(Distrust.OtherHistory, s"${seen.file} in the checkpoint is not the file it knew")
-      case _ => distrust(Distrust.OtherHistory, "the checkpoint has changed its format")
+    val deltas = path(base, at)
+    if (base.version == 0)
+      throw new DistrustException(Distrust.Unproven, "its first version never went to disk")
+    if (base.checkpointId.isEmpty) checkProof(reopened.proof, base)
+    context.observer.reached(CommitPhase.HomeProven)
+    try replay(reopened.store, deltas, LoadFigures(LoadSource.Local))
+    catch {
+      case e: StoreUnusableException => throw e
+      case NonFatal(e) =>
+        val why = s"the changelogs after ${base.version} cannot be replayed: $e"
+        throw new DistrustException(Distrust.TooOld, why, Some(e))
     }
   }
 
-  private def leadsTo(base: VersionId, at: VersionId): Boolean =
-    try lineages.full(base.version, at).headOption.contains(base)
-    catch { case NonFatal(_) => false }
-
-  private def caughtUp(store: TransactionalStore, at: VersionId): LoadFigures =
-    if (store.base.at == at) LoadFigures(LoadSource.Local)
-    else {
-      val figures =
-        try catchUp(store, at)
-        catch {
-          case e: StoreUnusableException => throw e
-          case NonFatal(e) =>
-            val why = s"the changelogs after ${store.base.version} cannot be replayed: $e"
-            throw new DistrustException(Distrust.TooOld, why, Some(e))
-        }
-      figures.map(_.copy(source = LoadSource.Local)).getOrElse(
-        throw new DistrustException(
-          Distrust.TooOld,
-          s"from ${show(store.base.at)} to ${show(at)} a snapshot is nearer than changelogs"
-        )
+  /** Format v1: the file of the base's version is still the one that the store knew. */
+  private def checkProof(proof: Option[HistoryProof], base: VersionId): Unit = {
+    val seen = proof.filter(_.version == base.version).getOrElse(
+      throw new DistrustException(
+        Distrust.Unproven,
+        s"nothing was noted of the file of its version ${base.version}"
       )
-    }
+    )
+    if (!context.status(seen.file, seen.version).contains(seen))
+      throw new DistrustException(
+        Distrust.OtherHistory,
+        s"${seen.file} in the checkpoint is not the file it knew"
+      )
+  }
 
   /** Only files that are still those which were uploaded count as uploaded. */
   private def uploads(reopened: ReopenedStore, home: Home): UploadedFiles = {
@@ -164,9 +164,6 @@ final class Adoption(
       s"${why.getMessage}. The store is loaded from the next source.")
     why.reason
   }
-
-  private def show(at: VersionId): String =
-    s"version ${at.version}${at.checkpointId.fold("")(id => s" ($id)")}"
 
   private implicit class Reporting(found: Adopted) {
     def reporting(homes: Seq[Home], reasons: Seq[Distrust]): Adopted =

@@ -27,17 +27,20 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
     else if (behind > 0 && isTimed.compareAndSet(false, true)) {
       val later: Runnable = () => {
         isTimed.set(false)
-        if (store.base.version > store.flushed) flush(generation)
+        flush(generation)
       }
       scheduler.schedule(later, FlushPolicy.MaxSeconds, TimeUnit.SECONDS): Unit
     }
   }
 
+  /** Several may be due by the time that the first one runs: it does the work of all. */
   private def flush(generation: Generation): Unit =
-    try {
-      generation.store.flush(context.proofOf, waits = false)
-      generation.home.note(generation.store.flushed)
-    } catch {
+    try
+      if (generation.store.base.version > generation.store.flushed) {
+        generation.store.flush(context.proofOf, waits = false)
+        generation.home.note(generation.store.flushed)
+      }
+    catch {
       case NonFatal(e) =>
         log.warn(
           s"${context.storeId} could not be flushed; a restart replays more until it can be.",

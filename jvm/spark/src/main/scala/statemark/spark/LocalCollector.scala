@@ -18,8 +18,7 @@ object LocalCollector {
   /** Collects in the background, once an hour for each root. */
   def tick(root: File, settings: StoreSettings, clock: Clock): Unit = {
     val now = clock.epochMs()
-    val last = lastRun.getOrDefault(root, Long.MinValue)
-    if (now - last >= EveryMs || last == Long.MinValue) {
+    if (now - lastRun.getOrDefault(root, 0L) >= EveryMs) {
       lastRun.put(root, now): Unit
       FlushPolicy.scheduler.execute { () =>
         try collect(root, settings, now): Unit

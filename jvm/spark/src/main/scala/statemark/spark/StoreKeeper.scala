@@ -140,7 +140,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     }
 
   private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
-    try context.loader.catchUp(generation.store, at)
+    try Some(context.loader.catchUp(generation.store, at))
     catch {
       case NonFatal(e) =>
         log.info(
@@ -156,8 +156,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     superseded = Nil
     val (generation, figures, rest) = context.loader.load(at, held)
     superseded = rest
-    context.observer.reached(CommitPhase.StoreLoaded)
     begin(generation, figures)
+    context.observer.reached(CommitPhase.StoreLoaded)
   }
 
   private def begin(generation: Generation, figures: LoadFigures): Unit = {

@@ -4,8 +4,9 @@ import java.io.File
 import java.util.concurrent.{ExecutionException, ExecutorService, Future}
 import org.apache.spark.sql.execution.streaming.state._
 import scala.util.Try
+import scala.util.control.NonFatal
 import statemark.TransactionalStore
-import statemark.common.Clock
+import statemark.common.{Clock, Distrust, DistrustException}
 import statemark.engine._
 import statemark.transaction.CommitObserver
 
@@ -46,32 +47,27 @@ final class StoreLoader(context: LoadContext) {
     create(homes.create(), StoreState.empty(version, noRows), Map.empty)
   }
 
-  private val adoption = new Adoption(context, lineages, catchUp)
+  private val adoption = new Adoption(context, path, replay)
 
   /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
-    * @param held homes of the store that the caller holds
+    * @param held homes of the store that the caller holds; they are this method's from now on
     * @return homes that are held and not used as well
     */
   def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
-    val (found, ms) =
-      try Clock.timedMs(clock)(adoption.adopt(at, held))
-      catch {
-        case e: Throwable =>
-          held.foreach(_.release())
-          throw e
-      }
-    val (generation, figures) =
-      try found.adopted.map(adopted).getOrElse(restore(at))
-      catch {
-        case e: Throwable =>
-          found.rest.foreach(_.release())
-          throw e
-      }
-    (
-      generation,
-      figures.copy(distrusted = found.distrusted, totalMs = math.max(figures.totalMs, ms)),
-      found.rest
-    )
+    val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
+    try {
+      val (generation, figures) = found.adopted.fold(restore(at))(adopted)
+      (
+        generation,
+        figures.copy(distrusted = found.distrusted, totalMs = math.max(figures.totalMs, ms)),
+        found.rest
+      )
+    } catch {
+      case e: Throwable =>
+        found.adopted.foreach(_._1.close())
+        found.rest.foreach(_.release())
+        throw e
+    }
   }
 
   /** Silence about the snapshot that it builds on would make the coordinator force one. */
@@ -109,33 +105,50 @@ final class StoreLoader(context: LoadContext) {
     }
   }
 
-  /** Brings a store that stands at an earlier version of the same run's history to `at` by replaying
-    * the changelogs in between; None where the checkpoint does not prove that history (I6) or has
-    * too many of them: restore then.
+  /** Brings a store that stands at an earlier version to `at` by the changelogs in between.
+    * @throws DistrustException as [[path]]
     */
-  def catchUp(store: TransactionalStore, at: VersionId): Option[LoadFigures] = {
-    val base = store.base.at
+  def catchUp(store: TransactionalStore, at: VersionId): LoadFigures =
+    replay(store, path(store.base.at, at), LoadFigures(LoadSource.Memory))
+
+  /** The versions whose changelogs lead from `base` to `at`, ascending. Within a run, or for a base whose own
+    * file is proven, that is all it takes in format v1; the lineage of ids tells in format v2.
+    *
+    * @throws DistrustException where the checkpoint does not prove that history (I6), or has so many
+    *   changelogs in between that a snapshot is nearer
+    */
+  def path(base: VersionId, at: VersionId): Vector[VersionId] = {
+    def distrust(reason: Distrust, why: String) =
+      throw new DistrustException(
+        reason,
+        s"it is at ${StoreLoader.show(base)} and ${StoreLoader.show(at)} is asked for: $why"
+      )
     val gap = at.version - base.version
-    val deltas =
-      if (gap <= 0 || gap > math.max(conf.minDeltasForSnapshot, 1)) None
-      else if (base.checkpointId.isEmpty && at.checkpointId.isEmpty)
-        Some(versions(base.version + 1, at.version))
-      else if (base.checkpointId.isDefined && at.checkpointId.isDefined) continuation(base, at)
-      else None
-    deltas.filterNot(hasNewFamilies).map { found =>
-      replay(store, found, LoadFigures(LoadSource.Memory))
+    if (gap < 0) distrust(Distrust.Ahead, "it cannot go back")
+    if (gap > math.max(conf.minDeltasForSnapshot, 1))
+      distrust(Distrust.TooOld, s"a snapshot is nearer than $gap changelogs")
+    val found = (base.checkpointId, at.checkpointId) match {
+      case (None, None) => versions(base.version + 1, at.version)
+      case (Some(_), Some(_)) =>
+        lineageFrom(base, at).getOrElse(
+          distrust(Distrust.OtherHistory, "the lineage in the checkpoint does not name its version")
+        )
+      case _ => distrust(Distrust.OtherHistory, "the checkpoint has changed its format")
     }
+    if (hasNewFamilies(found)) distrust(Distrust.TooOld, "column families have changed since")
+    found
   }
 
   /** A change of column families is in a snapshot only, which every such version has. */
   private def hasNewFamilies(deltas: Vector[VersionId]): Boolean =
     usesFamilies && deltas.exists(d => files.existsSnapshotFile(d.version, d.checkpointId))
 
-  private def continuation(base: VersionId, at: VersionId): Option[Vector[VersionId]] = {
-    val lineage = lineages.header(at)
-    Option.when(lineage.contains(base))(lineage.filter(_.version > base.version) :+ at)
-      .filter(_.map(_.version) == (base.version + 1 to at.version).toVector)
-  }
+  private def lineageFrom(base: VersionId, at: VersionId): Option[Vector[VersionId]] =
+    if (base == at) Some(Vector.empty)
+    else if (base.version == at.version) None
+    else
+      try Some(lineages.full(base.version, at)).filter(_.head == base).map(_.tail)
+      catch { case NonFatal(_) => None }
 
   private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
     var imported: Option[Generation] = None
@@ -287,5 +300,8 @@ final class StoreLoader(context: LoadContext) {
 
 private object StoreLoader {
   private val OpenAtOnce = 8
+
+  private def show(at: VersionId): String =
+    s"version ${at.version}${at.checkpointId.fold("")(id => s" ($id)")}"
   private val Openers: ExecutorService = Daemons.pool("statemark-open", 2 * OpenAtOnce)
 }
