@@ -10,9 +10,11 @@ import static net.bytebuddy.matcher.ElementMatchers.isAbstract;
 
 import java.lang.instrument.Instrumentation;
 import java.nio.file.Path;
+import java.util.function.UnaryOperator;
 import net.bytebuddy.agent.builder.AgentBuilder;
 import net.bytebuddy.asm.Advice;
 import net.bytebuddy.description.method.MethodDescription;
+import net.bytebuddy.dynamic.DynamicType;
 import net.bytebuddy.implementation.MethodDelegation;
 import net.bytebuddy.matcher.ElementMatcher;
 
@@ -82,27 +84,34 @@ public final class Agent {
     builder.installOn(instrumentation);
 
     if (!parts[0].equals(ROCKSDB_PROVIDER)) {
-      new AgentBuilder.Default()
-          .with(new FailOnError())
-          .type(named(ROCKSDB_PROVIDER))
-          .transform(
-              (type, description, loader, module, domain) ->
-                  type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))
-                      .intercept(MethodDelegation.to(Forward.class))
-                      .method(named("latestVersion"))
-                      .intercept(MethodDelegation.to(Forward.LatestVersion.class))
-                      .method(nameEndsWith("stateMachine").and(takesNoArguments()))
-                      .intercept(MethodDelegation.to(Forward.StateMachine.class)))
-          .installOn(instrumentation);
-      new AgentBuilder.Default()
-          .with(new FailOnError())
-          .type(named(HDFS_PROVIDER))
-          .transform(
-              (type, description, loader, module, domain) ->
-                  type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))
-                      .intercept(MethodDelegation.to(Forward.Subclasses.class)))
-          .installOn(instrumentation);
+      transform(
+          ROCKSDB_PROVIDER,
+          instrumentation,
+          type ->
+              forward(type, Forward.class)
+                  .method(named("latestVersion"))
+                  .intercept(MethodDelegation.to(Forward.LatestVersion.class))
+                  .method(nameEndsWith("stateMachine").and(takesNoArguments()))
+                  .intercept(MethodDelegation.to(Forward.StateMachine.class)));
+      transform(HDFS_PROVIDER, instrumentation, type -> forward(type, Forward.Subclasses.class));
     }
+  }
+
+  private static void transform(
+      String type,
+      Instrumentation instrumentation,
+      UnaryOperator<DynamicType.Builder<?>> transformation) {
+    new AgentBuilder.Default()
+        .with(new FailOnError())
+        .type(named(type))
+        .transform(
+            (made, description, loader, module, domain) -> transformation.apply(made))
+        .installOn(instrumentation);
+  }
+
+  private static DynamicType.Builder<?> forward(DynamicType.Builder<?> type, Class<?> to) {
+    return type.method(isMethod().and(not(isAbstract())).and(namedOneOf(PROVIDER_METHODS)))
+        .intercept(MethodDelegation.to(to));
   }
 
   private static ElementMatcher.Junction<MethodDescription> opens() {
