@@ -2,6 +2,7 @@ package statemark.spark
 
 import java.io.File
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.FileSystem
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.StoreState
 
@@ -28,7 +29,10 @@ object SnapshotFiles {
     fileChecksumEnabled = conf.fileChecksumEnabled,
     // One for the file and one for its checksum, as Spark 4.1 has it.
     fileChecksumThreadPoolSize = Some(2)
-  )
+  ) {
+    override protected def getFileSystem(root: String, hadoopConf: Configuration): FileSystem =
+      new SideBySideFileSystem(super.getFileSystem(root, hadoopConf))
+  }
 
   def close(files: RocksDBFileManager): Unit = files.close()
 

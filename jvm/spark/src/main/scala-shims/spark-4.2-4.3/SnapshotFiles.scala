@@ -2,6 +2,7 @@ package statemark.spark
 
 import java.io.File
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.FileSystem
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.StoreState
 
@@ -27,7 +28,10 @@ object SnapshotFiles {
     storeConf,
     fileChecksumEnabled = conf.fileChecksumEnabled,
     fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
-  )
+  ) {
+    override protected def getFileSystem(root: String, hadoopConf: Configuration): FileSystem =
+      new SideBySideFileSystem(super.getFileSystem(root, hadoopConf))
+  }
 
   def close(files: RocksDBFileManager): Unit = files.close()
 

@@ -3,6 +3,7 @@ package statemark.spark
 import java.util.Locale
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
+import scala.util.Using
 import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
 
 /** The changes between two versions of a store, from their changelogs, in program order.
@@ -22,8 +23,10 @@ final class ChangeFeed(
   override protected val versionsAndUniqueIds: Array[(Long, Option[String])] =
     if (end.checkpointId.isEmpty) (startVersion to end.version).map((_, None)).toArray
     else
-      new CheckpointLineage(context.files).full(startVersion, end)
-        .map(v => (v.version, v.checkpointId)).toArray
+      Using.resource(new OpenChangelogs(context.files)) { changelogs =>
+        new CheckpointLineage(context.files, changelogs).full(startVersion, end)
+          .map(v => (v.version, v.checkpointId)).toArray
+      }
 
   private val name = family.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)
   private val rows = context.encoders.get(name).getOrElse(

@@ -13,19 +13,12 @@ import statemark.engine.VersionId
   *
   * ''Source:'' Spark 4.2 `RocksDB.getFullLineage`.
   */
-final class CheckpointLineage(files: RocksDBFileManager) {
-
-  /** What the header of a changelog says: ascending, up to the version before `at`. */
-  def header(at: VersionId): Vector[VersionId] = {
-    val reader = files.getChangelogReader(at.version, at.checkpointId)
-    try CheckpointLineage.toVersions(reader.lineage)
-    finally reader.closeIfNeeded()
-  }
+final class CheckpointLineage(files: RocksDBFileManager, changelogs: OpenChangelogs) {
 
   /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
   def initial(at: VersionId): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
     if (files.existsSnapshotFile(at.version, at.checkpointId)) Vector(at)
-    else header(at) :+ at
+    else changelogs.lineage(at) :+ at
   }
 
   /** Every version from `from` to `end`, both included, ascending.
@@ -37,7 +30,8 @@ final class CheckpointLineage(files: RocksDBFileManager) {
       if (known.head.version <= from) known
       else {
         val before =
-          header(known.head).filter(v => v.version >= from && v.version < known.head.version)
+          changelogs.lineage(known.head)
+            .filter(v => v.version >= from && v.version < known.head.version)
         if (before.isEmpty) {
           throw invalid(known, s"No header leads from version ${known.head.version} back to $from.")
         }

@@ -119,7 +119,10 @@ final class ProviderContext(
 
   val snapshotTaker = new SnapshotTaker(this)
 
-  lazy val loader = new StoreLoader(LoadContext(
+  /** A load; the caller closes it. */
+  def newLoad(): StoreLoader = new StoreLoader(loadContext)
+
+  private lazy val loadContext = LoadContext(
     files,
     conf,
     storeConf,
@@ -132,7 +135,7 @@ final class ProviderContext(
     observer,
     clock,
     reportSnapshot
-  ))
+  )
 
   /** The changelog of a version as it stands in the checkpoint location now, in format v1: two
     * attempts at a version write the same file.

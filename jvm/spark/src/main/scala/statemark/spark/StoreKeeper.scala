@@ -2,6 +2,7 @@ package statemark.spark
 
 import org.apache.spark.TaskContext
 import org.slf4j.LoggerFactory
+import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.common.{Clock, StoreUnusableException}
 import statemark.engine.{HistoryProof, VersionId}
@@ -57,13 +58,13 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** An empty store at `version`. */
   def empty(version: Long): Unit = {
     retire()
-    begin(context.loader.empty(version), LoadFigures(LoadSource.New))
+    begin(loading(_.empty(version)), LoadFigures(LoadSource.New))
   }
 
   /** The store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): Unit = {
     retire()
-    val (generation, figures) = context.loader.restoreFrom(start, end)
+    val (generation, figures) = loading(_.restoreFrom(start, end))
     begin(generation, figures)
   }
 
@@ -140,7 +141,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     }
 
   private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
-    try Some(context.loader.catchUp(generation.store, at))
+    try Some(loading(_.catchUp(generation.store, at)))
     catch {
       case NonFatal(e) =>
         log.info(
@@ -154,11 +155,13 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     retire()
     val held = superseded
     superseded = Nil
-    val (generation, figures, rest) = context.loader.load(at, held)
+    val (generation, figures, rest) = loading(_.load(at, held))
     superseded = rest
     begin(generation, figures)
     context.observer.reached(CommitPhase.StoreLoaded)
   }
+
+  private def loading[A](body: StoreLoader => A): A = Using.resource(context.newLoad())(body)
 
   private def begin(generation: Generation, figures: LoadFigures): Unit = {
     current = Some(generation)

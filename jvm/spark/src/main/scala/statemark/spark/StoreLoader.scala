@@ -1,9 +1,7 @@
 package statemark.spark
 
 import java.io.File
-import java.util.concurrent.{ExecutionException, ExecutorService, Future}
 import org.apache.spark.sql.execution.streaming.state._
-import scala.util.Try
 import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.common.{Clock, Distrust, DistrustException}
@@ -29,14 +27,16 @@ final case class LoadContext(
     reportSnapshot: Long => Unit
 )
 
-/** Brings a store to a version from the checkpoint location: newest usable snapshot, then changelogs.
+/** One load of a store: from a home, or from the checkpoint location: newest usable snapshot, then
+  * changelogs.
   *
   * ''Thread:'' the owner of the store.
   */
-final class StoreLoader(context: LoadContext) {
+final class StoreLoader(context: LoadContext) extends AutoCloseable {
   import context._
 
-  private val lineages = new CheckpointLineage(files)
+  private val changelogs = new OpenChangelogs(files)
+  private val lineages = new CheckpointLineage(files, changelogs)
   private val search = new SnapshotSearch(files, lineages, storeConf, identity.toString)
 
   /** An empty store at `version`. */
@@ -155,6 +155,7 @@ final class StoreLoader(context: LoadContext) {
     val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
       search.load(at) { (snapshot, lineage) =>
         lineage.foreach(checkCovers(_, snapshot.version, at))
+        changelogs.open(after(snapshot.version, lineage, at))
         imported = Some(importSnapshot(snapshot))
       }
     }
@@ -162,12 +163,14 @@ final class StoreLoader(context: LoadContext) {
       throw new IllegalStateException(s"No snapshot was loaded for $at, and none failed.")
     )
     replayed(generation, snapshotMs, repaired) {
-      val from = generation.store.base.version
-      lineage.fold(versions(from + 1, at.version))(_.filter(v =>
-        v.version > from && v.version <= at.version
-      ))
+      after(generation.store.base.version, lineage, at)
     }
   }
+
+  private def after(base: Long, lineage: Option[Vector[VersionId]], at: VersionId) =
+    lineage.fold(versions(base + 1, at.version))(_.filter { v =>
+      v.version > base && v.version <= at.version
+    })
 
   /** A generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
   private def replayed(generation: Generation, snapshotMs: Long, isRepaired: Boolean)(
@@ -258,9 +261,12 @@ final class StoreLoader(context: LoadContext) {
       figures: LoadFigures
   ): LoadFigures = {
     var bytes = 0L
-    val (_, ms) = Clock.timedMs(clock)(opened(deltas) { (delta, reader) =>
-      store.replay(delta.checkpointId) { transaction =>
-        bytes += ChangelogReplay.stage(reader, transaction, checksums, usesFamilies)
+    val (_, ms) = Clock.timedMs(clock)(deltas.tails.filter(_.nonEmpty).foreach { rest =>
+      changelogs.open(rest)
+      changelogs.read(rest.head) { reader =>
+        store.replay(rest.head.checkpointId) { transaction =>
+          bytes += ChangelogReplay.stage(reader, transaction, checksums, usesFamilies)
+        }
       }
     })
     figures.copy(
@@ -270,38 +276,16 @@ final class StoreLoader(context: LoadContext) {
     )
   }
 
-  /** Reads changelogs in order, having opened them side by side: most of a small file's time is the way
-    * to the checkpoint location and back.
-    */
-  private def opened(deltas: Vector[VersionId])(
-      read: (VersionId, StateStoreChangelogReader) => Unit
-  ): Unit = {
-    def open(delta: VersionId) = files.getChangelogReader(delta.version, delta.checkpointId)
-    deltas.grouped(StoreLoader.OpenAtOnce).foreach {
-      case Vector(one) => read(one, open(one))
-      case several =>
-        val readers = several.map(delta => StoreLoader.Openers.submit(() => open(delta)))
-        try
-          several.zip(readers).foreach { case (delta, reader) => read(delta, resultOf(reader)) }
-        finally readers.foreach(r => Try(r.get()).foreach(_.closeIfNeeded()))
-    }
-  }
-
-  private def resultOf[A](task: Future[A]): A =
-    try task.get()
-    catch { case e: ExecutionException => throw e.getCause }
-
   private def versions(from: Long, to: Long): Vector[VersionId] =
     (from to to).map(VersionId(_, None)).toVector
+
+  override def close(): Unit = changelogs.close()
 
   private def noRows: RowCounts =
     if (conf.trackTotalNumberOfRows) RowCounts.zero else RowCounts.untracked
 }
 
 private object StoreLoader {
-  private val OpenAtOnce = 8
-
   private def show(at: VersionId): String =
     s"version ${at.version}${at.checkpointId.fold("")(id => s" ($id)")}"
-  private val Openers: ExecutorService = Daemons.pool("statemark-open", 2 * OpenAtOnce)
 }

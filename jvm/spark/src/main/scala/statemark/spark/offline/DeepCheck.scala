@@ -4,6 +4,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
+import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
@@ -79,7 +80,7 @@ final class DeepCheck(
       end: VersionId
   ): Either[String, RowFacts] =
     try {
-      val (generation, _) = context.loader.restoreFrom(start, end)
+      val (generation, _) = Using.resource(context.newLoad())(_.restoreFrom(start, end))
       try {
         val internal = generation.store.base.families.byName.values.filter(_.isInternal).map(_.id)
         val transaction = generation.store.newTransaction(() => ChangelogWriter.None)

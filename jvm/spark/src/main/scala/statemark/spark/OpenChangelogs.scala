@@ -1,0 +1,62 @@
+package statemark.spark
+
+import java.util.concurrent.{ExecutionException, ExecutorService, Future}
+import org.apache.spark.sql.execution.streaming.state.{
+  RocksDBFileManager,
+  StateStoreChangelogReader
+}
+import scala.collection.mutable
+import scala.util.Try
+import statemark.engine.VersionId
+
+/** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
+  * and back, so that several are opened side by side before their turn comes; each is opened once.
+  *
+  * ''Thread:'' the owner of the store.
+  */
+final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
+  import OpenChangelogs._
+
+  private val ahead = mutable.Map.empty[VersionId, Future[StateStoreChangelogReader]]
+
+  /** Begins to open the first of `versions`, as many as may be open at once. */
+  def open(versions: Seq[VersionId]): Unit = {
+    val fresh = versions.filterNot(ahead.contains).take(OpenAtOnce - ahead.size)
+    fresh.foreach(at => ahead(at) = Openers.submit(() => reader(at)))
+  }
+
+  /** What the header of a changelog says in format v2, ascending; it stays open for [[read]]. */
+  def lineage(at: VersionId): Vector[VersionId] = {
+    open(Seq(at))
+    ahead.get(at) match {
+      case Some(opened) => CheckpointLineage.toVersions(resultOf(opened).lineage)
+      case None => using(reader(at))(reader => CheckpointLineage.toVersions(reader.lineage))
+    }
+  }
+
+  /** Reads a changelog to its end.
+    * @throws SparkException where it is missing or damaged
+    */
+  def read[A](at: VersionId)(body: StateStoreChangelogReader => A): A =
+    using(ahead.remove(at).fold(reader(at))(resultOf))(body)
+
+  override def close(): Unit = {
+    ahead.values.foreach(opened => Try(resultOf(opened).closeIfNeeded()))
+    ahead.clear()
+  }
+
+  private def reader(at: VersionId) = files.getChangelogReader(at.version, at.checkpointId)
+
+  private def using[A](reader: StateStoreChangelogReader)(body: StateStoreChangelogReader => A): A =
+    try body(reader)
+    finally reader.closeIfNeeded()
+}
+
+private object OpenChangelogs {
+  private val OpenAtOnce = 8
+  private val Openers: ExecutorService = Daemons.pool("statemark-open", 2 * OpenAtOnce)
+
+  private def resultOf[A](task: Future[A]): A =
+    try task.get()
+    catch { case e: ExecutionException => throw e.getCause }
+}
