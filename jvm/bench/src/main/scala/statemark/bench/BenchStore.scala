@@ -1,11 +1,8 @@
 package statemark.bench
 
 import java.nio.file.{Files, Path}
-import java.util.UUID
 
-import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 
 /** How the rows of a store look to a provider. */
@@ -21,9 +18,14 @@ final case class Shape(
 final class BenchStore(val contender: Contender, shape: Shape, workspace: Path)
     extends AutoCloseable {
   private val checkpoint = Files.createTempDirectory(workspace, contender.name)
-  private val provider = StateStoreProvider.create(contender.providerClass)
+  private val provider = Providers.open(
+    contender,
+    shape,
+    checkpoint.resolve("state").toString,
+    // Statemark keeps local state beyond the process; here it goes with the run.
+    workspace.resolve("statemark")
+  )
   private var committed = 0L
-  initialize()
 
   def version: Long = committed
 
@@ -57,30 +59,5 @@ final class BenchStore(val contender: Contender, shape: Shape, workspace: Path)
   override def close(): Unit = {
     provider.close()
     BaseStore.delete(checkpoint)
-  }
-
-  private def initialize(): Unit = {
-    val sqlConf = new SQLConf()
-    val conf = "spark.sql.streaming.stateStore"
-    val own = Map(
-      s"$conf.providerClass" -> contender.providerClass,
-      // Statemark keeps local state beyond the process; here it goes with the run.
-      s"$conf.statemark.localDir" -> workspace.resolve("statemark").toString
-    )
-    (Contender.shared ++ contender.confs ++ own).foreach { case (k, v) =>
-      sqlConf.setConfString(k, v)
-    }
-    val hadoopConf = new Configuration()
-    hadoopConf.set("sql.streaming.runId", UUID.randomUUID().toString)
-    provider.init(
-      StateStoreId(checkpoint.resolve("state").toString, operatorId = 0, partitionId = 0),
-      shape.key,
-      shape.value,
-      shape.encoder,
-      shape.columnFamilies,
-      new StateStoreConf(sqlConf),
-      hadoopConf,
-      shape.multipleValues
-    )
   }
 }

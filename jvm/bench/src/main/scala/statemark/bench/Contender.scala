@@ -1,7 +1,16 @@
 package statemark.bench
 
+import java.nio.file.Path
+
 /** A state store provider and the settings it runs with. */
-final case class Contender(name: String, providerClass: String, confs: Map[String, String])
+final case class Contender(name: String, providerClass: String, confs: Map[String, String]) {
+
+  /** @param localDir where Statemark keeps local state beyond the process */
+  def settings(localDir: Path): Map[String, String] = Contender.shared ++ confs ++ Map(
+    s"${Contender.conf}.providerClass" -> providerClass,
+    s"${Contender.conf}.statemark.localDir" -> localDir.toString
+  )
+}
 
 object Contender {
   private val conf = "spark.sql.streaming.stateStore"

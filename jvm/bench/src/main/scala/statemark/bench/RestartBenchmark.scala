@@ -1,153 +1,116 @@
 package statemark.bench
 
-import java.io.{BufferedReader, File, InputStreamReader}
+import java.io.File
 import java.lang.management.ManagementFactory
-import java.nio.file.{Files, Path, Paths}
-import java.util.UUID
+import java.nio.file.{Files, Paths}
 
-import org.apache.hadoop.conf.Configuration
-import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.internal.SQLConf
 import scala.jdk.CollectionConverters._
 
-import statemark.spark.BenchQuery
-
-/** From the start of a provider in a fresh process to its first row, by size of the state: Spark's RocksDB
-  * provider beside Statemark, on a local checkpoint location and on a slow one.
+/** A restart in a fresh process, by size of the state: Spark's RocksDB provider beside Statemark, with
+  * its local state and without any, on a local checkpoint location and on a slow one.
   *
   * {{{
-  *   --keys 1000000,10000000   sizes of one partition
-  *   --rounds 5                restarts of each; the median counts
-  *   --out FILE                results as JSON
+  *   --keys 1000000,10000000     sizes of one partition
+  *   --query-keys 10000000       sizes of the whole query
+  *   --rounds 3                  restarts of each; the median counts
+  *   --out FILE                  results as JSON
   * }}}
   */
 object RestartBenchmark {
-  private val contenders = Seq(Contender.SparkRocksDb, Contender.Statemark)
-  private val systems = Seq("local", "slow")
-  private val batch = 500000
+
+  /** @param isKept whether local state is there */
+  private final case class Variant(name: String, contender: String, isKept: Boolean)
+
+  private val theirs = Variant(Contender.SparkRocksDb, Contender.SparkRocksDb, isKept = true)
+  private val variants = Seq(
+    theirs,
+    Variant(Contender.Statemark, Contender.Statemark, isKept = true),
+    Variant(s"${Contender.Statemark}, nothing local", Contender.Statemark, isKept = false)
+  )
+  private val systems = Seq("local" -> "", "slow" -> "slow://")
+
+  /** Median milliseconds by variant. */
+  private type Row = (String, Map[String, Double])
 
   def main(args: Array[String]): Unit = args.toSeq match {
-    case Seq("build", dir, name, keys) => build(Paths.get(dir), name, keys.toInt)
-    case Seq("restart", dir, name, version, system, key) =>
-      restart(Paths.get(dir), name, version.toLong, system, key.toInt)
+    case Seq("build", kind, dir, name, keys) =>
+      kindOf(kind).build(Paths.get(dir), contender(name), keys.toInt)
+    case Seq("restart", kind, dir, name, keys, prefix, localDir, result) =>
+      val ms = kindOf(kind)
+        .restart(Paths.get(dir), contender(name), keys.toInt, prefix, Paths.get(localDir))
+      Files.writeString(Paths.get(result), ms.toString): Unit
     case options =>
       val value = options.grouped(2).collect { case Seq(k, v) => k -> v }.toMap
-      val keys = value.getOrElse("--keys", "1000000").split(',').toSeq.map(_.toInt)
-      run(keys, value.getOrElse("--rounds", "5").toInt, value.get("--out").map(Paths.get(_)))
+      def sizes(option: String) =
+        value.getOrElse(option, "1000000").split(',').toSeq.filter(_.nonEmpty).map(_.toInt)
+      val start = System.nanoTime()
+      val rounds = value.getOrElse("--rounds", "3").toInt
+      val asked =
+        sizes("--keys").map((OneStore, _)) ++ sizes("--query-keys").map((WholeQuery, _))
+      val rows = asked.flatMap { case (kind, keys) => measure(kind, keys, rounds) }
+      report(rows)
+      value.get("--out").foreach { file =>
+        Output.writeJson(Paths.get(file), record(rows, rounds, (System.nanoTime() - start) / 1e9))
+      }
   }
 
-  private def run(sizes: Seq[Int], rounds: Int, out: Option[Path]): Unit = {
+  private def measure(kind: Restarts, keys: Int, rounds: Int): Seq[Row] = {
     val workspace = Files.createTempDirectory("statemark-restart")
     try {
-      val results = for (keys <- sizes) yield {
-        val stores = contenders.map { name =>
-          val dir = Files.createDirectory(workspace.resolve(s"$name-$keys"))
-          Output.progress(s"$name: building $keys keys")
-          name -> ((dir, child("build", dir.toString, name, keys.toString).toLong))
-        }
-        // Turns, so that what the machine does meanwhile falls on all alike.
-        val times = for {
-          _ <- 0 until rounds
-          system <- systems
-          (name, (dir, version)) <- stores
-        } yield {
-          val ms =
-            child("restart", dir.toString, name, version.toString, system, (keys / 2).toString)
-          Output.progress(s"$keys keys, $system, $name: $ms ms")
-          (system, name) -> ms.toDouble
-        }
-        keys -> times.groupMap(_._1)(_._2).map { case (k, ms) => k -> median(ms) }
+      val dirs = variants.map { v =>
+        val dir = Files.createDirectory(workspace.resolve(v.name.replaceAll("\\W+", "-")))
+        Output.progress(s"${kind.name}: building $keys keys, ${v.name}")
+        child("build", kind.name, dir.toString, v.contender, keys.toString)
+        v -> dir
       }
-      report(results)
-      val flat = for ((keys, ms) <- results; ((system, name), median) <- ms)
-        yield s"$keys keys, $system, $name, ms" -> median
-      out.foreach(Output.writeJson(_, flat.toMap))
+      // Turns, so that what the machine does meanwhile falls on all alike.
+      val times = for {
+        round <- 0 until rounds
+        (system, prefix) <- systems
+        (variant, dir) <- dirs
+      } yield {
+        val localDir = dir.resolve(if (variant.isKept) "local" else s"local-$system-$round")
+        val result = dir.resolve("result")
+        child(
+          Seq("restart", kind.name, dir.toString, variant.contender, keys.toString, prefix) ++
+            Seq(localDir, result).map(_.toString): _*
+        )
+        val ms = Files.readString(result).toDouble
+        Output.progress(f"${kind.name}: $keys keys, $system, ${variant.name}: $ms%.0f ms")
+        (system, variant.name) -> ms
+      }
+      val medians = times.groupMap(_._1)(_._2).map { case (k, ms) => k -> Rounds.median(ms) }
+      systems.map { case (system, _) =>
+        f"${kind.name}, $keys%,d keys, $system" ->
+          variants.map(v => v.name -> medians((system, v.name))).toMap
+      }
     } finally BaseStore.delete(workspace)
   }
 
-  private def report(results: Seq[(Int, Map[(String, String), Double])]): Unit = {
-    val rows = for ((keys, ms) <- results; system <- systems) yield {
-      val (theirs, ours) = (ms((system, contenders(0))), ms((system, contenders(1))))
-      Seq(
-        f"$keys%,d keys, $system",
-        Output.figure(theirs),
-        Output.figure(ours),
-        Output.figure(ours / theirs)
-      )
+  private def ratios(medians: Map[String, Double]): Seq[(String, Double)] =
+    variants.filter(_ != theirs).map(v => v.name -> medians(v.name) / medians(theirs.name))
+
+  private def report(rows: Seq[Row]): Unit = Output.table(
+    "Restart in a fresh process, ms (median); ÷ Spark's",
+    "restart" +: (variants.map(_.name) ++ ratios(rows.head._2).map("÷ " + _._1)),
+    rows.map { case (name, medians) =>
+      name +: (variants.map(v => medians(v.name)) ++ ratios(medians).map(_._2)).map(Output.figure)
     }
-    Output.table(
-      "Restart in a fresh process: provider's start to the first row, ms (median)",
-      Seq("state", contenders(0), contenders(1), "ratio"),
-      rows
-    )
-  }
+  )
 
-  private def median(values: Seq[Double]): Double = values.sorted.apply(values.length / 2)
-
-  // ---- in the children; the last line of a child is its result
-
-  private def build(dir: Path, name: String, keys: Int): Unit = {
-    val provider = open(dir, name, "local")
-    var version = 0L
-    for (from <- 0 until keys by batch) {
-      val store = provider.getStore(version)
-      for (i <- from until math.min(from + batch, keys)) store.put(key(i), Rows.valueOf(i))
-      version = store.commit()
-      provider.doMaintenance()
+  private def record(rows: Seq[Row], rounds: Int, seconds: Double): Map[String, Any] = Map(
+    "rounds" -> rounds,
+    "seconds" -> seconds.toLong,
+    "environment" -> Environment.describe(),
+    "variants" -> variants.map(_.name),
+    "figures" -> rows.map { case (name, medians) =>
+      Map[String, Any]("figure" -> name, "median" -> medians, "ratio" -> ratios(medians).toMap)
     }
-    // A few small batches after the last snapshot, as a running query has them.
-    for (i <- 0 until 3) {
-      val store = provider.getStore(version)
-      for (k <- 0 until 1000) store.put(key(k), Rows.valueOf(i))
-      version = store.commit()
-    }
-    provider.close()
-    println(version)
-  }
+  )
 
-  private def restart(dir: Path, name: String, version: Long, system: String, first: Int): Unit = {
-    org.rocksdb.RocksDB.loadLibrary() // an executor loads it once
-    val provider = open(dir, name, system)
-    val started = System.nanoTime()
-    val store = provider.getStore(version)
-    val row = store.get(key(first), StateStore.DEFAULT_COL_FAMILY_NAME)
-    val ms = (System.nanoTime() - started) / 1000000L
-    require(row.getInt(0) == first, s"$row is not the row of $first")
-    store.abort()
-    provider.close()
-    println(ms)
-  }
+  private def kindOf(name: String): Restarts = Restarts.all.find(_.name == name).get
 
-  private def key(i: Int) = Rows.keyOf(Integer.reverse(i), i * 1000L)
-
-  private def open(dir: Path, name: String, system: String): StateStoreProvider = {
-    BenchQuery.begin()
-    val contender = Contender.known.find(_.name == name).get
-    val sqlConf = new SQLConf()
-    val store = "spark.sql.streaming.stateStore"
-    val own = Map(
-      s"$store.providerClass" -> contender.providerClass,
-      s"$store.statemark.localDir" -> dir.resolve("local").toString
-    )
-    (Contender.shared ++ contender.confs ++ own).foreach { case (k, v) =>
-      sqlConf.setConfString(k, v)
-    }
-    val hadoopConf = new Configuration()
-    hadoopConf.set("sql.streaming.runId", UUID.randomUUID().toString)
-    hadoopConf.set("fs.slow.impl", classOf[SlowFileSystem].getName)
-    val location = dir.resolve("checkpoint/state").toString
-    val provider = StateStoreProvider.create(contender.providerClass)
-    provider.init(
-      StateStoreId(if (system == "slow") s"slow://$location" else location, 0, 0),
-      Rows.plain.key,
-      Rows.plain.value,
-      Rows.plain.encoder,
-      useColumnFamilies = false,
-      new StateStoreConf(sqlConf),
-      hadoopConf
-    )
-    provider
-  }
+  private def contender(name: String): Contender = Contender.parse(name).head
 
   /** Spark's own jars, and the one of this class, which spark-submit adds by a class loader. */
   private def classPath: String = {
@@ -155,17 +118,15 @@ object RestartBenchmark {
     System.getProperty("java.class.path") + File.pathSeparator + own
   }
 
-  private def child(args: String*): String = {
+  private def child(args: String*): Unit = {
     val flags = ManagementFactory.getRuntimeMXBean.getInputArguments.asScala
       .filter(a => a.startsWith("--add-") || a.startsWith("-X"))
     val command = Seq(new File(System.getProperty("java.home"), "bin/java").getPath) ++ flags ++
       Seq("-cp", classPath, "statemark.bench.RestartBenchmark") ++ args
+    val log = Files.createTempFile("statemark-restart-", ".log")
     val process = new ProcessBuilder(command: _*)
-      .redirectError(ProcessBuilder.Redirect.DISCARD).start()
-    val lines = new BufferedReader(
-      new InputStreamReader(process.getInputStream)
-    ).lines().iterator.asScala.toVector
-    require(process.waitFor() == 0 && lines.nonEmpty, s"${args.mkString(" ")} failed")
-    lines.last
+      .redirectErrorStream(true).redirectOutput(log.toFile).start()
+    require(process.waitFor() == 0, s"${args.mkString(" ")} failed, see $log")
+    Files.delete(log)
   }
 }
