@@ -2,32 +2,43 @@ package statemark.spark
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, Paths, StandardCopyOption}
-import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.atomic.{AtomicInteger, AtomicReference}
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.functions.{count, sum}
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 import scala.jdk.CollectionConverters._
-import statemark.transaction.CommitObserver
+import statemark.transaction.{CommitObserver, CommitPhase}
 
 /** The process that is killed: a query over the files of a directory, which says where it is and goes on
   * for ever, or to the end of its input.
   *
-  * Arguments: root, checkpoint format, name of the phase to stop at or "none", at which visit.
+  * Arguments: root, checkpoint format, name of the phase to stop at or "none", at which visit. At
+  * "snapshot-upload" it does not stop: it says when an upload begins and when it has ended.
   */
 object CrashChild {
   val AtPhase = "at"
   val Ready = "ready"
   val Loaded = "loaded"
   val Batch = "batch"
+  val Uploading = "snapshot-upload"
+  val Uploaded = "uploaded"
 
   def main(args: Array[String]): Unit = {
     val Seq(format, phase, visit) = args.toSeq.drop(1): @unchecked
     val root = Paths.get(args(0))
     val spark = session(root, format)
     val visits = new AtomicInteger
+    val uploader = new AtomicReference[Thread]
     StatemarkStateStoreProvider.observer = reached =>
-      if (reached.name == phase && visits.incrementAndGet() == visit.toInt) {
+      if (phase == Uploading) {
+        if (reached == CommitPhase.SnapshotStarted && visits.incrementAndGet() == visit.toInt) {
+          uploader.set(Thread.currentThread)
+          say(s"$AtPhase $phase")
+        }
+        if (reached == CommitPhase.SnapshotEnded && uploader.get == Thread.currentThread)
+          say(Uploaded)
+      } else if (reached.name == phase && visits.incrementAndGet() == visit.toInt) {
         say(s"$AtPhase $phase")
         // The parent kills this process here; the other threads go on, as they would.
         Thread.currentThread.join()

@@ -4,6 +4,7 @@ import java.io.{BufferedReader, File, InputStreamReader}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.{LinkedBlockingQueue, TimeUnit}
+import java.util.concurrent.locks.LockSupport
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -35,14 +36,19 @@ class CrashSuite extends AnyFunSuite {
     }
   private val atRandom = "random"
   private val MaxBatches = 15
+  private val MaxIntoUploadMs = 15
+
+  /** Every place in turn, and every fourth time while a snapshot is being uploaded. */
+  private def schedule: Iterator[String] =
+    Iterator.continually(places.map(_._1) :+ atRandom).flatten.grouped(3)
+      .flatMap(_ :+ CrashChild.Uploading)
 
   for (format <- Seq("1", "2"))
     test(s"killed ${kills / 2} times, checkpoint format v$format: the answer of the batch run") {
       info(s"STATEMARK_SEED=$seed")
       val crash = new Crash(format, new Random(seed + format.toInt))
       try {
-        val rounds = Iterator.continually(places.map(_._1) :+ atRandom).flatten
-        rounds.take(kills / 2).foreach(crash.kill)
+        schedule.take(kills / 2).foreach(crash.kill)
         crash.finish()
         assert(crash.output == crash.expected)
         info(
@@ -51,8 +57,12 @@ class CrashSuite extends AnyFunSuite {
         info(
           s"loads: ${crash.loads.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
         )
+        info(s"killed before the first new commit: ${crash.early}, missed: ${crash.missed}")
         // Each fault proves that it fired, and that the local directory was used.
         assert(crash.missed * 10 <= kills, s"${crash.missed} kills missed their phase")
+        places.foreach { case (place, _) => assert(crash.fired(place) >= kills / 50, place) }
+        assert(crash.fired(CrashChild.Uploading) >= kills / 10)
+        assert(crash.early >= kills / 10)
         assert(crash.loads("statemarkLoadLocalCount") > crash.loads("statemarkLoadCheckpointCount"))
       } finally crash.close()
     }
@@ -63,19 +73,27 @@ class CrashSuite extends AnyFunSuite {
     val fired: mutable.Map[String, Int] = mutable.Map.empty[String, Int].withDefaultValue(0)
     val loads: mutable.Map[String, Long] = mutable.Map.empty[String, Long].withDefaultValue(0L)
     var missed = 0
+    var early = 0
     private var files = 0
     private val rows = mutable.ArrayBuffer.empty[(Int, Int)]
 
     /** Runs the query and kills it at a phase, or at some time. */
     def kill(place: String): Unit = {
       addInput(2)
-      val visits = places.toMap.getOrElse(place, Seq(1))
+      val visits = places.toMap.getOrElse(place, Seq(1, 2))
       val visit = visits(random.nextInt(visits.length))
       val child = start(if (place == atRandom) "never" else place, visit)
-      try {
-        val isThere = follow(child, place != atRandom)
-        if (isThere || place == atRandom) fired(place) += 1 else missed += 1
-      } finally child.process.destroyForcibly().waitFor(): Unit
+      val (isThere, batches) =
+        try {
+          val followed = follow(child, place != atRandom)
+          if (place == CrashChild.Uploading)
+            LockSupport.parkNanos(random.nextInt(MaxIntoUploadMs) * 1000000L)
+          followed
+        } finally child.process.destroyForcibly().waitFor(): Unit
+      child.reader.join()
+      val isOver = child.lines.asScala.exists(_.startsWith(CrashChild.Uploaded))
+      if ((isThere && !isOver) || place == atRandom) fired(place) += 1 else missed += 1
+      if (batches == 0) early += 1
     }
 
     /** Runs the query to the end of its input. */
@@ -110,10 +128,10 @@ class CrashSuite extends AnyFunSuite {
       files += 1
     }
 
-    /** Adds input until the child stands at its phase; false after so many batches without it. A random
-      * time counts from the child's first sign of life.
+    /** Adds input until the child stands at its phase, and how many batches it committed; false after so
+      * many batches without it. A random time counts from the child's first sign of life.
       */
-    private def follow(child: Child, hasPhase: Boolean): Boolean = {
+    private def follow(child: Child, hasPhase: Boolean): (Boolean, Int) = {
       var isThere = false
       var batches = 0
       var deadline = System.nanoTime() + 120 * 1000000000L
@@ -130,7 +148,7 @@ class CrashSuite extends AnyFunSuite {
         }
         if (!child.process.isAlive) fail(s"the child ended by itself, see ${child.log}")
       }
-      isThere
+      (isThere, batches)
     }
 
     private def note(line: String): Unit = if (line.startsWith(CrashChild.Loaded))
@@ -162,7 +180,7 @@ class CrashSuite extends AnyFunSuite {
 
   private final class Child(val process: Process, val log: File) {
     val lines = new LinkedBlockingQueue[String]
-    private val reader = new Thread(() => {
+    val reader = new Thread(() => {
       val in = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
       try
         Iterator.continually(in.readLine()).takeWhile(_ != null)
