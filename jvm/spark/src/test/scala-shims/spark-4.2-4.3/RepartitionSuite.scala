@@ -1,32 +1,24 @@
 package statemark.spark.offline
 
 import java.nio.file.{Files, Path}
-import org.apache.spark.sql.{DataFrame, SQLContext, SparkSession}
+import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.apache.spark.sql.execution.streaming.runtime.MemoryStream
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.streaming.StreamingQuery
-import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
-import statemark.spark.{StatemarkExtensions, StatemarkStateStoreProvider}
+import statemark.spark.{OneSession, StatemarkExtensions, StatemarkStateStoreProvider}
 
 /** A checkpoint of a query that tests stop, repartition and start again. */
-trait RepartitionedQueries extends BeforeAndAfterAll { this: AnyFunSuite =>
+trait RepartitionedQueries extends OneSession { this: AnyFunSuite =>
   protected val prefix = "spark.sql.streaming.stateStore."
   protected val statemark: String = classOf[StatemarkStateStoreProvider].getName
   protected val isWhole: Boolean = sys.env.get("STATEMARK_REPARTITION").contains("all")
 
-  protected lazy val spark: SparkSession = SparkSession.builder()
-    .master("local[2]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "4")
-    .config("spark.sql.extensions", classOf[StatemarkExtensions].getName)
-    .getOrCreate()
-
-  override protected def afterAll(): Unit = {
-    spark.stop()
-    super.afterAll()
-  }
+  override protected def sessionSettings: Map[String, String] = Map(
+    "spark.sql.shuffle.partitions" -> "4",
+    "spark.sql.extensions" -> classOf[StatemarkExtensions].getName
+  )
 
   protected def withSettings[A](settings: Map[String, String])(body: => A): A = {
     settings.foreach { case (k, v) => spark.conf.set(k, v) }

@@ -2,31 +2,16 @@ package statemark.spark
 
 import java.nio.file.Files
 import java.util.concurrent.atomic.AtomicInteger
-import org.apache.spark.sql.{DataFrame, Encoders, SQLContext, SparkSession}
+import org.apache.spark.sql.{DataFrame, Encoders, SQLContext}
 import org.apache.spark.sql.streaming._
-import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.transaction.{CommitObserver, CommitPhase}
 
 /** Goal: a task that dies at any phase of a commit leaves the answer as it is. Method: a real query; at
   * one phase, once, the task's thread throws; Spark retries the task; the result is that of a batch.
   */
-class CommitPhaseSuite extends AnyFunSuite with BeforeAndAfterAll {
-  private lazy val spark = SparkSession.builder()
-    .master("local[2,4]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config(
-      "spark.sql.streaming.stateStore.providerClass",
-      classOf[StatemarkStateStoreProvider].getName
-    )
-    .getOrCreate()
-
-  override protected def afterAll(): Unit = {
-    StatemarkStateStoreProvider.observer = CommitObserver.none
-    spark.stop()
-    super.afterAll()
-  }
+class CommitPhaseSuite extends AnyFunSuite with OneSession {
+  override protected def master: String = "local[2,4]"
 
   private val tested = Seq(
     CommitPhase.BatchSerialized,

@@ -1,24 +1,19 @@
 package statemark.spark
 
 import java.util.UUID
-import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.{
   StateStoreId,
   StateStoreProviderId,
   StatemarkBridge
 }
-import org.scalatest.{BeforeAndAfterAll, BeforeAndAfterEach}
+import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 
 /** Which executor is preferred for which store. That tasks follow is tested on a cluster
   * (tests/crash/test_cluster.py).
   */
-class PlacementSuite extends AnyFunSuite with BeforeAndAfterEach with BeforeAndAfterAll {
-  private lazy val spark = SparkSession.builder().master("local[1]").getOrCreate()
-
+class PlacementSuite extends AnyFunSuite with BeforeAndAfterEach with OneSession {
   override protected def beforeEach(): Unit = Placement.clear()
-
-  override protected def afterAll(): Unit = spark.stop()
 
   private def inventory(executor: String, host: String, stores: LocalStore*): Unit =
     Placement.add(LocalInventory(executor, host, stores.toVector))

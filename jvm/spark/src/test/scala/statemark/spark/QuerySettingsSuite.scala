@@ -1,27 +1,14 @@
 package statemark.spark
 
 import java.nio.file.Files
-import org.apache.spark.sql.{SQLContext, SparkSession}
-import org.scalatest.BeforeAndAfterAll
+import org.apache.spark.sql.SQLContext
 import org.scalatest.funsuite.AnyFunSuite
 
 /** The same query under each of Spark's settings that change how a provider is used: the result is that
   * of a batch, over a stop and start in the middle.
   */
-class QuerySettingsSuite extends AnyFunSuite with BeforeAndAfterAll {
+class QuerySettingsSuite extends AnyFunSuite with OneSession {
   private val prefix = "spark.sql.streaming.stateStore."
-  private lazy val spark = SparkSession.builder()
-    .master("local[2]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config(s"${prefix}providerClass", classOf[StatemarkStateStoreProvider].getName)
-    .getOrCreate()
-
-  override protected def afterAll(): Unit = {
-    spark.stop()
-    super.afterAll()
-  }
-
   private val cases: Seq[(String, Map[String, String])] = Seq(
     "providers unloaded after each task" -> Map("unloadOnCommit" -> "true"),
     "file checksums in checkpoint format v2" -> Map("checkpointFormatVersion" -> "2"),

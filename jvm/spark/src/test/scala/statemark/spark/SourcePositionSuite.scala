@@ -3,26 +3,13 @@ package statemark.spark
 import java.nio.file.Files
 import java.util.concurrent.ConcurrentLinkedQueue
 import org.apache.spark.TaskContext
-import org.apache.spark.sql.{SQLContext, SparkSession}
-import org.scalatest.BeforeAndAfterAll
+import org.apache.spark.sql.SQLContext
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Position
-import statemark.transaction.{CommitObserver, CommitPhase}
+import statemark.transaction.CommitPhase
 
 /** The driver tells the tasks of a batch the source offsets that it ends at. */
-class SourcePositionSuite extends AnyFunSuite with BeforeAndAfterAll {
-  private lazy val spark = SparkSession.builder().master("local[2]")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config(
-      "spark.sql.streaming.stateStore.providerClass",
-      classOf[StatemarkStateStoreProvider].getName
-    )
-    .getOrCreate()
-
-  override protected def afterAll(): Unit = {
-    StatemarkStateStoreProvider.observer = CommitObserver.none
-    spark.stop()
-  }
+class SourcePositionSuite extends AnyFunSuite with OneSession {
 
   test("every offset reads back, known or not") {
     val position = Position(Vector(Some("""{"topic":{"0":42}}"""), None, Some("5")))

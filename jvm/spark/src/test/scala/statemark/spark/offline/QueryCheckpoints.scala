@@ -2,27 +2,18 @@ package statemark.spark.offline
 
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
-import org.apache.spark.sql.{DataFrame, SQLContext, SparkSession}
+import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.scalatest.Suite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
-import statemark.spark.{Line, StoppedMaintenance}
+import statemark.spark.{Line, OneSession, StoppedMaintenance}
 
 /** Checkpoints that queries wrote, and the commands on them. */
-trait QueryCheckpoints extends StoppedMaintenance { this: Suite =>
+trait QueryCheckpoints extends StoppedMaintenance with OneSession { this: Suite =>
   protected val prefix = "spark.sql.streaming.stateStore."
-  protected lazy val spark: SparkSession = SparkSession.builder()
-    .master("local[2]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-    .getOrCreate()
-
-  override protected def afterAll(): Unit = {
-    spark.stop()
-    super.afterAll()
-  }
+  override protected def sessionSettings: Map[String, String] =
+    Map("spark.sql.streaming.noDataMicroBatches.enabled" -> "false")
 
   /** A query that starts again goes on with its input. */
   private val inputs = mutable.Map.empty[Path, Line.MemoryStream[Int]]
