@@ -88,13 +88,17 @@ demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statem
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, 8 minutes at most; QUICK=1 for a look
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, an hour; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
+	$(MAKE) bench-restart
 	$(PY) bench/plot.py
 
-bench-restart: $(BENCH) $(VENV)/.installed ## restart to the first row, local and slow checkpoint location; KEYS=1000000,10000000
-	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) \
-	  --keys $(or $(KEYS),1000000) --out bench/results/restart.json
+# Sizes of one partition, and of a query of 64.
+KEYS ?= $(if $(QUICK),1000000,1000000,10000000,30000000)
+QUERY_KEYS ?= $(if $(QUICK),640000,10000000)
+bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local state, local and slow checkpoint location; KEYS=1000000 QUERY_KEYS=
+	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) --keys "$(KEYS)" \
+	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out bench/results/restart.json
 
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json

@@ -1,4 +1,4 @@
-"""Turn bench/results/latest.json into docs/benchmarks: SVGs and a README with the table."""
+"""Turn bench/results/latest.json and restart.json into docs/benchmarks: SVGs and a README."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ the rounds is shown, so ratios mean more than absolute figures. A turn leaves th
 found it and ends in a commit. `whole batch` is `getStore`, every put and the commit; `abort` is
 from `abort()` until the same version answers its first `get`; p99 is of 60 commits. n/a: Spark's
 in-memory provider has no column families, hence no merge."""
+RESTART = """\
+Each restart has a fresh process. `slow` stands for an object store: 20 ms a call, 100 MB/s a
+stream. One partition is measured from `getStore` to the first row, a query from `start()` to the
+end of its first batch (`Trigger.AvailableNow`), after a session that has run a small job. `nothing
+local` begins each restart with an empty local directory. A ratio is divided by Spark's provider."""
 
 
 def unit_of(figure: str) -> str:
@@ -88,7 +93,7 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     lines = [
         "# State store providers side by side",
         "",
-        "Written by `bench/plot.py` from `bench/results/latest.json`; do not edit.",
+        "Written by `bench/plot.py` from `bench/results`; do not edit.",
         "",
         "| " + " | ".join(header) + " |",
         "|" + "---|" + "---:|" * (len(header) - 1),
@@ -97,10 +102,9 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
         cells = [three_digits(f["median"].get(p)) for p in providers]
         cells += [three_digits(f["ratio"].get(r)) for r in ratios]
         lines.append("| " + " | ".join([f["figure"], *cells]) + " |")
-    environment = ", ".join(f"{k} {v}" for k, v in sorted(results["environment"].items()))
     lines += [
         "",
-        f"Run by `{results['command']}` in {results['seconds']} s; {environment}.",
+        f"Run by `{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
     ]
     if results["left out"]:
         lines.append(f"Left out, as absent from the class path: {', '.join(results['left out'])}.")
@@ -116,10 +120,41 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     return "\n".join(lines)
 
 
+def environment_of(results: dict[str, Any]) -> str:
+    """Render what the results were measured on."""
+    return ", ".join(f"{k} {v}" for k, v in sorted(results["environment"].items()))
+
+
+def restart(results: dict[str, Any]) -> str:
+    """Render the table of restarts."""
+    variants = results["variants"]
+    ratios = list(results["figures"][0]["ratio"])
+    header = ["median, ms", *variants, *(f"÷ {r}" for r in ratios)]
+    lines = [
+        "## Restarts",
+        "",
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" + "---:|" * (len(header) - 1),
+    ]
+    for f in results["figures"]:
+        cells = [three_digits(f["median"].get(v)) for v in variants]
+        cells += [three_digits(f["ratio"].get(r)) for r in ratios]
+        lines.append("| " + " | ".join([f["figure"], *cells]) + " |")
+    lines += [
+        "",
+        f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']} rounds;"
+        f" {environment_of(results)}.",
+        *RESTART.splitlines(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Read the results, write the pictures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results/latest.json")
+    parser.add_argument("--restart", type=Path, default=ROOT / "bench/results/restart.json")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks")
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
@@ -132,7 +167,10 @@ def main() -> None:
         if figures:
             plot(figures, providers, options.out / name)
             images.append(name)
-    (options.out / "README.md").write_text(readme(results, providers, images))
+    page = readme(results, providers, images)
+    if options.restart.exists():
+        page += "\n" + restart(json.loads(options.restart.read_text()))
+    (options.out / "README.md").write_text(page)
 
 
 if __name__ == "__main__":
