@@ -122,9 +122,9 @@ final class Adoption(
     */
   private def brought(reopened: ReopenedStore, at: VersionId): LoadFigures = {
     val base = reopened.store.base.at
-    val deltas = path(base, at)
     if (base.version == 0)
       throw new DistrustException(Distrust.Unproven, "its first version never went to disk")
+    val deltas = path(base, at)
     if (base.checkpointId.isEmpty) checkProof(reopened.proof, base)
     context.observer.reached(CommitPhase.HomeProven)
     try replay(reopened.store, deltas, LoadFigures(LoadSource.Local))

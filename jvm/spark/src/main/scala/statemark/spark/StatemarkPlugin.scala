@@ -3,7 +3,7 @@ package statemark.spark
 import com.codahale.metrics.Gauge
 import java.io.File
 import java.util.{Map => JMap}
-import org.apache.spark.SparkContext
+import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
@@ -37,12 +37,13 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
     Map.empty[String, String].asJava
   }
 
+  /** Inventories ask for no answer, and Spark warns of one. */
   override def receive(message: Any): AnyRef = {
     message match {
       case inventory: LocalInventory => Placement.add(inventory)
       case _ => ()
     }
-    None
+    None.orNull
   }
 }
 
@@ -58,7 +59,7 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
           val store = home.getParentFile
           LocalStore(store.getParentFile.getName, store.getName, Home.usedAtMs(home))
         }
-        context.send(LocalInventory(context.executorID(), context.hostname(), homes.toVector))
+        context.send(LocalInventory(context.executorID(), hostOf(context), homes.toVector))
       }
       val open: Gauge[Int] = () => LiveStores.count
       context.metricRegistry().register("openStores", open): Unit
@@ -66,4 +67,10 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
       case NonFatal(e) =>
         log.warn("The driver was not told what the local directory holds: stores are restored.", e)
     }
+
+  /** The name by which the scheduler knows this host. Executors of a cluster serve no RPC, and
+    * `PluginContext.hostname` fails there.
+    */
+  private def hostOf(context: PluginContext): String =
+    Option(SparkEnv.get.blockManager.blockManagerId).fold(context.hostname())(_.host)
 }

@@ -59,6 +59,15 @@ class LocalStateSuite extends AnyFunSuite with Providers {
       assert(figures("statemarkReplayedChangelogCount") <= FlushPolicy.MaxVersions + 1)
     }
 
+    test(s"after a kill before the first flush nothing is proven ($format)") {
+      val provider = open(extra)
+      val ids = commits(provider, 0 until 2)
+      val killed = copyOfLocal()
+      val after = open(extra + (localDir -> killed.toString))
+      check(after, 2, ids, expected(2))
+      assertServed(after, 2, ids, LoadSource.Checkpoint, Distrust.Unproven)
+    }
+
     test(s"counts, column families and further commits of a reopened store ($format)") {
       val provider = open(extra, usesFamilies = true)
       def families(p: StateStoreProvider, v: Long, id: Option[String]) = {

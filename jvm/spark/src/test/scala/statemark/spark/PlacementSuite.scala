@@ -10,7 +10,7 @@ import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 
 /** Which executor is preferred for which store. That tasks follow is tested on a cluster
-  * (tests/crash/test_cluster.py).
+  * (tests/cluster/test_coming_home.py).
   */
 class PlacementSuite extends AnyFunSuite with BeforeAndAfterEach with OneSession {
   override protected def beforeEach(): Unit = Placement.clear()
