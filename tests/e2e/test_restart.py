@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from support.session import STATEMARK_PROVIDER
-from support.streams import EVENT_SCHEMA, Source, events
+from support.session import STATE_STORE, STATEMARK_PROVIDER
+from support.streams import EVENT_SCHEMA, Run, Source, events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,3 +75,63 @@ def test_another_process_opens_the_stores_of_the_one_before(
     assert _run(source, tmp_path, checkpoint_format) == (
         'DONE {"served": {"statemarkLoadLocalCount": 4}, "total": 900}'
     )
+
+
+def _local(*words: str) -> str:
+    command = [sys.executable, "-m", "statemark", "local", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_local_shows_and_prunes_what_a_process_left(
+    source: Source, tmp_path: Path, provider: str, checkpoint_format: str
+) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("Spark's provider leaves nothing")
+    source.add(events(0, 300), events(300, 300))
+    _run(source, tmp_path, checkpoint_format)
+    local = tmp_path / "local"
+    # As a setting of Spark's, and as an option.
+    setting = f"{STATE_STORE}.statemark.localDir={local}"
+    listing = json.loads(_local("--conf", setting, "--json"))
+    homes = listing["homes"]
+    assert [home["store"] for home in homes] == [f"0-{p}-default" for p in range(4)]
+    assert {home["state"] for home in homes} == {"idle"}
+    assert {home["partitions"] for home in homes} == {4}
+    assert all(1 <= home["version"] <= 2 for home in homes)
+    assert all(("checkpointId" in home) == (checkpoint_format == "2") for home in homes)
+    (query,) = {home["queryId"] for home in homes}
+    assert query == json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
+
+    assert "deleted 0 stores" in _local("--local-dir", str(local), "--prune")
+    lines = _local("--local-dir", str(local), "--prune", "--max-bytes", "1b").splitlines()
+    assert [line.split()[:3] for line in lines[:4]] == [
+        ["deleted", query, f"0-{p}-default"] for p in range(4)
+    ]
+    assert lines[4].startswith(f"{local}: 0 stores, 0 B, deleted 4 stores, ")
+    assert not list(local.iterdir())
+
+
+def test_local_leaves_what_a_session_uses(
+    spark: SparkSession, source: Source, run: Run, provider: str
+) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("Spark's provider leaves nothing")
+    source.add(events(0, 300))
+    query = run.to_end(source.stream().dropDuplicates(["id"]))
+    root = spark.conf.get(f"{STATE_STORE}.statemark.localDir")
+    assert root is not None
+    words = ("--local-dir", root, "--prune", "--max-bytes", "1b", "--json")
+    ours = [h for h in json.loads(_local(*words))["homes"] if h["queryId"] == str(query.id)]
+    assert [(home["store"], home["state"]) for home in ours] == [
+        (f"0-{p}-default", "in-use") for p in range(2)
+    ]
+
+
+def test_local_names_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "statemark", "local", "--local-dir", str(tmp_path / "x")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 2
+    assert f"{tmp_path}/x cannot be listed\n  reason: it does not exist" in done.stderr
+    assert not done.stdout

@@ -1,4 +1,4 @@
-"""Commands on the checkpoint of a query that does not run: a JVM that spark-submit starts.
+"""Commands on what a query keeps, while it does not run: a JVM that spark-submit starts.
 
 Each has its parser here, as one entry of ``_COMMANDS``, and its work in the JVM package
 ``statemark.spark.offline``.
@@ -51,6 +51,8 @@ class _Command:
         Adds its arguments besides the checkpoint to a parser.
     words : callable
         Its arguments besides the checkpoint as the JVM reads them.
+    has_checkpoint : bool
+        Whether it works on a checkpoint.
     """
 
     name: str
@@ -58,6 +60,7 @@ class _Command:
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
     words: Callable[[argparse.Namespace], list[str]]
+    has_checkpoint: bool = True
 
 
 def add_parsers(commands: Subparsers) -> None:
@@ -76,7 +79,9 @@ def add_parsers(commands: Subparsers) -> None:
             help=command.summary,
             description=command.description,
         )
-        parser.add_argument("checkpoint", metavar="CHECKPOINT", help="a path, or a URI for Spark")
+        if command.has_checkpoint:
+            text = "a path, or a URI for Spark"
+            parser.add_argument("checkpoint", metavar="CHECKPOINT", help=text)
         command.add_arguments(parser)
 
 
@@ -141,7 +146,8 @@ def _submit(args: argparse.Namespace, *, env: Mapping[str, str]) -> list[str]:
     words.append(str(jar_path()))
     command = next(c for c in _COMMANDS if c.name == args.command)
     words += ["--verbose"] if args.verbose else []
-    return [*words, command.name, args.checkpoint, *command.words(args)]
+    checkpoint = [args.checkpoint] if command.has_checkpoint else []
+    return [*words, command.name, *checkpoint, *command.words(args)]
 
 
 def _environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:
@@ -232,6 +238,38 @@ def _verify_words(args: argparse.Namespace) -> list[str]:
     return [*(["--deep"] if args.deep else []), *_json_words(args)]
 
 
+# ---- local
+
+# Besides --prune and --json: option, metavar, help.
+_LOCAL_OPTIONS = (
+    ("--local-dir", "D", "the directory (default: localDir of Spark's settings, else the cache"
+     " directory that a local master uses)"),
+    ("--max-age", "A", "with --prune: how long a store that no process uses stays, such as 12h"
+     " (default: localDirMaxAge, 7d)"),
+    ("--max-bytes", "B", "with --prune: how much the directory may hold, such as 50g; the longest"
+     " unused go first (default: localDirMaxBytes, no limit)"),
+)  # fmt: skip
+
+
+def _local_arguments(parser: argparse.ArgumentParser) -> None:
+    for option, metavar, text in _LOCAL_OPTIONS:
+        parser.add_argument(option, metavar=metavar, help=text)
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="delete what no process uses and is too old or too much",
+    )
+    _json_argument(parser)
+
+
+def _local_words(args: argparse.Namespace) -> list[str]:
+    words = ["--prune"] if args.prune else []
+    for option, _, _ in _LOCAL_OPTIONS:
+        value = getattr(args, option.removeprefix("--").replace("-", "_"))
+        words += [] if value is None else [option, value]
+    return [*words, *_json_words(args)]
+
+
 _COMMANDS: Sequence[_Command] = (
     _Command(
         "switch",
@@ -268,6 +306,16 @@ _COMMANDS: Sequence[_Command] = (
         " meanwhile. Exits with 1 where something is wrong.",
         _verify_arguments,
         _verify_words,
+    ),
+    _Command(
+        "local",
+        "show, and prune, what lies in the local directory of this machine",
+        "Show the stores that queries keep on this machine's disk: query, operator-partition-store,"
+        " version on disk, checkpoint id, size, last use, and whether some process uses it. With"
+        " --prune delete those that no process uses: the checkpoint has all that they hold.",
+        _local_arguments,
+        _local_words,
+        has_checkpoint=False,
     ),
 )
 

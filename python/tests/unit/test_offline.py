@@ -76,6 +76,20 @@ def test_inspect_and_verify(spark_submit: Callable[[int], Submitted], words: lis
     assert seen()["words"][3:] == [words[0], "/c", *words[1:]]
 
 
+def test_local(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
+    seen = spark_submit(0)
+    assert main(["local"]) == 0
+    assert seen()["words"] == ["--class", "statemark.spark.offline.Main", bundled, "local"]
+    options = ["--local-dir", "/d", "--max-age", "12h", "--max-bytes", "1g", "--json"]
+    assert main(["local", "--prune", *options]) == 0
+    assert seen()["words"][3:] == ["local", "--prune", *options]
+
+
+def test_local_has_no_checkpoint() -> None:
+    with pytest.raises(SystemExit):
+        main(["local", "/c"])
+
+
 def test_options_of_spark_submit_come_before_the_jar(
     spark_submit: Callable[[int], Submitted], bundled: str
 ) -> None:

@@ -331,12 +331,12 @@ object TransactionalStore {
     }
   }
 
-  /** What the base store in `directory` says of itself. Opens and closes it.
+  /** What the base store in `directory` says of itself on disk. Whoever has it open is not disturbed.
     * @throws DistrustException where it says nothing, or cannot be read
     */
   def inspect(directory: File, options: EngineOptions): BaseRecords =
     try {
-      val engine = RocksEngine.reopen(directory, options)
+      val engine = RocksEngine.openReadOnly(directory, options)
       try BaseRecords.read(engine)
       finally engine.close()
     } catch { case e: StoreUnusableException => throw damaged(directory, e) }

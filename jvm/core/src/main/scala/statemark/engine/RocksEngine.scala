@@ -228,6 +228,14 @@ object RocksEngine {
   def open(directory: File, options: EngineOptions): RocksEngine =
     open(directory, options, isForExport = false, isThere = false)
 
+  /** Opens `directory` beside whoever has it open: takes no lock and changes no file. Shows what was on disk
+    * at that moment.
+    * @throws StoreUnusableException where RocksDB refuses the directory, also because its owner has just
+    *   deleted a file
+    */
+  def openReadOnly(directory: File, options: EngineOptions): RocksEngine =
+    open(directory, options, isForExport = false, isThere = true, isReadOnly = true)
+
   /** Opens `directory` as an earlier process left it: in no time that grows with its size.
     * @throws StoreUnusableException where RocksDB refuses the directory
     */
@@ -252,12 +260,13 @@ object RocksEngine {
       directory: File,
       options: EngineOptions,
       isForExport: Boolean,
-      isThere: Boolean
+      isThere: Boolean,
+      isReadOnly: Boolean = false
   ): RocksEngine = {
     RocksDB.loadLibrary()
     val handles = new NativeHandles
     try {
-      Files.createDirectories(directory.toPath)
+      if (!isReadOnly) Files.createDirectories(directory.toPath): Unit
       val statistics = handles.add(new Statistics())
       val dbOptions = handles.add(databaseOptions(options, statistics, isThere))
       val rowOptions = handles.add(familyOptions(options, handles, isForExport))
@@ -269,7 +278,11 @@ object RocksEngine {
         new ColumnFamilyDescriptor(OffsetsColumnFamily.Name.getBytes(UTF_8), offsetsOptions)
       )
       val families = new JArrayList[ColumnFamilyHandle]()
-      val db = handles.add(RocksDB.open(dbOptions, directory.getPath, descriptors, families))
+      val path = directory.getPath
+      val db = handles.add(
+        if (isReadOnly) RocksDB.openReadOnly(dbOptions, path, descriptors, families)
+        else RocksDB.open(dbOptions, path, descriptors, families)
+      )
       families.forEach(family => handles.add(family): Unit)
       new RocksEngine(directory, db, families.get(0), families.get(1), statistics, handles)
     } catch {

@@ -1,27 +1,27 @@
 package statemark.spark
 
 import java.io.File
-import java.nio.file.{Files, Path}
 import java.util.concurrent.ConcurrentHashMap
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Clock
 
 /** Deletes homes that nobody uses: of queries that are gone, of partitions that moved. By age, and the
-  * oldest first where a root holds more than it may. A home that some process holds is left alone.
+  * oldest first where a root holds more than it may. A home that some process holds, or that is another
+  * user's, is left alone.
   */
 object LocalCollector {
   private val log = LoggerFactory.getLogger(getClass)
-  private val EveryMs = 3600L * 1000
-  private val lastRun = new ConcurrentHashMap[File, Long]()
+  private val EveryNanos = 3600L * 1000 * 1000 * 1000
+  private val lastRun = new ConcurrentHashMap[File, java.lang.Long]()
 
   /** Collects in the background, once an hour for each root. */
   def tick(root: File, settings: StoreSettings, clock: Clock): Unit = {
-    val now = clock.epochMs()
-    if (now - lastRun.getOrDefault(root, 0L) >= EveryMs) {
+    val now = clock.nanos()
+    if (Option(lastRun.get(root)).forall(now - _ >= EveryNanos)) {
       lastRun.put(root, now): Unit
       FlushPolicy.scheduler.execute { () =>
-        try collect(root, settings, now): Unit
+        try collect(root, settings, clock.epochMs()): Unit
         catch {
           case NonFatal(e) => log.warn(s"$root could not be collected; it is tried again later.", e)
         }
@@ -41,7 +41,7 @@ object LocalCollector {
   }
 
   private def tooMuch(homes: Seq[File], maxBytes: Long): Seq[File] = {
-    val sizes = homes.map(home => home -> bytesOf(home))
+    val sizes = homes.map(home => home -> LocalDirectory.bytesOf(home))
     var total = sizes.map(_._2).sum
     sizes.filter { case (home, bytes) =>
       val isDeleted = total > maxBytes && delete(home)
@@ -51,14 +51,8 @@ object LocalCollector {
   }
 
   private def delete(home: File): Boolean = {
-    val held = Home.tryHold(home)
+    val held = if (LocalDirectory.otherOwner(home).isEmpty) Home.tryHold(home) else None
     held.foreach(_.delete())
     held.isDefined
-  }
-
-  private def bytesOf(directory: File): Long = {
-    val walk = Files.walk(directory.toPath)
-    try walk.filter((p: Path) => Files.isRegularFile(p)).mapToLong(p => p.toFile.length).sum
-    finally walk.close()
   }
 }

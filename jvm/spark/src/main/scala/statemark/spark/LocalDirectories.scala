@@ -4,8 +4,8 @@ import java.io.{File, IOException, RandomAccessFile}
 import java.nio.ByteBuffer
 import java.nio.channels.FileLock
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.{Files, Path}
-import java.nio.file.attribute.PosixFilePermissions
+import java.nio.file.{FileVisitResult, Files, LinkOption, Path, SimpleFileVisitor}
+import java.nio.file.attribute.{BasicFileAttributes, PosixFilePermissions, UserPrincipal}
 import java.util.{Comparator, Set => JSet, UUID}
 import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
@@ -43,9 +43,13 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
     case None => LocalDirectory.deleteTree(path)
   }
 
-  /** Deletes it. What a crash in the middle leaves is no base store any more. */
+  /** Deletes it. What a crash in the middle leaves is no base store any more, and a home still, so that it is
+    * found again.
+    */
   def delete(): Unit = {
     Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
+    Option(path.listFiles).toSeq.flatten.filterNot(_.getName == Home.LockName)
+      .foreach(LocalDirectory.deleteTree)
     LocalDirectory.deleteTree(path)
     lock.foreach(Home.giveUp(path, _))
   }
@@ -65,11 +69,36 @@ object Home {
   /** When the base in a home went to disk last. */
   def usedAtMs(path: File): Long = new File(path, LockName).lastModified()
 
-  /** Every home below a root, whoever uses it. */
+  /** Every home below a root, whoever uses it: what has the shape of one. Links are not followed, as they
+    * lead out of the root.
+    */
   def all(root: File): Seq[File] = {
-    def below(d: File) = Option(d.listFiles).toSeq.flatten.filter(_.isDirectory)
-    below(root).flatMap(below).flatMap(below).filter(new File(_, LockName).exists)
+    def isThere(f: File, isType: (Path, LinkOption) => Boolean) =
+      isType(f.toPath, LinkOption.NOFOLLOW_LINKS)
+    def below(d: File) =
+      Option(d.listFiles).toSeq.flatten.filter(isThere(_, Files.isDirectory(_, _)))
+    below(root).flatMap(below).filter(d => StoreName.matches(d.getName)).flatMap(below)
+      .filter(home => isThere(new File(home, LockName), Files.isRegularFile(_, _)))
   }
+
+  /** Whether some process holds it, this one included. */
+  def isInUse(path: File): Boolean = {
+    val held = tryHold(path)
+    held.foreach(_.release())
+    held.isEmpty
+  }
+
+  /** The version that its owner noted; None where this process is the owner, as its lock does not survive
+    * that somebody reads the file.
+    */
+  def notedVersion(path: File): Option[Long] =
+    if (held.contains(path.getPath)) None
+    else
+      try Files.readString(new File(path, LockName).toPath).trim.toLongOption
+      catch { case _: IOException => None }
+
+  /** Operator, partition and store. */
+  private val StoreName = """\d+-\d+-.+""".r
 
   /** Homes that this process holds. Closing any channel of a lock file gives up the lock that another channel of
     * the process has on it, so that the file of a home that is held must not be opened again, by whichever
@@ -167,6 +196,29 @@ object LocalDirectory {
     try walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.deleteIfExists(p): Unit)
     finally walk.close()
   }
+
+  /** Bytes of all files below a directory, whose owner may delete some meanwhile. */
+  def bytesOf(directory: File): Long = {
+    var bytes = 0L
+    val count = new SimpleFileVisitor[Path] {
+      override def visitFile(file: Path, attributes: BasicFileAttributes): FileVisitResult = {
+        if (attributes.isRegularFile) bytes += attributes.size
+        FileVisitResult.CONTINUE
+      }
+
+      override def visitFileFailed(file: Path, e: IOException): FileVisitResult =
+        FileVisitResult.CONTINUE
+
+      override def postVisitDirectory(d: Path, e: IOException): FileVisitResult =
+        FileVisitResult.CONTINUE
+    }
+    Files.walkFileTree(directory.toPath, count): Unit
+    bytes
+  }
+
+  /** Who owns a directory, where it is not this user. */
+  private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
+    Some(Files.getOwner(directory.toPath)).filter(_ != user)
 
   private[spark] def createPrivate(path: Path): Unit =
     Files.createDirectories(path, PosixFilePermissions.asFileAttribute(Private)): Unit

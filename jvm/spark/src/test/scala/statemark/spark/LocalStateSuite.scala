@@ -13,27 +13,7 @@ import statemark.testkit.FileCounts
   *
   * A killed process is played by a copy of its local directory as it was at that moment.
   */
-class LocalStateSuite extends AnyFunSuite with Providers {
-  private val localDir = StoreSettings.Prefix + "localDir"
-  private val query = RunningTask("0a1b2c3d-query", 4)
-  private var local: Path = _
-
-  // A test that fails with a store in its hands waits so long to close it.
-  private val lockTimeout = "spark.sql.streaming.stateStore.rocksdb.lockAcquireTimeoutMs"
-
-  override protected def settings: Map[String, String] =
-    Map(localDir -> local.toString, lockTimeout -> "1000")
-
-  override protected def beforeEach(): Unit = {
-    super.beforeEach()
-    local = queryDir.resolve("local")
-    StatemarkStateStoreProvider.runningTask = () => query
-  }
-
-  override protected def afterEach(): Unit = {
-    StatemarkStateStoreProvider.runningTask = () => RunningTask.now()
-    super.afterEach()
-  }
+class LocalStateSuite extends AnyFunSuite with LocalStores {
 
   for ((format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)) {
 
@@ -293,89 +273,6 @@ class LocalStateSuite extends AnyFunSuite with Providers {
     ))
   }
 
-  // ---- helpers
-
-  private def write(versions: Int, extra: Map[String, String]): Vector[Option[String]] = {
-    val provider = open(extra)
-    val ids = commits(provider, 0 until versions)
-    // The last version is confirmed when the next batch asks for it.
-    provider.getStore(versions.toLong, ids.last).abort()
-    provider.close()
-    ids
-  }
-
-  /** Ids of versions 0 to the last. */
-  private def commits(
-      provider: StateStoreProvider,
-      versions: Range,
-      before: Vector[Option[String]] = Vector(None)
-  ): Vector[Option[String]] =
-    versions.foldLeft(before) { (ids, v) =>
-      ids :+ commit(provider, v, Map(s"k$v" -> v), ids.last).stateStoreCkptId
-    }
-
-  private def expected(versions: Int): Map[String, Int] =
-    (0 until versions).map(v => s"k$v" -> v).toMap
-
-  private def check(
-      provider: StateStoreProvider,
-      version: Int,
-      ids: Vector[Option[String]],
-      wanted: Map[String, Int]
-  ): Unit = {
-    val store = provider.getStore(version.toLong, ids(version))
-    try assert(rows(store) == wanted)
-    finally store.abort()
-  }
-
-  private def keeperOf(provider: StateStoreProvider): StoreKeeper =
-    provider.asInstanceOf[StatemarkStateStoreProvider].keeper
-
-  private def awaitFlush(provider: StateStoreProvider): Unit =
-    keeperOf(provider).generation.foreach { g =>
-      while (g.store.property("rocksdb.num-immutable-mem-table") > 0) Thread.onSpinWait()
-    }
-
-  private def copyOfLocal(): Path = {
-    val target = queryDir.resolve("killed")
-    val walk = Files.walk(local)
-    try
-      walk.iterator.asScala.foreach { from =>
-        val to = target.resolve(local.relativize(from).toString)
-        // Files come and go while their owner lives, as they do when it is killed.
-        try Files.copy(from, to)
-        catch { case _: java.nio.file.NoSuchFileException => () }
-      }
-    finally walk.close()
-    target
-  }
-
-  private def homes: Seq[Path] = {
-    val list = Files.list(local.resolve(query.queryId).resolve("0-0-default"))
-    try list.iterator.asScala.toVector
-    finally list.close()
-  }
-
-  private def base: Path = homes.map(_.resolve("base")).head
-
-  private def sstFiles(directory: Path): Seq[Path] = {
-    val list = Files.list(directory)
-    try list.iterator.asScala.filter(_.toString.endsWith(".sst")).toVector
-    finally list.close()
-  }
-
-  private def flipByte(file: Path, at: Int): Unit = {
-    val bytes = Files.readAllBytes(file)
-    bytes(at) = (bytes(at) ^ 1).toByte
-    Files.write(file, bytes): Unit
-  }
-
-  private def named(directory: Path, prefix: String): Path = {
-    val list = Files.list(directory)
-    try list.iterator.asScala.find(_.getFileName.toString.startsWith(prefix)).get
-    finally list.close()
-  }
-
   private def damages: Seq[(String, Path => Unit)] = Seq(
     "an SST file is gone" -> (base => sstFiles(base).foreach(Files.delete)),
     "an SST file is cut short" -> { base =>
@@ -387,60 +284,4 @@ class LocalStateSuite extends AnyFunSuite with Providers {
       Files.write(base.resolve("CURRENT"), Array.emptyByteArray): Unit
     )
   )
-
-  private def touchLater(version: Long): Unit =
-    files(".changelog").filter(n => n == s"$version.changelog").foreach { n =>
-      val path = storeDir.resolve(n)
-      Files.setLastModifiedTime(
-        path,
-        FileTime.fromMillis(Files.getLastModifiedTime(path).toMillis + 2000)
-      )
-    }
-
-  private def metrics(
-      provider: StateStoreProvider,
-      version: Int,
-      ids: Vector[Option[String]]
-  ): Map[String, Long] = {
-    val store = provider.getStore(version.toLong, ids(version))
-    put(store, Map("more" -> 1))
-    store.commit(): Unit
-    store.metrics.customMetrics.map { case (metric, value) => metric.name -> value }
-  }
-
-  private def served(provider: StateStoreProvider): Map[String, Long] =
-    StoreMetrics.loadFigures(keeperOf(provider).load).map { case (m, value) => m.name -> value }
-
-  private def assertLoad(provider: StateStoreProvider, source: LoadSource, why: Distrust*): Unit = {
-    val load = keeperOf(provider).load
-    assert(load.source == source)
-    assert(load.distrusted == why)
-  }
-
-  /** As [[assertLoad]], and the store goes on. */
-  private def assertServed(
-      provider: StateStoreProvider,
-      version: Int,
-      ids: Vector[Option[String]],
-      source: LoadSource,
-      why: Distrust*
-  ): Unit = {
-    assertLoad(provider, source, why: _*)
-    commit(provider, version, Map("more" -> 1), ids(version)): Unit
-    provider.getStore(version + 1L, None).abort()
-  }
-
-  private def assertServed(
-      provider: StateStoreProvider,
-      version: Int,
-      ids: Vector[Option[String]],
-      source: LoadSource,
-      replayed: Int
-  ): Unit = {
-    assert(keeperOf(provider).load.replayed == replayed)
-    assertServed(provider, version, ids, source)
-  }
-
-  private def causes(e: Throwable): Iterator[Throwable] =
-    Iterator.iterate(e)(_.getCause).takeWhile(_ != null)
 }

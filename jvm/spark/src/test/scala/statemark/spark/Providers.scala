@@ -32,8 +32,7 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
 
   override protected def afterEach(): Unit = {
     StatemarkStateStoreProvider.observer = statemark.transaction.CommitObserver.none
-    opened.foreach(_.close())
-    opened = Nil
+    closeAll()
     root.foreach { path =>
       val walk = Files.walk(path)
       try walk.sorted(Comparator.reverseOrder[JPath]()).forEach(p => Files.deleteIfExists(p): Unit)
@@ -41,6 +40,14 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
     }
     super.afterEach()
   }
+
+  protected def closeAll(): Unit = {
+    opened.foreach(_.close())
+    opened = Nil
+  }
+
+  /** What a provider of the run is handed. */
+  protected def hadoopConf(runId: UUID): Configuration = Providers.hadoopConf(runId)
 
   /** The directory of the query in the local file system. */
   protected def queryDir: JPath = root.getOrElse(throw new IllegalStateException("no test runs"))
@@ -67,7 +74,7 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
       NoPrefixKeyStateEncoderSpec(Providers.keySchema),
       usesFamilies,
       new StateStoreConf(conf),
-      Providers.hadoopConf(runId)
+      hadoopConf(runId)
     )
     opened = provider :: opened
     provider

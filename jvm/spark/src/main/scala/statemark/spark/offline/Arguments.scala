@@ -1,6 +1,8 @@
 package statemark.spark.offline
 
-/** The words after a command's name: one checkpoint, and options with and without a value. */
+/** The words after a command's name: one checkpoint, where the command works on one, and options with and
+  * without a value.
+  */
 final case class Arguments(checkpoint: String, values: Map[String, String], flags: Set[String]) {
 
   def required(option: String): String = values.getOrElse(
@@ -22,18 +24,33 @@ object Arguments {
     * @param flags options without a value
     */
   def parse(words: Seq[String], valued: Set[String], flags: Set[String]): Arguments = {
+    val (found, places) = split(words, valued, flags)
+    finished(found, places)
+  }
+
+  /** As the other, of a command that works on no checkpoint. */
+  def parseOptions(words: Seq[String], valued: Set[String], flags: Set[String]): Arguments = {
+    val (found, places) = split(words, valued, flags)
+    places.headOption.foreach(word =>
+      throw Failure(s"bad argument $word", "the command takes options only", "leave it away")
+    )
+    found
+  }
+
+  private def split(words: Seq[String], valued: Set[String], flags: Set[String]) = {
     @annotation.tailrec
-    def go(rest: List[String], found: Arguments, places: List[String]): Arguments = rest match {
-      case Nil => finished(found, places.reverse)
-      case option :: value :: more if valued(option) =>
-        go(more, found.copy(values = found.values + (option -> value)), places)
-      case flag :: more if flags(flag) => go(more, found.copy(flags = found.flags + flag), places)
-      case word :: _ if word.startsWith("--") =>
-        val known = (valued.map(_ + " VALUE") ++ flags).toSeq.sorted.mkString(", ")
-        val reason = if (valued(word)) "it has no value" else "the command does not know it"
-        throw Failure(s"bad option $word", reason, s"use $known")
-      case place :: more => go(more, found, place :: places)
-    }
+    def go(rest: List[String], found: Arguments, places: List[String]): (Arguments, List[String]) =
+      rest match {
+        case Nil => (found, places.reverse)
+        case option :: value :: more if valued(option) =>
+          go(more, found.copy(values = found.values + (option -> value)), places)
+        case flag :: more if flags(flag) => go(more, found.copy(flags = found.flags + flag), places)
+        case word :: _ if word.startsWith("--") =>
+          val known = (valued.map(_ + " VALUE") ++ flags).toSeq.sorted.mkString(", ")
+          val reason = if (valued(word)) "it has no value" else "the command does not know it"
+          throw Failure(s"bad option $word", reason, s"use $known")
+        case place :: more => go(more, found, place :: places)
+      }
     go(words.toList, Arguments("", Map.empty, Set.empty), Nil)
   }
 

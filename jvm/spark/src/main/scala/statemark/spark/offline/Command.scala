@@ -18,7 +18,7 @@ object ExitCode {
   case object Failed extends ExitCode(2)
 }
 
-/** A tool on the checkpoint of a query: a subcommand of `statemark`. */
+/** A tool on what a query keeps: a subcommand of `statemark`. */
 trait Command {
   def name: String
 
@@ -32,7 +32,7 @@ object Command {
 
   /** Every command that [[Main]] knows. */
   val all: Seq[Command] =
-    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand)
+    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand, LocalCommand)
 }
 
 /** What a command works with. */

@@ -1,0 +1,232 @@
+package statemark.spark.offline
+
+import java.io.File
+import java.nio.file.{Files, Path, StandardCopyOption}
+import java.util.concurrent.TimeUnit
+import org.json4s.{JArray, JInt, JNothing, JString, JValue}
+import org.json4s.jackson.JsonMethods.parse
+import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
+import statemark.common.InvalidInputException
+import statemark.spark.{Home, LoadSource, LocalDirectory, LocalStores, Providers}
+
+/** `statemark local` shows homes without harm to them, and deletes those alone that nobody uses. */
+class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
+  private val day = TimeUnit.DAYS.toMillis(1)
+
+  for ((format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2))
+    test(s"identity, version, id, size and last use; a restart uses the home as before ($format)") {
+      val ids = write(3, extra)
+      val before = contents(homes.head)
+      val usedAt = Home.usedAtMs(homes.head.toFile)
+      val listing = json()
+      val Seq(home) = listed(listing): @unchecked
+      assert(home \ "queryId" == JString(query.queryId) && home \ "store" == JString("0-0-default"))
+      assert(home \ "version" == JInt(3) && home \ "partitions" == JInt(query.partitions))
+      assert(home \ "checkpointId" == ids.last.fold[JValue](JNothing)(JString(_)))
+      assert(home \ "bytes" == JInt(LocalDirectory.bytesOf(homes.head.toFile)))
+      assert(home \ "usedAt" == JString(java.time.Instant.ofEpochMilli(usedAt).toString))
+      assert(home \ "state" == JString("idle") && listing \ "totals" \ "homes" == JInt(1))
+      val Seq(line, total) = shown(): @unchecked
+      assert(
+        line.startsWith(s"${query.queryId}  0-0-default  version 3  ${ids.last.getOrElse("-")}")
+      )
+      assert(line.endsWith("  idle") && total.startsWith(s"$local: 1 store, "))
+      assert(contents(homes.head) == before && Home.usedAtMs(homes.head.toFile) == usedAt)
+      val after = open(extra)
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Local)
+    }
+
+  test("a home in use has the version that its owner noted, and is never deleted") {
+    write(3, Map.empty): Unit
+    val used = copied(homes.head, "used")
+    Files.writeString(used.resolve(Home.LockName), "7\n")
+    homes.foreach(grown(_, 30 * day))
+    holding(used) {
+      val states =
+        listed(json("--prune", "--max-bytes", "1b")).map(h => h \ "state" -> h \ "version")
+      assert(states.map(_._1) == Seq(JString("in-use")) && states.head._2 == JInt(7))
+      assert(homes == Seq(used))
+      assert(shown().last.contains("1 store, ") && shown().last.endsWith(", 1 in use"))
+    }
+    assert(listed(json("--prune")).isEmpty && !local.resolve(query.queryId).toFile.exists)
+  }
+
+  test(
+    "--prune: by age, the setting's default unless it is given; by size, the longest unused first"
+  ) {
+    write(1, Map.empty): Unit
+    val all = homes.head +: (1 to 3).map(i => copied(homes.head, s"copy$i"))
+    all.zipWithIndex.foreach { case (home, i) => grown(home, (8 - i) * day + 1000) }
+    assert(pruned(json("--prune")) == Seq(all(0), all(1)))
+    assert(pruned(json("--prune", "--max-age", "6d")) == Seq(all(2)))
+    val bytes = LocalDirectory.bytesOf(all(3).toFile)
+    assert(pruned(json("--prune", "--max-bytes", s"${bytes}b")).isEmpty)
+    val last = json("--prune", "--max-bytes", s"${bytes - 1}b")
+    assert(pruned(last) == Seq(all(3)) && last \ "deletedBytes" == JInt(bytes))
+    assert(shown("--prune") == Seq(s"$local: 0 stores, 0 B, deleted 0 stores"))
+  }
+
+  test("--prune in words: each home that went, and the bytes") {
+    write(1, Map.empty): Unit
+    grown(homes.head, 8 * day)
+    val bytes = Sizes.text(LocalDirectory.bytesOf(homes.head.toFile))
+    val Seq(line, total) = shown("--prune"): @unchecked
+    assert(line.startsWith(s"deleted  ${query.queryId}  0-0-default  version 1  -  $bytes  "))
+    assert(total == s"$local: 0 stores, 0 B, deleted 1 store, $bytes")
+  }
+
+  test("what is no home stays: other names, no lock, links that lead out") {
+    write(1, Map.empty): Unit
+    val elsewhere = Files.createDirectories(queryDir.resolve("elsewhere/0-0-default"))
+    Files.move(homes.head, elsewhere.resolve("home"))
+    val parent = Files.createDirectories(local.resolve(query.queryId).resolve("0-0-default"))
+    Files.createSymbolicLink(local.resolve("linked"), elsewhere.getParent)
+    Files.createSymbolicLink(parent.resolve("linked"), elsewhere.resolve("home"))
+    val others = Seq("q/photos/2024", "q/0-0-default/no-lock").map(local.resolve)
+    others.foreach(o => Files.createDirectories(o.resolve("base")))
+    Files.createFile(others.head.resolve(Home.LockName))
+    (elsewhere.resolve("home") +: others).foreach(grown(_, 400 * day))
+    assert(pruned(json("--prune", "--max-bytes", "1b")).isEmpty && listed(json()).isEmpty)
+    assert((elsewhere.resolve("home/base/CURRENT") +: others).forall(Files.exists(_)))
+  }
+
+  test("homes that no process can use say why") {
+    write(3, Map.empty): Unit
+    val foreign = copied(homes.head, "copied", to = "another-query/0-0-default")
+    Files.delete(base.resolve("CURRENT"))
+    val found = listed(json()).map(h => h \ "queryId" -> (h \ "state", h \ "problem"))
+    val expected = Seq(query.queryId -> "Damaged", "another-query" -> "OtherStore")
+    for (((id, (state, problem)), (wantedId, reason)) <- found.zip(expected)) {
+      assert(id == JString(wantedId) && state == JString("unusable"))
+      assert(problem.values.toString.startsWith(s"$reason: "))
+    }
+    assert(found.length == 2 && Files.exists(foreign))
+    assert(shown()(1).endsWith("unusable (OtherStore)"))
+  }
+
+  test("another user's home is shown with its owner and stays") {
+    assume(System.getProperty("user.name") == "root", "only root may give files away")
+    write(1, Map.empty): Unit
+    val nobody = local.getFileSystem.getUserPrincipalLookupService.lookupPrincipalByName("nobody")
+    Files.setOwner(homes.head, nobody)
+    grown(homes.head, 30 * day)
+    val listing = json("--prune")
+    assert(pruned(listing).isEmpty)
+    assert(listed(listing).map(_ \ "owner") == Seq(JString("nobody")))
+    assert(shown().head.endsWith("idle, of nobody"))
+  }
+
+  test("the directory is that of the settings, on a local master the user's cache") {
+    write(1, Map.empty): Unit
+    spark.conf.set(localDir, local.toString)
+    try assert(run().results.last.startsWith(s"$local: 1 store"))
+    finally spark.conf.unset(localDir)
+    val cache = new File(sys.env("XDG_CACHE_HOME"), "statemark")
+    Files.createDirectories(cache.toPath)
+    assert(run().results.last.startsWith(s"$cache: "))
+  }
+
+  test("errors name the directory, the reason and the remedy") {
+    val file = Files.createFile(queryDir.resolve("file"))
+    val missing = queryDir.resolve("missing")
+    for (
+      (words, problem) <- Seq(
+        Seq(
+          "--local-dir",
+          missing.toString
+        ) -> s"$missing cannot be listed\n  reason: it does not exist",
+        Seq(
+          "--local-dir",
+          file.toString
+        ) -> s"$file cannot be listed\n  reason: it is not a directory",
+        Seq("--max-age", "1d") -> "--max-age is given without --prune",
+        Seq(
+          "--prune",
+          "--max-age",
+          "soon"
+        ) -> "localDirMaxAge is 'soon', but it must be a time above 0",
+        Seq(
+          "--prune",
+          "--max-bytes",
+          "0"
+        ) -> "localDirMaxBytes is '0', but it must be a size above 0",
+        Seq("somewhere") -> "bad argument somewhere",
+        Seq("--jason") -> "bad option --jason"
+      )
+    ) {
+      val e = intercept[InvalidInputException](run(words: _*))
+      assert(e.getMessage.contains(problem))
+    }
+  }
+
+  // ---- helpers
+
+  private def run(words: String*): RecordingConsole = {
+    val console = new RecordingConsole
+    assert(LocalCommand.run(words, context(console)) == ExitCode.Ok)
+    console
+  }
+
+  private def shown(words: String*): Seq[String] =
+    run(Seq("--local-dir", local.toString) ++ words: _*).results
+
+  private def json(words: String*): JValue = parse(shown("--json" +: words: _*).mkString)
+
+  private def listed(listing: JValue): List[JValue] = (listing \ "homes") match {
+    case JArray(homes) => homes
+    case other => fail(s"$other is no list")
+  }
+
+  private def pruned(listing: JValue): Seq[Path] = (listing \ "deleted") match {
+    case JArray(homes) => homes.map(h => Path.of((h \ "path").values.toString))
+    case other => fail(s"$other is no list")
+  }
+
+  private def copied(home: Path, name: String, to: String = ""): Path = {
+    val parent = if (to.isEmpty) home.getParent else local.resolve(to)
+    val target = parent.resolve(name)
+    contents(home).keys.foreach { file =>
+      val copy = target.resolve(file)
+      Files.createDirectories(copy.getParent)
+      Files.copy(home.resolve(file), copy, StandardCopyOption.COPY_ATTRIBUTES)
+    }
+    target
+  }
+
+  /** Every file with its bytes and time. */
+  private def contents(home: Path): Map[String, (Seq[Byte], Long)] = {
+    val walk = Files.walk(home)
+    try
+      walk.iterator.asScala.filter(Files.isRegularFile(_)).map { f =>
+        home.relativize(f).toString -> (Files.readAllBytes(f).toSeq, f.toFile.lastModified)
+      }.toMap
+    finally walk.close()
+  }
+
+  private def grown(home: Path, ms: Long): Unit = {
+    val lock = home.resolve(Home.LockName).toFile
+    if (lock.exists)
+      assert(lock.setLastModified(context(new RecordingConsole).clock.epochMs() - ms))
+  }
+
+  /** While another process has the lock of a home. */
+  private def holding(home: Path)(body: => Unit): Unit = {
+    val script = "import fcntl,sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); " +
+      "print('held', flush=True); sys.stdin.read()"
+    val owner = new ProcessBuilder(
+      "python3",
+      "-c",
+      script,
+      home.resolve(Home.LockName).toString
+    ).start()
+    try {
+      assert(owner.inputReader.readLine() == "held")
+      body
+    } finally {
+      owner.getOutputStream.close()
+      owner.waitFor(): Unit
+    }
+  }
+}
