@@ -47,6 +47,7 @@ object RestartBenchmark {
       val rounds = value.getOrElse("--rounds", "3").toInt
       val asked =
         sizes("--keys").map((OneStore, _)) ++ sizes("--query-keys").map((WholeQuery, _))
+      require(asked.nonEmpty, "name a size with --keys or --query-keys")
       val rows = asked.flatMap { case (kind, keys) => measure(kind, keys, rounds) }
       report(rows)
       value.get("--out").foreach { file =>
