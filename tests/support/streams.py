@@ -65,38 +65,57 @@ def before_end(df: DataFrame, column: str = "ts") -> DataFrame:
     return df.where(f"{column} < TIMESTAMP '{END}'")
 
 
-class Source:
+class Arrivals:
     """
-    A directory in which files arrive; a stream reads one per micro-batch, in order.
+    A directory in which files arrive.
 
     Parameters
     ----------
-    spark
-        The session.
     directory
         Where the files lie; it is created.
     schema
         Of the files.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, schema: str = EVENT_SCHEMA) -> None:
-        self.spark, self.directory, self.schema = spark, directory, schema
-        self._count = 0
+    def __init__(self, directory: Path, schema: str = EVENT_SCHEMA) -> None:
+        self.directory, self.schema = directory, schema
+        self.count = 0
         self._start = int(time.time()) - 24 * 3600
         directory.mkdir(parents=True)
 
-    def add(self, *files: Sequence[Event]) -> Source:
+    def add(self, *files: Sequence[Event]) -> None:
         """Let files arrive, each with the rows of one micro-batch."""
         for rows in files:
             names = [field.split()[0] for field in self.schema.split(", ")]
             lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows]
-            file = self.directory / f"{self._count:04d}.json"
+            file = self.directory / f"{self.count:04d}.json"
             staged = file.with_name(f".{file.name}")
             staged.write_text("\n".join(lines))
             # Spark reads in the order of modification times, and ignores hidden files.
-            os.utime(staged, (self._start + self._count,) * 2)
+            os.utime(staged, (self._start + self.count,) * 2)
             staged.rename(file)
-            self._count += 1
+            self.count += 1
+
+
+class Source(Arrivals):
+    """
+    Files that arrive; a stream reads one per micro-batch, in order.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    directory, schema
+        As for `Arrivals`.
+    """
+
+    def __init__(self, spark: SparkSession, directory: Path, schema: str = EVENT_SCHEMA) -> None:
+        super().__init__(directory, schema)
+        self.spark = spark
+
+    def add(self, *files: Sequence[Event]) -> Source:
+        """Let files arrive; return the source, so that a query can begin with it."""
+        super().add(*files)
         return self
 
     def stream(self) -> DataFrame:
