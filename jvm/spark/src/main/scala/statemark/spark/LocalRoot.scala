@@ -16,7 +16,8 @@ object LocalRoot {
   def of(settings: StoreSettings): Option[File] = {
     val conf = Option(SparkEnv.get).map(_.conf)
     val isEncrypted = conf.exists(_.getBoolean("spark.io.encryption.enabled", defaultValue = false))
-    val isLocal = conf.exists(_.get("spark.master", "").startsWith("local"))
+    val master = conf.flatMap(_.getOption("spark.master"))
+    val isLocal = master.exists(m => m == "local" || m.startsWith("local["))
     settings.localDir match {
       case Some(dir) if isEncrypted =>
         throw new InvalidInputException(

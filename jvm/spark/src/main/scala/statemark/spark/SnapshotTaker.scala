@@ -23,18 +23,19 @@ final class SnapshotTaker(context: ProviderContext) {
       upload(generation, image, state, linked)
     }
 
-  /** A snapshot of the newest version that the query has committed, where enough versions have passed
-    * since the last one. An idle query's last version is prepared and not in the base yet.
+  /** A snapshot of a version that the query has committed, where enough versions have passed since the
+    * last one. The base comes first: all files of its image are hard links, whereas the prepared version
+    * brings a file of its own that no later snapshot can share. An idle query's last version is prepared
+    * and not in the base yet.
     *
     * @param isCommittedAttempt whether the prepared version is the attempt that counts
     */
   def ifDue(generation: Generation, isCommittedAttempt: VersionId => Boolean): Unit = {
     val store = generation.store
-    store.prepared
-      .map(_.state)
-      .filter(isDue)
-      .filter(state => context.committedVersions.contains(state.at) && isCommittedAttempt(state.at))
-      .orElse(Some(store.base).filter(isDue))
+    def preparedAndCommitted = store.prepared.map(_.state).filter(isDue).filter { state =>
+      context.committedVersions.contains(state.at) && isCommittedAttempt(state.at)
+    }
+    Some(store.base).filter(isDue).orElse(preparedAndCommitted)
       .foreach { due =>
         withImage(generation) { image =>
           prepare(generation)

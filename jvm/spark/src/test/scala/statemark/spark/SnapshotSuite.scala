@@ -92,6 +92,20 @@ class SnapshotSuite extends AnyFunSuite with Providers {
       assert(rowsAt(2) == Map("a" -> 0, "kept" -> 2))
     }
 
+  test("where base and prepared version are due it is the base: its files are all shared") {
+    val provider = open(everyThree)
+    for (v <- 0 until 4) commit(provider, v, Map(s"k$v" -> v)): Unit
+    provider.doMaintenance()
+    assert(files(".zip") == Seq("3.zip"))
+    assert(sparkReads("3.zip") == Map("k0" -> 0, "k1" -> 1, "k2" -> 2))
+    for (v <- 4 until 7) commit(provider, v, Map(s"k$v" -> v)): Unit
+    provider.doMaintenance()
+    assert(files(".zip") == Seq("3.zip", "6.zip"))
+    val sent = storeDir.resolve("SSTs").toFile.list().filterNot(_.startsWith("."))
+    assert(sent.length == 2, "one for each time: the first is not sent again")
+    assert(rowsAt(7) == (0 until 7).map(i => s"k$i" -> i).toMap)
+  }
+
   test("SST files born in a copy have names of their own, hard links are sent once") {
     val provider = open(Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "1"))
     // Each prepared version is exported from a copy, in which the same file numbers come again.
