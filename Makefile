@@ -16,6 +16,7 @@ JAR := python/src/statemark/jars/statemark-spark_$(SPARK)_2.13-$(VERSION).jar
 TESTKIT := jvm/testkit/target/spark-$(SPARK)/scala-2.13/statemark-testkit.jar
 BENCH := jvm/bench/target/spark-$(SPARK)/scala-2.13/statemark-bench.jar
 SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
+S3_JARS := jvm/s3/target/spark-$(SPARK)/jars
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
@@ -41,6 +42,9 @@ $(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_source
 $(SUITE_OPTIONS): $(JAR) $(call main_sources,conformance)
 	$(SBT) conformance/suiteOptions && touch $@
 
+$(S3_JARS): $(BUILD_FILES)
+	$(SBT) s3/s3Jars && touch $@
+
 venv: $(VENV)/.installed
 
 # applyInPandasWithState of these lines slices with numbers that newer releases refuse.
@@ -62,7 +66,7 @@ compile-lines: ## main and test sources of every other line
 test-jvm: | $(VENV)/.installed
 	$(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100 STATEMARK_KILLS=26) $(SBT) test
 
-test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS))
+test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS) $(S3_JARS))
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . -n 2 --dist loadfile python/tests tests $(if $(IS_DEFAULT),,--ignore tests/conformance)
 
 test-conformance:

@@ -204,6 +204,40 @@ lazy val conformance = (project in file("jvm/conformance"))
     }
   )
 
+/** The jars of an S3 client, one path a line: what `--packages` would bring, without the bundle of all of AWS. */
+lazy val s3Jars = taskKey[File]("jars that let Spark write to s3a://")
+
+/** A client of object stores, for the test that counts requests. */
+lazy val s3 = (project in file("jvm/s3"))
+  .settings(
+    perLine,
+    name := "statemark-s3",
+    autoScalaLibrary := false,
+    libraryDependencies ++= Seq(
+      // The release of Hadoop that Spark's default line ships; the second is what it names for AWS.
+      "org.apache.hadoop" % "hadoop-aws" % "3.5.0" excludeAll ExclusionRule(
+        "software.amazon.awssdk",
+        "bundle"
+      ),
+      "software.amazon.awssdk" % "s3" % "2.35.4",
+      "software.amazon.awssdk" % "s3-transfer-manager" % "2.35.4",
+      "software.amazon.awssdk" % "apache-client" % "2.35.4"
+    ),
+    // Spark has its own releases of these.
+    excludeDependencies ++= Seq(
+      ExclusionRule("io.netty"),
+      ExclusionRule("org.apache.httpcomponents"),
+      ExclusionRule("org.slf4j"),
+      ExclusionRule("commons-codec"),
+      ExclusionRule("commons-logging")
+    ),
+    s3Jars := {
+      val file = target.value / "jars"
+      IO.writeLines(file, (Compile / externalDependencyClasspath).value.map(_.data.toString))
+      file
+    }
+  )
+
 lazy val root = (project in file("."))
   .aggregate(core, provider, testkit)
   // The benchmarks measure the default line, and the suites are chosen from those that it has.
