@@ -73,12 +73,12 @@ final class Adoption(
       try
         if (live.copyTo(home.base)) Some(home)
         else {
-          home.delete()
+          home.delete(): Unit
           None
         }
       catch {
         case NonFatal(e) =>
-          home.delete()
+          home.delete(): Unit
           log.info(s"The open store of an earlier run of ${context.identity} cannot be copied.", e)
           None
       }

@@ -20,7 +20,7 @@ final case class Generation(store: TransactionalStore, home: Home, uploaded: Upl
   /** Closes the store and deletes its files. */
   def discard(): Unit = {
     store.close()
-    home.delete()
+    home.delete(): Unit
   }
 
   /** Confirmed versions that a crash would have to replay; 0 where the store is gone after one anyway. */

@@ -52,7 +52,6 @@ object LocalCollector {
 
   private def delete(home: File): Boolean = {
     val held = if (LocalDirectory.otherOwner(home).isEmpty) Home.tryHold(home) else None
-    held.foreach(_.delete())
-    held.isDefined
+    held.exists(_.delete())
   }
 }

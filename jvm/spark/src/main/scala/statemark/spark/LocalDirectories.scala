@@ -9,6 +9,7 @@ import java.nio.file.attribute.{BasicFileAttributes, PosixFilePermissions, UserP
 import java.util.{Comparator, Set => JSet, UUID}
 import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
+import org.slf4j.LoggerFactory
 import statemark.common.InvalidInputException
 
 /** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
@@ -43,16 +44,21 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
     case None => LocalDirectory.deleteTree(path)
   }
 
-  /** Deletes it. What a crash in the middle leaves is no base store any more, and a home still, so that it is
-    * found again.
+  /** Deletes it, as far as the disk lets us; whether it is gone. What a crash in the middle leaves is no base
+    * store any more, and a home still, so that it is found again.
     */
-  def delete(): Unit = {
-    Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
-    Option(path.listFiles).toSeq.flatten.filterNot(_.getName == Home.LockName)
-      .foreach(LocalDirectory.deleteTree)
-    LocalDirectory.deleteTree(path)
-    lock.foreach(Home.giveUp(path, _))
-  }
+  def delete(): Boolean =
+    try {
+      Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
+      Option(path.listFiles).toSeq.flatten.filterNot(_.getName == Home.LockName)
+        .foreach(LocalDirectory.deleteTree)
+      LocalDirectory.deleteTree(path)
+      true
+    } catch {
+      case e: IOException =>
+        Home.log.warn(s"$path cannot be deleted; it is tried again when it is collected.", e)
+        false
+    } finally lock.foreach(Home.giveUp(path, _))
 
   /** Removes what an earlier owner worked with. */
   private[spark] def clean(): this.type = {
@@ -63,6 +69,7 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
 }
 
 object Home {
+  private val log = LoggerFactory.getLogger(classOf[Home])
   val LockName = "owner.lock"
   val BaseName = "base"
 
@@ -177,7 +184,13 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
     try all.foreach(LocalDirectory.checkOwners(_, root))
     catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
-    all.flatMap(Home.tryHold(_)).map(_.clean())
+    val held = all.flatMap(Home.tryHold(_))
+    try held.map(_.clean())
+    catch {
+      case e: IOException =>
+        held.foreach(_.release())
+        throw unwritable(parent.getOrElse(new File("")), e)
+    }
   }
 
   private def unwritable(path: File, cause: IOException): Throwable = new InvalidInputException(

@@ -44,7 +44,7 @@ object StatemarkExtensions {
     override def apply(plan: SparkPlan): SparkPlan =
       if (!isProvider(conf) || !plan.exists(isStateful)) plan
       else {
-        StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory): Unit
+        LocalRoot.of(StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory)): Unit
         plan.collectFirst {
           case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
         }.flatten.foreach { info =>

@@ -195,7 +195,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def discard(generation: Generation): Unit = forget(_ => generation.discard())
 
   private def forget(end: Generation => Unit): Unit = {
-    for (parent <- context.homes.parent; store <- live) LiveStores.remove(parent, store)
+    for (store <- live; parent <- context.homes.parent) LiveStores.remove(parent, store)
     live = None
     val ended = current
     current = None

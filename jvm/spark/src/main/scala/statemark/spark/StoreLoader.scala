@@ -219,7 +219,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
       create(home, state, uploaded)
     } catch {
       case e: Throwable =>
-        home.delete()
+        home.delete(): Unit
         throw e
     }
   }

@@ -1,0 +1,133 @@
+package statemark.spark
+
+import java.nio.file.{Files, Path}
+import java.nio.file.attribute.FileTime
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.functions.count
+import org.apache.spark.sql.streaming.{StreamingQueryProgress, Trigger}
+import org.scalatest.{BeforeAndAfterEach, Suite}
+import scala.jdk.CollectionConverters._
+
+/** A query that counts the rows of files, one file in a batch, run after run; between two runs nothing stays
+  * but the disk, as between two processes.
+  */
+trait FileQueries extends StoppedMaintenance with BeforeAndAfterEach { this: Suite =>
+  protected val stateStore = "spark.sql.streaming.stateStore"
+  protected val loads = "statemarkLoad"
+  protected val partitions = 2
+
+  /** Settings of the session besides. */
+  protected def sessionSettings: Map[String, String] = Map.empty
+
+  protected lazy val spark: SparkSession = {
+    val builder = SparkSession.builder().master("local[2]")
+      .config("spark.ui.enabled", "false")
+      .config("spark.sql.shuffle.partitions", partitions.toString)
+      .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    sessionSettings.foldLeft(builder) { case (b, (k, v)) => b.config(k, v) }.getOrCreate()
+  }
+
+  protected var directory: Path = _
+  private var files = 0
+  private var rows = Vector.empty[Int]
+  private var answer = Map.empty[Int, Long]
+
+  protected def checkpoint: Path = directory.resolve("checkpoint")
+  protected def local: Path = directory.resolve("local")
+
+  override protected def beforeEach(): Unit = {
+    super.beforeEach()
+    directory = Files.createTempDirectory("statemark-query-")
+    clearInput()
+  }
+
+  override protected def afterEach(): Unit = {
+    StateStore.stop()
+    LocalDirectory.deleteTree(directory.toFile)
+    super.afterEach()
+  }
+
+  override protected def afterAll(): Unit = {
+    spark.stop()
+    super.afterAll()
+  }
+
+  private def input: Path = directory.resolve("input")
+
+  protected def clearInput(): Unit = {
+    LocalDirectory.deleteTree(input.toFile)
+    Files.createDirectories(input)
+    rows = Vector.empty
+  }
+
+  /** The next file, whose rows no other has. */
+  protected def addFile(): Unit = {
+    val added = (0 to 20 + files % 7).map(i => i * (files + 3) % 11)
+    rows ++= added
+    val file = input.resolve(f"$files%04d.json")
+    Files.write(file, added.map(k => s"""{"k": $k}""").asJava)
+    // Spark reads in the order of modification times.
+    Files.setLastModifiedTime(file, FileTime.fromMillis(1700000000000L + files * 1000L))
+    files += 1
+  }
+
+  /** Processes the files that came, checks the answer, and ends as a process does. */
+  protected def run(
+      added: Int,
+      settings: Map[String, String] = Map.empty,
+      hasLocalDir: Boolean = true
+  ): Seq[StreamingQueryProgress] = {
+    (0 until added).foreach(_ => addFile())
+    val place =
+      Option.when(hasLocalDir)(s"${StoreSettings.Prefix}localDir" -> local.toString).toMap
+    val all = place ++ settings +
+      (s"$stateStore.providerClass" -> classOf[StatemarkStateStoreProvider].getName)
+    all.foreach { case (k, v) => spark.conf.set(k, v) }
+    val query =
+      try
+        spark.readStream.schema("k INT").option("maxFilesPerTrigger", 1).json(input.toString)
+          .groupBy("k").agg(count("k").as("n"))
+          .writeStream.outputMode("complete").trigger(Trigger.AvailableNow())
+          .option("checkpointLocation", checkpoint.toString)
+          .foreachBatch { (counted: org.apache.spark.sql.DataFrame, _: Long) =>
+            answer = counted.collect().map(r => r.getInt(0) -> r.getLong(1)).toMap
+          }.start()
+      finally all.keys.foreach(spark.conf.unset)
+    try query.awaitTermination()
+    finally {
+      query.stop()
+      StateStore.stop()
+    }
+    assert(answer == rows.groupBy(identity).map { case (k, all) => k -> all.length.toLong })
+    query.recentProgress.filter(_.stateOperators.nonEmpty).toSeq
+  }
+
+  /** How the stores of a run's first batch were loaded. */
+  protected def served(run: Seq[StreamingQueryProgress]): Map[String, Long] =
+    figures(run.head).collect {
+      case (name, n)
+          if n > 0 && name.endsWith("Count") &&
+            (name.startsWith(loads) || name.startsWith("statemarkDistrust")) => name -> n
+    }
+
+  protected def figures(progress: StreamingQueryProgress): Map[String, Long] =
+    progress.stateOperators.head.customMetrics.asScala.map { case (k, v) => k -> v.toLong }.toMap
+
+  /** A figure that every store has once. */
+  protected def each(name: String): (String, Long) = name -> partitions.toLong
+  protected def fromCheckpoint: (String, Long) = each(s"${loads}CheckpointCount")
+  protected def fromLocal: (String, Long) = each(s"${loads}LocalCount")
+  protected def fromNothing: (String, Long) = each(s"${loads}NewCount")
+
+  /** Runs `body` without the local directory as another disk would have it, then brings back the one that was. */
+  protected def onAnotherDisk(body: => Unit): Unit = {
+    val kept = directory.resolve("kept")
+    Files.move(local, kept)
+    try body
+    finally {
+      LocalDirectory.deleteTree(local.toFile)
+      Files.move(kept, local): Unit
+    }
+  }
+}
