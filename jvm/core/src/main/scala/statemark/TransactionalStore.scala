@@ -238,6 +238,11 @@ final class TransactionalStore private (
     !isClosed
   }
 
+  /** Reads all files of the base and checks their checksums.
+    * @throws StoreUnusableException where one is wrong
+    */
+  def verify(): Unit = engine.verify()
+
   /** Compacts the rows of the base. Does nothing once the store is closed. */
   def compact(): Unit = synchronized(if (!isClosed) engine.compact())
 

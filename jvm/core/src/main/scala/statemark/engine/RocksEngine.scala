@@ -153,6 +153,11 @@ final class RocksEngine private (
 
   def compact(): Unit = db.compactRange(rows)
 
+  /** Reads all SST files.
+    * @throws StoreUnusableException where a checksum is wrong
+    */
+  def verify(): Unit = reading(db.verifyChecksum())
+
   /** A RocksDB checkpoint: hard links of what is there now, memtables flushed first.
     * @param target does not exist
     */

@@ -1,13 +1,17 @@
 package statemark.spark
 
 import java.util.concurrent.{ExecutionException, ExecutorService, Future}
+import org.apache.spark.SparkThrowable
 import org.apache.spark.sql.execution.streaming.state.{
   RocksDBFileManager,
   StateStoreChangelogReader
 }
 import scala.collection.mutable
 import scala.util.Try
+import scala.util.control.NonFatal
+import statemark.common.{InvalidInputException, StatemarkException}
 import statemark.engine.VersionId
+import statemark.spark.offline.StoreFile
 
 /** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
   * and back, so that several are opened side by side before their turn comes; each is opened once.
@@ -26,7 +30,7 @@ final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
   }
 
   /** What the header of a changelog says in format v2, ascending; it stays open for [[read]]. */
-  def lineage(at: VersionId): Vector[VersionId] = {
+  def lineage(at: VersionId): Vector[VersionId] = named(at) {
     open(Seq(at))
     ahead.get(at) match {
       case Some(opened) => CheckpointLineage.toVersions(resultOf(opened).lineage)
@@ -36,14 +40,30 @@ final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
 
   /** Reads a changelog to its end.
     * @throws SparkException where it is missing or damaged
+    * @throws InvalidInputException where Spark does not say which file it is
     */
   def read[A](at: VersionId)(body: StateStoreChangelogReader => A): A =
-    using(ahead.remove(at).fold(reader(at))(resultOf))(body)
+    named(at) {
+      using(ahead.remove(at).fold(reader(at))(resultOf))(body)
+    }
 
   override def close(): Unit = {
     ahead.values.foreach(opened => Try(resultOf(opened).closeIfNeeded()))
     ahead.clear()
   }
+
+  /** Most errors of streams and codecs do not tell which file it was. */
+  private def named[A](at: VersionId)(read: => A): A =
+    try read
+    catch {
+      case e: StatemarkException => throw e
+      case NonFatal(e) if !e.isInstanceOf[SparkThrowable] =>
+        throw new InvalidInputException(
+          s"The changelog ${StoreFile.changelogName(at)} cannot be read: $e. Bring the file back from a copy, or restart the query " +
+            "from a batch before it; `statemark verify` shows what is damaged, and which batches can be restored.",
+          Some(e)
+        )
+    }
 
   private def reader(at: VersionId) = files.getChangelogReader(at.version, at.checkpointId)
 

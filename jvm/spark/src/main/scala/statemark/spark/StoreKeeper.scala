@@ -20,6 +20,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private var live: Option[LiveStore] = None
   private var superseded = Seq.empty[Home]
   private var preparedProof: Option[HistoryProof] = None
+  // The damage may have come with the snapshot.
+  private var wasDamaged = false
   private var isFirstCommit = true
   private var hasCommitted = false
   private var load_ = LoadFigures.none
@@ -38,7 +40,10 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     val at = identified(asked)
     load_ = LoadFigures.none
     confirmMs_ = 0
-    current.filter(_.store.isDamaged).foreach(discard)
+    current.filter(_.store.isDamaged).foreach { damaged =>
+      discard(damaged)
+      wasDamaged = true
+    }
     current.foreach(settlePrepared(_, at))
     current match {
       case Some(generation) if generation.store.base.at == at =>
@@ -155,8 +160,9 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     retire()
     val held = superseded
     superseded = Nil
-    val (generation, figures, rest) = loading(_.load(at, held))
+    val (generation, figures, rest) = loading(_.load(at, held, verifies = wasDamaged))
     superseded = rest
+    wasDamaged = false
     begin(generation, figures)
     context.observer.reached(CommitPhase.StoreLoaded)
   }

@@ -2,10 +2,12 @@ package statemark.spark
 
 import java.io.File
 import org.apache.spark.sql.execution.streaming.state._
+import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.TransactionalStore
-import statemark.common.{Clock, Distrust, DistrustException}
+import statemark.common._
 import statemark.engine._
+import statemark.spark.offline.StoreFile
 import statemark.transaction.CommitObserver
 
 /** What all loads of one provider have in common.
@@ -51,12 +53,18 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
 
   /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
     * @param held homes of the store that the caller holds; they are this method's from now on
+    * @param verifies whether all bytes of a snapshot are read before it is used, which finds damage that opening
+    *   it does not
     * @return homes that are held and not used as well
     */
-  def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
+  def load(
+      at: VersionId,
+      held: Seq[Home],
+      verifies: Boolean
+  ): (Generation, LoadFigures, Seq[Home]) = {
     val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
     try {
-      val (generation, figures) = found.adopted.fold(restore(at))(adopted)
+      val (generation, figures) = found.adopted.fold(restore(at, verifies))(adopted)
       (
         generation,
         figures.copy(distrusted = found.distrusted, totalMs = math.max(figures.totalMs, ms)),
@@ -79,9 +87,10 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
   }
 
   /** The store at exactly `at` from the checkpoint location.
+    * @param verifies as in [[load]]
     * @throws SparkException where snapshot or changelogs are missing or damaged
     */
-  def restore(at: VersionId): (Generation, LoadFigures) = {
+  def restore(at: VersionId, verifies: Boolean): (Generation, LoadFigures) = {
     val (loaded, ms) = Clock.timedMs(clock) {
       if (at.version == 0) {
         reportSnapshot(0)
@@ -89,7 +98,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
           create(homes.create(), StoreState.empty(0, noRows), Map.empty),
           LoadFigures(LoadSource.New)
         )
-      } else fromCheckpoint(at)
+      } else fromCheckpoint(at, verifies)
     }
     files.setMaxSeenVersion(at.version)
     (loaded._1, loaded._2.copy(totalMs = ms))
@@ -97,7 +106,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
 
   /** The store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (Generation, LoadFigures) = {
-    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start))
+    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, verifies = false))
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
       else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
@@ -150,13 +159,38 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
       try Some(lineages.full(base.version, at)).filter(_.head == base).map(_.tail)
       catch { case NonFatal(_) => None }
 
-  private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
+  private def fromCheckpoint(at: VersionId, verifies: Boolean): (Generation, LoadFigures) = {
+    val passedOver = mutable.ArrayBuffer.empty[Throwable]
+    try
+      fromNewest(at) { snapshot =>
+        try importSnapshot(snapshot, verifies)
+        catch {
+          case NonFatal(e) =>
+            passedOver += unreadable(snapshot, e)
+            throw e
+        }
+      }
+    catch {
+      // What is missing then is older than what is damaged.
+      case e: Throwable =>
+        passedOver.foreach(e.addSuppressed)
+        throw e
+    }
+  }
+
+  private def unreadable(snapshot: VersionId, cause: Throwable) = new InvalidInputException(
+    s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $cause. Bring it, and the SST files " +
+      "that it names, back from a copy; `statemark verify` shows what is damaged."
+  )
+
+  private def fromNewest(at: VersionId)(load: VersionId => Generation)
+      : (Generation, LoadFigures) = {
     var imported: Option[Generation] = None
     val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
       search.load(at) { (snapshot, lineage) =>
         lineage.foreach(checkCovers(_, snapshot.version, at))
         changelogs.open(after(snapshot.version, lineage, at))
-        imported = Some(importSnapshot(snapshot))
+        imported = Some(load(snapshot))
       }
     }
     val generation = imported.getOrElse(
@@ -201,7 +235,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
     }
   }
 
-  private def importSnapshot(at: VersionId): Generation = {
+  private def importSnapshot(at: VersionId, verifies: Boolean): Generation = {
     val home = homes.create()
     val target = home.base
     try {
@@ -216,13 +250,28 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
           (stateOf(at, metadata, target), present.toMap)
         }
       reportSnapshot(at.version)
-      create(home, state, uploaded)
+      val generation = create(home, state, uploaded)
+      if (verifies) verify(generation, at)
+      generation
     } catch {
       case e: Throwable =>
         home.delete(): Unit
         throw e
     }
   }
+
+  private def verify(generation: Generation, at: VersionId): Unit =
+    try generation.store.verify()
+    catch {
+      case e: StoreUnusableException =>
+        generation.store.close()
+        throw new InvalidInputException(
+          s"The snapshot of ${StoreLoader.show(at)} is damaged in the checkpoint: ${e.getMessage} Bring its SST " +
+            "files back from a copy, or restart the query from a batch that needs another snapshot; " +
+            "`statemark verify` shows which files are damaged, and which batches can be restored.",
+          Some(e)
+        )
+    }
 
   private def stateOf(
       at: VersionId,
