@@ -2,8 +2,10 @@ package statemark.spark
 
 import java.io.File
 import java.nio.file.Files
+import java.util.concurrent.TimeUnit
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.Clock
 
 /** Homes that nobody uses go by age and size; one that is held stays whatever its age. */
 class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
@@ -38,9 +40,46 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
     assert(collect("localDirMaxBytes" -> "1b") == Seq(used))
   }
 
-  private def collect(confs: (String, String)*): Seq[File] = {
+  test("a clock that jumps by a year, either way: what is held stays, the rest goes or waits") {
+    val year = 365 * 24 * hour
+    val (used, idle) = (home("q1", hoursAgo = 1), home("q2", hoursAgo = 1))
+    val held = Home.tryHold(used).get
+    assert(collectAt(now - year).isEmpty && idle.exists)
+    assert(collectAt(now + year) == Seq(idle) && used.exists)
+    held.release()
+  }
+
+  test("the hour between two collections is not the wall clock's") {
+    var (monotonicHours, wallHours) = (0L, now / hour)
+    val clock = new Clock {
+      override def nanos(): Long = TimeUnit.HOURS.toNanos(monotonicHours)
+      override def epochMs(): Long = wallHours * hour
+    }
+    def isCollectedAfter(hours: Long, wall: Long): Boolean = {
+      val old = home("q", hoursAgo = 10 * 365 * 24)
+      monotonicHours += hours
+      wallHours += wall
+      LocalCollector.tick(root, settings(), clock)
+      // It runs on this thread's queue.
+      FlushPolicy.scheduler.submit((() => ()): Runnable).get()
+      val isGone = !old.exists
+      LocalDirectory.deleteTree(old)
+      isGone
+    }
+    val year = 365 * 24L
+    assert(isCollectedAfter(hours = 0, wall = 0), "the first time")
+    assert(!isCollectedAfter(hours = 0, wall = year), "the clock was put forward")
+    assert(isCollectedAfter(hours = 1, wall = -2 * year), "the clock was put back")
+  }
+
+  private def collectAt(nowMs: Long): Seq[File] = LocalCollector.collect(root, settings(), nowMs)
+
+  private def collect(confs: (String, String)*): Seq[File] =
+    LocalCollector.collect(root, settings(confs: _*), now)
+
+  private def settings(confs: (String, String)*): StoreSettings = {
     val keys = confs.map { case (k, v) => (StoreSettings.Prefix + k) -> v }.toMap
-    LocalCollector.collect(root, StoreSettings.from(keys, 1L << 30), now)
+    StoreSettings.from(keys, 1L << 30)
   }
 
   private def home(query: String, hoursAgo: Long, bytes: Int = 10): File = {

@@ -2,6 +2,7 @@ package statemark.spark
 
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.{FileTime, PosixFilePermissions}
+import java.time.temporal.ChronoUnit
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
@@ -229,6 +230,18 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     val after = open()
     check(after, 3, Vector.fill(4)(None), Map("b" -> 2))
   }
+
+  for ((jump, years) <- Seq("forwards" -> 1, "back" -> -1))
+    test(s"a clock that has jumped a year $jump since: times of a home mean nothing to a restart") {
+      val ids = write(3, Map.empty)
+      val moved =
+        FileTime.from(Files.getLastModifiedTime(base).toInstant.plus(365L * years, ChronoUnit.DAYS))
+      (homes.head.resolve(Home.LockName).toFile +: base.toFile.listFiles)
+        .foreach(f => Files.setLastModifiedTime(f.toPath, moved))
+      val after = open()
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Local)
+    }
 
   test("a home that is held stays held when another provider of the process looks for homes") {
     val holder = open()
