@@ -10,6 +10,7 @@ import org.apache.spark.sql.execution.streaming.runtime.{
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import scala.util.Try
+import statemark.spark.StoreFile
 
 /** Moves the state of a stopped query onto another number of partitions (docs/adr/0006).
   *

@@ -11,7 +11,6 @@ import scala.util.Try
 import scala.util.control.NonFatal
 import statemark.common.{InvalidInputException, StatemarkException}
 import statemark.engine.VersionId
-import statemark.spark.offline.StoreFile
 
 /** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
   * and back, so that several are opened side by side before their turn comes; each is opened once.

@@ -7,7 +7,6 @@ import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.common._
 import statemark.engine._
-import statemark.spark.offline.StoreFile
 import statemark.transaction.CommitObserver
 
 /** What all loads of one provider have in common.

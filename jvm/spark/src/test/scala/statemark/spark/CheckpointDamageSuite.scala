@@ -72,7 +72,8 @@ class CheckpointDamageSuite extends AnyFunSuite with LocalStores {
         val ids = history(extra)
         val (broken, before) = partsOf(part)
         // Nobody knows of a snapshot whose zip is gone.
-        val named = if (broken.contains(file("6", ".zip")) && what == "gone") file("1", ".changelog")
+        val named = if (broken.contains(file("6", ".zip")) && what == "gone")
+          file("1", ".changelog")
         else file("6", ".zip")
         broken.foreach(damage)
         val after = open(elsewhere(extra))

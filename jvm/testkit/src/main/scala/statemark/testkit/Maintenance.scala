@@ -15,7 +15,10 @@ object Maintenance {
 
   /** Registers the function in a session; `name` is how SQL calls it, with the checkpoint's location. */
   def register(session: SparkSession, name: String): Unit = {
-    val _ = session.udf.register(name, udf((checkpoint: String) => runOnce(checkpoint)).asNondeterministic())
+    val _ = session.udf.register(
+      name,
+      udf((checkpoint: String) => runOnce(checkpoint)).asNondeterministic()
+    )
   }
 
   private def runOnce(checkpoint: String): Int = {

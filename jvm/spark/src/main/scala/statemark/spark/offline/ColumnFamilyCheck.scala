@@ -12,7 +12,7 @@ import org.apache.spark.util.SerializableConfiguration
 import org.rocksdb.{Options, RocksDB}
 import scala.jdk.CollectionConverters._
 import scala.util.Using
-import statemark.spark.LocalDirectory
+import statemark.spark.{LocalDirectory, StoreFile}
 import statemark.spark.Relocated.CheckpointFileManager
 
 /** Finds snapshots that Spark's provider could not open: it opens the default column family, and RocksDB

@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
-import statemark.spark.{ProviderContext, RunningTask}
+import statemark.spark.{ProviderContext, RunningTask, StoreFile}
 import statemark.transaction.{CommitObserver, TransactionScan}
 
 /** Loads a store as its provider does, from every snapshot up to the next: the rows must be those of that

@@ -6,7 +6,7 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.util.SerializableConfiguration
 import statemark.engine.VersionId
-import statemark.spark.LocalDirectory
+import statemark.spark.{LocalDirectory, StoreFile}
 
 /** A virtual column family: a state variable, a timer, or the rows of an operator without them. */
 final case class FamilyFacts(name: String, id: Int, isInternal: Boolean)

@@ -2,6 +2,7 @@ package statemark.spark.offline
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
 import statemark.engine.VersionId
+import statemark.spark.StoreFile
 
 /** Files that nobody needs.
   *

@@ -1,6 +1,7 @@
 package statemark.spark.offline
 
 import statemark.engine.VersionId
+import statemark.spark.StoreFile
 
 /** The ways to restore a store: in the layout of the RocksDB providers, and of the HDFS-backed one. */
 final case class Chains(rocksDb: StoreChain, hdfs: StoreChain) {

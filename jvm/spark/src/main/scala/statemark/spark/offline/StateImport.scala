@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
 import scala.util.Using
 import statemark.spark.Relocated.CheckpointFileManager
-import statemark.spark.StatemarkStateStoreProvider
+import statemark.spark.{StatemarkStateStoreProvider, StoreFile}
 
 /** One store to import.
   *

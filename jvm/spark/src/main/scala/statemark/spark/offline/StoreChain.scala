@@ -2,6 +2,7 @@ package statemark.spark.offline
 
 import scala.annotation.tailrec
 import statemark.engine.VersionId
+import statemark.spark.StoreFile
 
 /** What restores a version: a snapshot, None for the empty store, and changelogs after it. */
 final case class RestorePath(snapshot: Option[VersionId], changelogs: Vector[VersionId])

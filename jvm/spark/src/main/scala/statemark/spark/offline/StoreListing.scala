@@ -6,6 +6,7 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.SerializableConfiguration
 import statemark.spark.Relocated.CheckpointFileManager
+import statemark.spark.StoreFile
 
 /** A file of a checkpoint, as its directory lists it.
   *

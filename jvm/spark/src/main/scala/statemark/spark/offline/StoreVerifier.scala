@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StatemarkBridge}
 import scala.collection.mutable
 import statemark.engine.VersionId
-import statemark.spark.LocalDirectory
+import statemark.spark.{LocalDirectory, StoreFile}
 
 /** A version of a store that the commit log names.
   *

@@ -1,4 +1,4 @@
-package statemark.spark.offline
+package statemark.spark
 
 import statemark.engine.VersionId
 
