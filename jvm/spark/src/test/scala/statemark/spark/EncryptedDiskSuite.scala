@@ -15,7 +15,7 @@ import statemark.common.InvalidInputException
 /** Where Spark encrypts what it writes to local disks, no base store outlives its process. */
 class EncryptedDiskSuite extends AnyFunSuite with FileQueries {
   override protected def sessionSettings: Map[String, String] =
-    Map("spark.io.encryption.enabled" -> "true")
+    super.sessionSettings + ("spark.io.encryption.enabled" -> "true")
 
   test("localDir is refused by name on the driver, before any task, and nothing is left there") {
     val e = intercept[StreamingQueryException](run(1))

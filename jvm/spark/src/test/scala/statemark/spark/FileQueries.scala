@@ -2,7 +2,6 @@ package statemark.spark
 
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.FileTime
-import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.count
 import org.apache.spark.sql.streaming.{StreamingQueryProgress, Trigger}
@@ -12,21 +11,17 @@ import scala.jdk.CollectionConverters._
 /** A query that counts the rows of files, one file in a batch, run after run; between two runs nothing stays
   * but the disk, as between two processes.
   */
-trait FileQueries extends StoppedMaintenance with BeforeAndAfterEach { this: Suite =>
+trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfterEach {
+  this: Suite =>
+
   protected val stateStore = "spark.sql.streaming.stateStore"
   protected val loads = "statemarkLoad"
   protected val partitions = 2
 
-  /** Settings of the session besides. */
-  protected def sessionSettings: Map[String, String] = Map.empty
-
-  protected lazy val spark: SparkSession = {
-    val builder = SparkSession.builder().master("local[2]")
-      .config("spark.ui.enabled", "false")
-      .config("spark.sql.shuffle.partitions", partitions.toString)
-      .config("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-    sessionSettings.foldLeft(builder) { case (b, (k, v)) => b.config(k, v) }.getOrCreate()
-  }
+  override protected def sessionSettings: Map[String, String] = Map(
+    "spark.sql.shuffle.partitions" -> partitions.toString,
+    "spark.sql.streaming.noDataMicroBatches.enabled" -> "false"
+  )
 
   protected var directory: Path = _
   private var files = 0
@@ -46,11 +41,6 @@ trait FileQueries extends StoppedMaintenance with BeforeAndAfterEach { this: Sui
     StateStore.stop()
     LocalDirectory.deleteTree(directory.toFile)
     super.afterEach()
-  }
-
-  override protected def afterAll(): Unit = {
-    spark.stop()
-    super.afterAll()
   }
 
   private def input: Path = directory.resolve("input")
