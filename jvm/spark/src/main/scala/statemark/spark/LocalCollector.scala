@@ -34,7 +34,8 @@ object LocalCollector {
     val idle = Home.all(root).sortBy(Home.usedAtMs)
     val (old, young) = idle.partition(nowMs - Home.usedAtMs(_) > settings.localDirMaxAgeMs)
     val deleted = old.filter(delete) ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(young, _))
-    deleted.flatMap(home => Seq(home.getParentFile, home.getParentFile.getParentFile)).distinct
+    val stores = deleted.map(_.getParentFile).distinct
+    (stores ++ stores.map(_.getParentFile).distinct)
       .foreach(_.delete(): Unit) // only where it is empty
     if (deleted.nonEmpty) log.info(s"Deleted stores that nobody uses: ${deleted.mkString(", ")}.")
     deleted

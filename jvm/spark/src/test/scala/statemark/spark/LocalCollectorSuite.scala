@@ -31,6 +31,11 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
     assert(homes.map(_.exists) == Seq(false, false, true, true))
   }
 
+  test("the directory of a query goes with the last of its stores") {
+    val stores = (0 to 2).map(p => home("q", hoursAgo = 1000, store = s"0-$p-default"))
+    assert(collect().toSet == stores.toSet && !new File(root, "q").exists)
+  }
+
   test("a home that somebody holds stays") {
     val used = home("q", hoursAgo = 1000)
     val held = Home.tryHold(used).get
@@ -82,8 +87,13 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
     StoreSettings.from(keys, 1L << 30)
   }
 
-  private def home(query: String, hoursAgo: Long, bytes: Int = 10): File = {
-    val path = new File(root, s"$query/0-0-default/unique")
+  private def home(
+      query: String,
+      hoursAgo: Long,
+      bytes: Int = 10,
+      store: String = "0-0-default"
+  ): File = {
+    val path = new File(root, s"$query/$store/unique")
     Files.createDirectories(path.toPath)
     Files.write(new File(path, "data").toPath, new Array[Byte](bytes))
     val lock = new File(path, Home.LockName)
