@@ -11,9 +11,10 @@ class SnapshotLagSuite extends AnyFunSuite with FileQueries {
       val settings = Map(
         s"$stateStore.checkpointFormatVersion" -> format,
         s"$stateStore.coordinatorReportSnapshotUploadLag" -> "true",
-        s"$stateStore.forceSnapshotUploadOnLag" -> "true"
+        s"$stateStore.forceSnapshotUploadOnLag" -> "true",
+        // Snapshots are those that are forced.
+        s"$stateStore.maintenanceInterval" -> "1h"
       )
-      // Snapshots of the first run are its own: forced, as maintenance comes too seldom for them.
       val first = run(56, settings)
       assert(first.map(forced).sum > 0)
       val second = run(4, settings)
