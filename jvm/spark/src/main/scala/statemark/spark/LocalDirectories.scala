@@ -33,7 +33,9 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
     new File(path, s"$prefix-$created")
   }
 
-  /** Notes the version on disk, for people and for the collector: nothing relies on it. */
+  /** Notes the version that the last flush is of, for people and for the collector: nothing relies on it, as
+    * RocksDB may still be writing.
+    */
   def note(version: Long): Unit = lock.map(_.channel).filter(_.isOpen).foreach { channel =>
     channel.truncate(0).write(ByteBuffer.wrap(s"$version\n".getBytes(UTF_8)), 0): Unit
   }

@@ -119,8 +119,10 @@ final class ProviderContext(
 
   val snapshotTaker = new SnapshotTaker(this)
 
-  /** A load; the caller closes it. */
-  def newLoad(): StoreLoader = new StoreLoader(loadContext)
+  /** A load; the caller closes it.
+    * @param verifies as in [[StoreLoader]]
+    */
+  def newLoad(verifies: Boolean = false): StoreLoader = new StoreLoader(loadContext, verifies)
 
   private lazy val loadContext = LoadContext(
     files,

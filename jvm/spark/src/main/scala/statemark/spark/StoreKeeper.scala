@@ -160,7 +160,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     retire()
     val held = superseded
     superseded = Nil
-    val (generation, figures, rest) = loading(_.load(at, held, verifies = wasDamaged))
+    val (generation, figures, rest) =
+      Using.resource(context.newLoad(verifies = wasDamaged))(_.load(at, held))
     superseded = rest
     wasDamaged = false
     begin(generation, figures)

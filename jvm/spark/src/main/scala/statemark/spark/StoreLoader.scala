@@ -32,8 +32,11 @@ final case class LoadContext(
   * changelogs.
   *
   * ''Thread:'' the owner of the store.
+  *
+  * @param verifies whether all bytes of a snapshot are read before it is used, which finds damage that opening
+  *   it does not
   */
-final class StoreLoader(context: LoadContext) extends AutoCloseable {
+final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoCloseable {
   import context._
 
   private val changelogs = new OpenChangelogs(files)
@@ -42,9 +45,8 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
 
   /** An empty store at `version`. */
   def empty(version: Long): Generation = {
-    files.existsSnapshotFile(
-      version
-    ): Unit // makes the store's directory in the checkpoint location
+    // Makes the store's directory in the checkpoint location.
+    files.existsSnapshotFile(version): Unit
     create(homes.create(), StoreState.empty(version, noRows), Map.empty)
   }
 
@@ -52,18 +54,12 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
 
   /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
     * @param held homes of the store that the caller holds; they are this method's from now on
-    * @param verifies whether all bytes of a snapshot are read before it is used, which finds damage that opening
-    *   it does not
     * @return homes that are held and not used as well
     */
-  def load(
-      at: VersionId,
-      held: Seq[Home],
-      verifies: Boolean
-  ): (Generation, LoadFigures, Seq[Home]) = {
+  def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
     val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
     try {
-      val (generation, figures) = found.adopted.fold(restore(at, verifies))(adopted)
+      val (generation, figures) = found.adopted.fold(restore(at))(adopted)
       (
         generation,
         figures.copy(distrusted = found.distrusted, totalMs = math.max(figures.totalMs, ms)),
@@ -86,10 +82,9 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
   }
 
   /** The store at exactly `at` from the checkpoint location.
-    * @param verifies as in [[load]]
     * @throws SparkException where snapshot or changelogs are missing or damaged
     */
-  def restore(at: VersionId, verifies: Boolean): (Generation, LoadFigures) = {
+  def restore(at: VersionId): (Generation, LoadFigures) = {
     val (loaded, ms) = Clock.timedMs(clock) {
       if (at.version == 0) {
         reportSnapshot(0)
@@ -97,7 +92,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
           create(homes.create(), StoreState.empty(0, noRows), Map.empty),
           LoadFigures(LoadSource.New)
         )
-      } else fromCheckpoint(at, verifies)
+      } else fromCheckpoint(at)
     }
     files.setMaxSeenVersion(at.version)
     (loaded._1, loaded._2.copy(totalMs = ms))
@@ -105,7 +100,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
 
   /** The store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (Generation, LoadFigures) = {
-    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, verifies = false))
+    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start))
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
       else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
@@ -158,11 +153,11 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
       try Some(lineages.full(base.version, at)).filter(_.head == base).map(_.tail)
       catch { case NonFatal(_) => None }
 
-  private def fromCheckpoint(at: VersionId, verifies: Boolean): (Generation, LoadFigures) = {
+  private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
     val passedOver = mutable.ArrayBuffer.empty[Throwable]
     try
       fromNewest(at) { snapshot =>
-        try importSnapshot(snapshot, verifies)
+        try importSnapshot(snapshot)
         catch {
           case NonFatal(e) =>
             passedOver += unreadable(snapshot, e)
@@ -234,7 +229,7 @@ final class StoreLoader(context: LoadContext) extends AutoCloseable {
     }
   }
 
-  private def importSnapshot(at: VersionId, verifies: Boolean): Generation = {
+  private def importSnapshot(at: VersionId): Generation = {
     val home = homes.create()
     val target = home.base
     try {
