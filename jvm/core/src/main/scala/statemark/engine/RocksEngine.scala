@@ -272,6 +272,7 @@ object RocksEngine {
     val handles = new NativeHandles
     try {
       if (!isReadOnly) Files.createDirectories(directory.toPath): Unit
+      Manifest.check(directory)
       val statistics = handles.add(new Statistics())
       val dbOptions = handles.add(databaseOptions(options, statistics, isThere))
       val rowOptions = handles.add(familyOptions(options, handles, isForExport))

@@ -1,0 +1,73 @@
+package statemark.engine
+
+import java.io.File
+import java.nio.file.{Files, Path}
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.TestStores
+import statemark.common.StoreUnusableException
+
+/** Whatever bit of a MANIFEST is flipped: RocksDB never gets to read it, or it was the end of the file anyway. */
+class ManifestSuite extends AnyFunSuite {
+  test("a flipped bit is found, unless the file seems to end in the middle of a record") {
+    withManifest { (directory, manifest) =>
+      Manifest.check(directory)
+      val good = Files.readAllBytes(manifest)
+      val lengths = recordsOf(good).flatMap(at => Seq(at + 4, at + 5)).toSet
+      assert(lengths.size > 10)
+      for (at <- good.indices; bit <- 0 until 8) {
+        val flipped = good.clone()
+        flipped(at) = (flipped(at) ^ (1 << bit)).toByte
+        Files.write(manifest, flipped)
+        val isFound =
+          try {
+            Manifest.check(directory)
+            false
+          } catch { case e: StoreUnusableException => e.getMessage.contains(manifest.toString) }
+        assert(
+          isFound || (lengths(at) && (flipped(at) & 0xff) > (good(at) & 0xff)),
+          s"$at, bit $bit"
+        )
+      }
+    }
+  }
+
+  test("a record of a recycled log, on which RocksDB's reader never ends, is refused") {
+    withManifest { (directory, manifest) =>
+      val bytes = Files.readAllBytes(manifest)
+      bytes(recordsOf(bytes).last + 6) = 5
+      Files.write(manifest, bytes)
+      intercept[StoreUnusableException](RocksEngine.reopen(directory, TestStores.options))
+    }
+  }
+
+  test("a record that is cut short, and room set aside, are RocksDB's to judge") {
+    withManifest { (directory, manifest) =>
+      val good = Files.readAllBytes(manifest)
+      for (
+        bytes <-
+          Seq(good.dropRight(1), good.take(recordsOf(good).last + 3), good ++ new Array[Byte](50))
+      ) {
+        Files.write(manifest, bytes)
+        Manifest.check(directory)
+      }
+    }
+  }
+
+  /** Where records begin. */
+  private def recordsOf(bytes: Array[Byte]): Seq[Int] =
+    Iterator.iterate(0)(at => at + 7 + ((bytes(at + 4) & 0xff) | (bytes(at + 5) & 0xff) << 8))
+      .takeWhile(_ < bytes.length).toSeq
+
+  private def withManifest(body: (File, Path) => Unit): Unit = {
+    val directory = Files.createTempDirectory("statemark-manifest-").toFile
+    val engine = RocksEngine.open(directory, TestStores.options)
+    try engine.flush()
+    finally engine.close()
+    val name = Files.readString(directory.toPath.resolve("CURRENT")).trim
+    try body(directory, directory.toPath.resolve(name))
+    finally {
+      directory.listFiles.foreach(_.delete())
+      directory.delete(): Unit
+    }
+  }
+}
