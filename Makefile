@@ -80,11 +80,12 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=40 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(SBT) 'provider/testOnly *CrashSuite'
 
-check: $(VENV)/.installed ## formatters, linters, type checkers
+check: $(VENV)/.installed ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
 	$(VENV)/bin/ruff format --check python tests demo
 	$(VENV)/bin/ruff check python tests demo
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
+	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py
 
 demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statemark, with one injected failure
 	$(PY) demo/run.py

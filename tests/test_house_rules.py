@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 MAX_LINES = 500
+MAX_PYTHON_LINES = 300
 CORE = "jvm/core/src/main/scala"
 SPARK = "jvm/spark/src/main/scala"
 SHIMS = "jvm/spark/src/main/scala-shims"
@@ -70,11 +71,13 @@ def randomness(root: Path) -> Iterator[str]:
 
 
 def long_files(root: Path) -> Iterator[str]:
-    for path in _scala(root):
+    most = dict.fromkeys(_scala(root), MAX_LINES)
+    most |= dict.fromkeys(sorted((root / PYTHON).rglob("*.py")), MAX_PYTHON_LINES)
+    for path, limit in most.items():
         lines = len(path.read_text().splitlines())
-        if lines > MAX_LINES:
+        if lines > limit:
             where = path.relative_to(root)
-            yield f"{where}: {lines} lines; split it by what it does, at most {MAX_LINES} a file"
+            yield f"{where}: {lines} lines; split it by what it does, at most {limit} a file"
 
 
 def core_alone(root: Path) -> Iterator[str]:
@@ -228,6 +231,7 @@ _PLANTED = [
     (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.Random"),
     (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.{Random, Try}"),
     (long_files, f"{CORE}/statemark/engine/B.scala", "//\n" * (MAX_LINES + 1)),
+    (long_files, f"{PYTHON}/statemark/b.py", "#\n" * (MAX_PYTHON_LINES + 1)),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "import org.apache.spark.TaskContext"),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "class B(p: org.apache.kafka.clients.P)"),
     (one_bridge, f"{SPARK}/org/apache/spark/Second.scala", "package org.apache.spark"),

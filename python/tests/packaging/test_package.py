@@ -23,11 +23,6 @@ def test_the_version_is_that_of_the_repository() -> None:
     assert (PROJECT.parent / "VERSION").read_text().strip() == statemark.__version__
 
 
-def test_files_stay_short() -> None:
-    for file in PACKAGE.rglob("*.py"):
-        assert len(file.read_text().splitlines()) < 300, file
-
-
 def test_only_one_module_talks_to_the_virtual_machine() -> None:
     for file in PACKAGE.rglob("*.py"):
         if file.name != "_jvm.py":
