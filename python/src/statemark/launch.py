@@ -51,8 +51,7 @@ def prepare(builder: SparkSession.Builder, *, jar: str, wanted: Mapping[str, str
     """
     # Nothing is set before everything has been checked: an error leaves the builder as it was.
     merged = _merged_jars({**builder._options, **wanted}, jar=jar)
-    if settings.PLUGINS_KEY in wanted:
-        wanted = {**wanted, settings.PLUGINS_KEY: _merged_plugins(builder._options)}
+    wanted = {**wanted, settings.PLUGINS_KEY: _merged_plugins(builder._options)}
     for key, value in wanted.items():
         builder.config(key, value)
     if merged:

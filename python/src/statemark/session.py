@@ -43,8 +43,7 @@ def configure(
         enforce it.
     local_dir : str or os.PathLike, optional
         Absolute path, or ``file:`` URI, of the directory on each executor under which stores
-        outlive the application, so that a restart replays only what is missing. Also sets
-        ``spark.plugins``, by which the driver learns which executor holds which store.
+        outlive the application, so that a restart replays only what is missing.
     jar : str or os.PathLike, optional
         Path or URI of the plugin's jar. By default the bundled one for the running Spark.
 
@@ -126,7 +125,8 @@ def conf(
     -------
     dict of str to str
         Spark's settings by key: ``spark.jars`` with the plugin's jar alone, the provider's
-        class, and what was asked for; with `local_dir`, ``spark.plugins`` as well.
+        class, the plugin by which executors and driver talk about stores, and what was asked
+        for.
 
     Raises
     ------
@@ -166,7 +166,10 @@ def _settings(
     local_dir: str | os.PathLike[str] | None,
 ) -> dict[str, str]:
     """Return what to set besides the jar, leaving out what was not asked for."""
-    wanted = {settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS}
+    wanted = {
+        settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS,
+        settings.PLUGINS_KEY: settings.PLUGIN,
+    }
     if isolation_level is not None:
         wanted[settings.ISOLATION_LEVEL] = settings.isolation_level(isolation_level)
     if max_uncommitted_bytes is not None:
@@ -175,5 +178,4 @@ def _settings(
         )
     if local_dir is not None:
         wanted[settings.LOCAL_DIR] = settings.local_dir(local_dir)
-        wanted[settings.PLUGINS_KEY] = settings.PLUGIN
     return wanted

@@ -12,6 +12,7 @@ from statemark.cli import main
 
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER = f"{PREFIX}providerClass=statemark.spark.StatemarkStateStoreProvider"
+PLUGIN = "spark.plugins=statemark.spark.StatemarkPlugin"
 
 
 def _defaults(text: str) -> None:
@@ -40,16 +41,15 @@ def test_conf_prints_one_line_of_plain_words(
     bundled: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["conf"]) == 0
-    assert capsys.readouterr().out == f"--jars {bundled} --conf {PROVIDER}\n"
+    assert capsys.readouterr().out == f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}\n"
     arguments = ["--local-dir", "/d", "--isolation-level", "read_uncommitted"]
     assert main(["conf", *arguments, "--max-uncommitted-bytes", "64M"]) == 0
     out = capsys.readouterr().out
     assert out == (
-        f"--jars {bundled} --conf {PROVIDER}"
+        f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}"
         f" --conf {PREFIX}statemark.isolationLevel=READ_UNCOMMITTED"
         f" --conf {PREFIX}statemark.maxUncommittedBytes=64m"
-        f" --conf {PREFIX}statemark.localDir=/d"
-        " --conf spark.plugins=statemark.spark.StatemarkPlugin\n"
+        f" --conf {PREFIX}statemark.localDir=/d\n"
     )
     assert out.split() == shlex.split(out)
 
@@ -72,7 +72,7 @@ def test_another_jar(
 ) -> None:
     own = make_jar(tmp_path / "own.jar")
     assert main(["conf", "--jar", str(own)]) == 0
-    assert capsys.readouterr().out == f"--jars {own} --conf {PROVIDER}\n"
+    assert capsys.readouterr().out == f"--jars {own} --conf {PROVIDER} --conf {PLUGIN}\n"
 
 
 def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +81,8 @@ def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == (
         f"spark.jars {bundled}\n"
         f"{PREFIX}providerClass statemark.spark.StatemarkStateStoreProvider\n"
-        f"{PREFIX}statemark.localDir /a b\n"
         "spark.plugins statemark.spark.StatemarkPlugin\n"
+        f"{PREFIX}statemark.localDir /a b\n"
     )
 
 

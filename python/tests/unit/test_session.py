@@ -13,7 +13,8 @@ from statemark import ConnectError, IsolationLevel, SessionRunningError, Setting
 PLUGIN = "statemark.spark.StatemarkPlugin"
 PREFIX = "spark.sql.streaming.stateStore.statemark."
 PROVIDER = {
-    "spark.sql.streaming.stateStore.providerClass": "statemark.spark.StatemarkStateStoreProvider"
+    "spark.plugins": PLUGIN,
+    "spark.sql.streaming.stateStore.providerClass": "statemark.spark.StatemarkStateStoreProvider",
 }
 
 
@@ -27,7 +28,6 @@ def test_conf_writes_what_was_asked_for_and_nothing_else(bundled: str) -> None:
         PREFIX + "isolationLevel": "READ_UNCOMMITTED",
         PREFIX + "maxUncommittedBytes": "64m",
         PREFIX + "localDir": "/d",
-        "spark.plugins": PLUGIN,
     }
 
 
@@ -37,7 +37,7 @@ def test_a_default_that_is_given_is_written(bundled: str) -> None:
     )
     assert conf[PREFIX + "isolationLevel"] == "READ_COMMITTED"
     assert conf[PREFIX + "maxUncommittedBytes"] == "auto"
-    assert len(conf) == 4
+    assert len(conf) == 5
 
 
 def test_conf_takes_another_jar(tmp_path: Path, make_jar: Callable[..., Path]) -> None:
@@ -54,7 +54,6 @@ def test_configure_returns_the_builder_with_the_settings(bundled: str) -> None:
         **PROVIDER,
         PREFIX + "maxUncommittedBytes": "-1",
         PREFIX + "localDir": "/d",
-        "spark.plugins": PLUGIN,
     }
 
 
@@ -178,8 +177,8 @@ def test_connect_is_refused_with_what_to_set_on_the_server(
         " into its spark-defaults.conf, beside spark.jars with the plugin's jar:\n"
         "    spark.sql.streaming.stateStore.providerClass"
         " statemark.spark.StatemarkStateStoreProvider\n"
-        "    spark.sql.streaming.stateStore.statemark.localDir /d\n"
-        "    spark.plugins statemark.spark.StatemarkPlugin"
+        "    spark.plugins statemark.spark.StatemarkPlugin\n"
+        "    spark.sql.streaming.stateStore.statemark.localDir /d"
     )
 
 

@@ -11,7 +11,8 @@ import scala.util.control.NonFatal
 
 /** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
   * driver prefers that executor for them when the query starts again. Without it, local state is found
-  * by luck after a restart of the application on a cluster.
+  * by luck after a restart of the application on a cluster. And it keeps count of attempts in checkpoint
+  * format v1, where without it the checkpoint location is asked (docs/adr/0003).
   *
   * ''Source:'' Spark 4.2 `SparkPlugin`; set `spark.plugins` to this class.
   */
@@ -34,23 +35,31 @@ final case class LocalInventory(executorId: String, host: String, stores: Vector
 private final class StatemarkDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
     Placement.clear()
+    Attempts.clear()
     Map.empty[String, String].asJava
   }
 
-  /** Inventories ask for no answer, and Spark warns of one. */
-  override def receive(message: Any): AnyRef = {
-    message match {
-      case inventory: LocalInventory => Placement.add(inventory)
-      case _ => ()
-    }
-    None.orNull
+  override def receive(message: Any): AnyRef = message match {
+    case attempt: AttemptBegun => Attempts.begun(attempt)
+    case version: WriterOf => Attempts.writer(version)
+    case inventory: LocalInventory =>
+      Placement.add(inventory)
+      None.orNull // an inventory asks for no answer, and Spark warns of one
+    case _ => None.orNull
   }
 }
 
 private final class StatemarkExecutorPlugin extends ExecutorPlugin {
   private val log = LoggerFactory.getLogger(classOf[StatemarkExecutorPlugin])
 
-  override def init(context: PluginContext, extraConf: JMap[String, String]): Unit =
+  override def init(context: PluginContext, extraConf: JMap[String, String]): Unit = {
+    CommittedAttempt.driver = Some(message => context.ask(message))
+    reportInventory(context)
+  }
+
+  override def shutdown(): Unit = CommittedAttempt.driver = None
+
+  private def reportInventory(context: PluginContext): Unit =
     try {
       val confs = context.conf().getAll.toMap
       val settings = StoreSettings.from(confs, Runtime.getRuntime.maxMemory)

@@ -5,7 +5,7 @@ import org.slf4j.LoggerFactory
 import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.common.{Clock, StoreUnusableException}
-import statemark.engine.{HistoryProof, VersionId}
+import statemark.engine.VersionId
 import statemark.transaction.CommitPhase
 
 /** The store that a provider holds: brings it to the version that Spark asks for, in the cheapest way
@@ -19,7 +19,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   @volatile private var current: Option[Generation] = None
   private var live: Option[LiveStore] = None
   private var superseded = Seq.empty[Home]
-  private var preparedProof: Option[HistoryProof] = None
+  private val attempts = CommittedAttempt.of(context)
   // The damage may have come with the snapshot.
   private var wasDamaged = false
   private var isFirstCommit = true
@@ -38,6 +38,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** Confirms the prepared version, drops it, replays the changelogs in between, or loads the store. */
   def moveTo(asked: VersionId): Unit = {
     val at = identified(asked)
+    attempts.begin(at)
     load_ = LoadFigures.none
     confirmMs_ = 0
     current.filter(_.store.isDamaged).foreach { damaged =>
@@ -77,17 +78,11 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   def committed(version: Long): Unit = {
     isFirstCommit = false
     hasCommitted = true
-    preparedProof =
-      if (context.isOnCluster && !context.usesCheckpointIds) context.changelogStatus(version)
-      else None
+    attempts.prepared(version)
   }
 
-  /** In format v1 another executor may have committed the version as well, and then its file is the
-    * truth; the id tells in format v2.
-    */
-  def isCommittedAttempt(at: VersionId): Boolean =
-    at.checkpointId.isDefined || !context.isOnCluster ||
-      (preparedProof.isDefined && context.changelogStatus(at.version) == preparedProof)
+  /** Whether the prepared version is the attempt at it that counts. */
+  def isCommittedAttempt(at: VersionId): Boolean = attempts.isPrepared(at)
 
   /** A snapshot that an earlier attempt at `version` left, in format v1, must not outlive this one:
     * readers prefer snapshots to changelogs. It may be of another executor or an earlier run; only
@@ -172,7 +167,6 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   private def begin(generation: Generation, figures: LoadFigures): Unit = {
     current = Some(generation)
-    preparedProof = None
     isFirstCommit = true
     context.homes.parent.foreach { parent =>
       val store = new LiveStore(generation, context.proofOf)

@@ -1,0 +1,86 @@
+package statemark.spark
+
+import org.apache.spark.{SparkEnv, TaskContext}
+import statemark.common.InvalidInputException
+import statemark.engine.{HistoryProof, VersionId}
+
+/** Tells whether the version that a store has prepared is the attempt that counts: another executor may have
+  * written the same version.
+  *
+  * ''Thread:'' [[isPrepared]] from any, the rest the owner of the store.
+  */
+private[spark] sealed trait CommittedAttempt {
+
+  /** A task asks for `at`, to build on it.
+    * @throws InvalidInputException where the query has gone on without the task
+    */
+  def begin(at: VersionId): Unit
+
+  /** This store has prepared `version`. */
+  def prepared(version: Long): Unit
+
+  /** Whether what it has prepared as `at` counts. */
+  def isPrepared(at: VersionId): Boolean
+}
+
+private[spark] object CommittedAttempt {
+
+  /** Asks the driver; set by the executor's plugin. */
+  @volatile private[spark] var driver: Option[AnyRef => AnyRef] = None
+
+  def of(context: ProviderContext): CommittedAttempt =
+    if (context.usesCheckpointIds || !context.isOnCluster) Sole
+    else driver.fold[CommittedAttempt](new ByStatus(context))(new ByDriver(context, _))
+
+  /** Nobody else writes, or the id of the version tells. */
+  private object Sole extends CommittedAttempt {
+    override def begin(at: VersionId): Unit = ()
+    override def prepared(version: Long): Unit = ()
+    override def isPrepared(at: VersionId): Boolean = true
+  }
+
+  /** Without the plugin: the changelog in the checkpoint location is still the one that was written here. */
+  private final class ByStatus(context: ProviderContext) extends CommittedAttempt {
+    @volatile private var proof: Option[HistoryProof] = None
+
+    override def begin(at: VersionId): Unit = ()
+
+    override def prepared(version: Long): Unit = proof = context.changelogStatus(version)
+
+    override def isPrepared(at: VersionId): Boolean =
+      proof.exists(_.version == at.version) && context.changelogStatus(at.version) == proof
+  }
+
+  /** The driver knows every attempt before it writes, so that nothing is asked of the checkpoint location. */
+  private final class ByDriver(context: ProviderContext, ask: AnyRef => AnyRef)
+      extends CommittedAttempt {
+    private val runId = context.queryRunId.toString
+    private val executor = SparkEnv.get.executorId
+    private val store =
+      s"${context.storeId.operatorId}-${context.storeId.partitionId}-${context.storeId.storeName}"
+
+    // Final: who would begin on the version before comes too late by now.
+    @volatile private var known: Option[(Long, WrittenBy)] = None
+
+    override def begin(at: VersionId): Unit = if (isTask) {
+      ask(AttemptBegun(runId, store, at.version, executor)) match {
+        case written: WrittenBy => known = Some(at.version -> written)
+        case TooLate(newest) => throw new InvalidInputException(
+            s"A task comes too late to build on version ${at.version} of ${context.storeId}: the query is at version " +
+              s"$newest. Another attempt has replaced it, and there is nothing to do."
+          )
+        case answer => throw new IllegalStateException(s"The driver answers $answer.")
+      }
+    }
+
+    override def prepared(version: Long): Unit = ()
+
+    override def isPrepared(at: VersionId): Boolean =
+      known.collect { case (version, written) if version == at.version => written }
+        .getOrElse(ask(WriterOf(runId, store, at.version))) == WrittenBy(Some(executor))
+
+    /** Only tasks of a query write. */
+    private def isTask: Boolean =
+      Option(TaskContext.get()).exists(_.getLocalProperty("streaming.sql.batchId") != null)
+  }
+}

@@ -1,0 +1,44 @@
+package statemark.spark
+
+import org.scalatest.BeforeAndAfterEach
+import org.scalatest.funsuite.AnyFunSuite
+
+/** The driver's count of attempts at a version. */
+class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
+  override protected def beforeEach(): Unit = Attempts.clear()
+
+  private def begin(
+      base: Long,
+      executor: String,
+      run: String = "run",
+      store: String = "0-0-default"
+  ) =
+    Attempts.begun(AttemptBegun(run, store, base, executor))
+
+  private def writerOf(version: Long) = Attempts.writer(WriterOf("run", "0-0-default", version))
+
+  test("the writer of a version is who began on the one before, as often as it began") {
+    assert(begin(0, "a") == WrittenBy(None))
+    assert(begin(0, "a") == WrittenBy(None))
+    assert(begin(1, "a") == WrittenBy(Some("a")))
+    assert(begin(1, "b") == WrittenBy(Some("a")))
+    assert(writerOf(1) == WrittenBy(Some("a")) && writerOf(2) == WrittenBy(None))
+    assert(begin(2, "b") == WrittenBy(None))
+  }
+
+  test("who comes after the query went on is refused; runs and stores stand alone") {
+    begin(4, "a"): Unit
+    begin(5, "a"): Unit
+    assert(begin(4, "b") == TooLate(5))
+    assert(begin(5, "b") == WrittenBy(Some("a")))
+    assert(begin(4, "b", run = "another") == WrittenBy(None))
+    assert(begin(4, "b", store = "0-1-default") == WrittenBy(None))
+  }
+
+  test("only the last versions and runs are remembered") {
+    for (version <- 0 to 10) begin(version, "a"): Unit
+    assert(writerOf(10) == WrittenBy(Some("a")) && writerOf(9) == WrittenBy(None))
+    for (i <- 0 to 300) begin(0, "a", run = s"run-$i"): Unit
+    assert(writerOf(10) == WrittenBy(None))
+  }
+}
