@@ -39,28 +39,18 @@ final class Adoption(
   /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
   def adopt(at: VersionId, held: Seq[Home]): Adopted = {
     val homes = mutable.ArrayBuffer.from(held)
-    val opened = mutable.ArrayBuffer.empty[(Home, ReopenedStore)]
     try {
       val (found, ms) = Clock.timedMs(context.clock) {
         if (at.version > 0) homes ++= copies()
         homes ++= context.homes.abandoned()
         if (at.version == 0) Adopted(None, homes.toSeq, Nil)
-        else {
-          val refused = homes.toSeq.flatMap { home =>
-            val result = open(home)
-            result.foreach(store => opened += home -> store)
-            result.left.toOption.map((home, _))
-          }
-          firstProven(at, opened.sortBy(-_._2.store.base.version).toList)
-            .reporting(refused.map(_._1), refused.map(_._2))
-        }
+        else firstProven(at, homes.sortBy(-_.noted.getOrElse(-1L)).toList)
       }
       found.copy(adopted = found.adopted.map { case (generation, figures) =>
         (generation, figures.copy(localMs = math.max(ms - figures.replayMs, 0)))
       })
     } catch {
       case e: Throwable =>
-        opened.foreach(_._2.store.close())
         homes.foreach(_.release())
         throw e
     }
@@ -71,7 +61,7 @@ final class Adoption(
     context.homes.parent.toSeq.flatMap(LiveStores.of).flatMap { live =>
       val home = context.homes.create()
       try
-        if (live.copyTo(home.base)) Some(home)
+        if (live.copyTo(home)) Some(home)
         else {
           home.delete(): Unit
           None
@@ -84,38 +74,40 @@ final class Adoption(
       }
     }
 
-  private def open(home: Home): Either[Distrust, ReopenedStore] =
-    try
-      Right(TransactionalStore.reopen(
-        home.base,
-        context.options,
-        context.identity,
-        context.usesFamilies,
-        context.observer
-      ))
-    catch { case e: DistrustException => Left(refused(home, e)) }
-
-  private def firstProven(at: VersionId, candidates: List[(Home, ReopenedStore)]): Adopted =
+  /** @param candidates the newest first, by what their owners noted; the others need not be opened then */
+  private def firstProven(at: VersionId, candidates: List[Home]): Adopted =
     candidates match {
       case Nil => Adopted(None, Nil, Nil)
-      case (home, reopened) :: others =>
-        val result =
-          try Right(brought(reopened, at))
-          catch {
-            case e: DistrustException => Left(e)
-            case e: StoreUnusableException =>
-              Left(new DistrustException(Distrust.Damaged, e.getMessage, Some(e)))
-          }
-        result match {
-          case Right(figures) =>
-            others.foreach(_._2.store.close())
-            val generation = Generation(reopened.store, home, uploads(reopened, home))
-            Adopted(Some((generation, figures)), others.map(_._1), Nil)
-          case Left(e) =>
-            reopened.store.close()
+      case home :: others =>
+        try Adopted(Some(proven(home, at)), others, Nil)
+        catch {
+          case e: DistrustException =>
             firstProven(at, others).reporting(Seq(home), Seq(refused(home, e)))
         }
     }
+
+  /** @throws DistrustException where the home is of no use for `at` */
+  private def proven(home: Home, at: VersionId): (Generation, LoadFigures) = {
+    val reopened = TransactionalStore.reopen(
+      home.base,
+      context.options,
+      context.identity,
+      context.usesFamilies,
+      context.observer
+    )
+    try {
+      val figures = brought(reopened, at)
+      (Generation(reopened.store, home, uploads(reopened, home)), figures)
+    } catch {
+      case e: Throwable =>
+        reopened.store.close()
+        throw e match {
+          case unusable: StoreUnusableException =>
+            new DistrustException(Distrust.Damaged, unusable.getMessage, Some(unusable))
+          case other => other
+        }
+    }
+  }
 
   /** Proves that the base is a version of the history that leads to `at`, and replays the rest.
     * @throws DistrustException where that is not so, or changelogs are missing

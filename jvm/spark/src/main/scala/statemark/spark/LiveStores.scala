@@ -47,16 +47,31 @@ object LiveStores {
   def add(parent: File, store: LiveStore): Unit =
     open.merge(parent, Set(store), _ ++ _): Unit
 
-  def remove(parent: File, store: LiveStore): Unit =
-    open.computeIfPresent(
+  /** @return whether another stays that [[isReplaced replaces]] it: of two that end at once, one is left */
+  def remove(parent: File, store: LiveStore): Boolean = {
+    val remaining = open.computeIfPresent(
       parent,
       (_, stores) => Option(stores - store).filter(_.nonEmpty).orNull
-    ): Unit
+    )
+    Option(remaining).exists(_.exists(_.replaces(store)))
+  }
+
+  /** Whether a later process has no use for a store, as another that leads as far will be left to it. */
+  def isReplaced(parent: File, store: LiveStore): Boolean = of(parent).exists(_.replaces(store))
 }
 
 /** @param prove as in `TransactionalStore.flush` */
 final class LiveStore(generation: Generation, prove: VersionId => Option[HistoryProof]) {
   import generation.store
+
+  /** Whether it is left to a later process when it is closed: what a reader made is not. */
+  @volatile var isKept: Boolean = !generation.home.isFresh
+
+  private[spark] def replaces(other: LiveStore): Boolean =
+    other != this && isKept && flushed >= other.flushed
+
+  /** Version on disk. */
+  def flushed: Long = store.flushed
 
   /** Makes its base durable. */
   def flush(): Unit = {
@@ -65,8 +80,10 @@ final class LiveStore(generation: Generation, prove: VersionId => Option[History
   }
 
   /** A durable copy of its base in `target`; false where it is closed. */
-  def copyTo(target: File): Boolean = {
+  def copyTo(target: Home): Boolean = {
     flush()
-    store.copyTo(target)
+    val isCopied = store.copyTo(target.base)
+    if (isCopied) target.note(store.flushed)
+    isCopied
   }
 }

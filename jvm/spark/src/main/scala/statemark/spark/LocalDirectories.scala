@@ -33,11 +33,18 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
     new File(path, s"$prefix-$created")
   }
 
-  /** Notes the version that the last flush is of, for people and for the collector: nothing relies on it, as
-    * RocksDB may still be writing.
+  /** Notes the version that the last flush is of, for people and as a hint: nothing relies on it, as RocksDB
+    * may still be writing.
     */
   def note(version: Long): Unit = lock.map(_.channel).filter(_.isOpen).foreach { channel =>
     channel.truncate(0).write(ByteBuffer.wrap(s"$version\n".getBytes(UTF_8)), 0): Unit
+  }
+
+  /** The version that its last owner noted. */
+  def noted: Option[Long] = lock.map(_.channel).filter(_.isOpen).flatMap { channel =>
+    val bytes = ByteBuffer.allocate(Home.MaxNote)
+    channel.read(bytes, 0): Unit
+    new String(bytes.array, 0, bytes.position(), UTF_8).trim.toLongOption
   }
 
   /** Gives it up for another process to find; deletes it where it does not outlive this one. */
@@ -74,6 +81,7 @@ object Home {
   private val log = LoggerFactory.getLogger(classOf[Home])
   val LockName = "owner.lock"
   val BaseName = "base"
+  private val MaxNote = 32
 
   /** When the base in a home went to disk last. */
   def usedAtMs(path: File): Long = new File(path, LockName).lastModified()

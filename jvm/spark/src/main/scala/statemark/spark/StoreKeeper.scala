@@ -78,6 +78,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   def committed(version: Long): Unit = {
     isFirstCommit = false
     hasCommitted = true
+    live.foreach(_.isKept = true)
     attempts.prepared(version)
   }
 
@@ -94,11 +95,13 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
   }
 
-  /** Leaves the store to a later process, where it outlives this one. What a reader made goes with it. */
+  /** Leaves the store to a later process, where it outlives this one. What a reader made goes with it, and
+    * what nobody has a use for.
+    */
   def close(): Unit = {
     if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
-    current.filter(_.home.isDurable).foreach { _ =>
-      try live.foreach(_.flush())
+    for (store <- live; parent <- context.homes.parent if !LiveStores.isReplaced(parent, store))
+      try store.flush()
       catch {
         case NonFatal(e) =>
           log.warn(
@@ -106,10 +109,14 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
             e
           )
       }
-    }
-    forget(_.close())
-    superseded.foreach(_.release())
+    val isReplaced = hide()
+    val flushed = current.filter(_ => hasCommitted).map(_.store.flushed)
+    val (useless, useful) =
+      superseded.partition(home => home.noted.exists(noted => flushed.exists(noted <= _)))
     superseded = Nil
+    forget(if (isReplaced) _.discard() else _.close())
+    useless.foreach(_.delete())
+    useful.foreach(_.release())
   }
 
   /** A version that is asked for without an id in format v2 is the one that stands here, as in Spark's
@@ -170,6 +177,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     isFirstCommit = true
     context.homes.parent.foreach { parent =>
       val store = new LiveStore(generation, context.proofOf)
+      if (hasCommitted) store.isKept = true
       LiveStores.add(parent, store)
       live = Some(store)
     }
@@ -196,10 +204,17 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def discard(generation: Generation): Unit = forget(_ => generation.discard())
 
   private def forget(end: Generation => Unit): Unit = {
-    for (store <- live; parent <- context.homes.parent) LiveStores.remove(parent, store)
-    live = None
+    hide(): Unit
     val ended = current
     current = None
     ended.foreach(end)
+  }
+
+  /** No other run starts from the store any more; whether another replaces it. */
+  private def hide(): Boolean = {
+    val isReplaced =
+      for (store <- live; parent <- context.homes.parent) yield LiveStores.remove(parent, store)
+    live = None
+    isReplaced.contains(true)
   }
 }

@@ -86,6 +86,41 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       check(before, 3, ids, expected(3))
     }
 
+    for ((when, isUnloadedLate) <- Seq("before" -> false, "after" -> true))
+      test(s"runs of one batch leave one home, each unloaded $when the next one starts ($format)") {
+        val runs = (0 until 5).scanLeft((open(extra), Vector(Option.empty[String]))) {
+          case ((before, ids), v) =>
+            if (!isUnloadedLate) before.close()
+            val run = open(extra)
+            val now = commits(run, v until v + 1, ids)
+            if (isUnloadedLate) before.close()
+            (run, now)
+        }
+        runs.last._1.close()
+        assert(homes.size == 1)
+        val after = open(extra)
+        check(after, 5, runs.last._2, expected(5))
+        assertLoad(after, LoadSource.Local)
+      }
+
+    test(s"of several homes the newest is opened, and no other ($format)") {
+      val ids = write(3, extra)
+      val older = queryDir.resolve("older")
+      LocalStores.copyTree(homes.head, older)
+      flipByte(named(older.resolve("base"), "MANIFEST"), 20)
+      val provider = open(extra)
+      val more = commits(provider, 3 until 6, ids)
+      provider.close()
+      LocalStores.copyTree(older, homes.head.resolveSibling("older"))
+      val after = open(extra)
+      check(after, 6, more, expected(6))
+      assertLoad(after, LoadSource.Local)
+      // It goes when the next version is confirmed, or with the run.
+      commits(after, 6 until 7, more): Unit
+      after.close()
+      assert(homes.size == 1)
+    }
+
     test(
       s"a version older than the local one is restored, and the local one is used again ($format)"
     ) {
