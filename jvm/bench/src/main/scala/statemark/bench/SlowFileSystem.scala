@@ -17,10 +17,8 @@ final class SlowFileSystem extends RawLocalFileSystem {
   override def getUri: URI = Uri
   override def getScheme: String = Uri.getScheme
 
-  override def open(path: Path, bufferSize: Int): FSDataInputStream = {
-    travel()
-    new FSDataInputStream(new Throttled(super.open(path, bufferSize)))
-  }
+  override def open(path: Path, bufferSize: Int): FSDataInputStream =
+    call(new FSDataInputStream(new Throttled(super.open(path, bufferSize))))
 
   override def create(
       path: Path,
@@ -30,16 +28,14 @@ final class SlowFileSystem extends RawLocalFileSystem {
       replication: Short,
       blockSize: Long,
       progress: Progressable
-  ): FSDataOutputStream = {
-    travel()
-    super.create(path, overwrite, bufferSize, replication, blockSize, progress)
-  }
+  ): FSDataOutputStream =
+    call(super.create(path, overwrite, bufferSize, replication, blockSize, progress))
 
-  override def rename(from: Path, to: Path): Boolean = after(super.rename(from, to))
+  override def rename(from: Path, to: Path): Boolean = call(super.rename(from, to))
   override def delete(path: Path, recursive: Boolean): Boolean =
-    after(super.delete(path, recursive))
-  override def listStatus(path: Path): Array[FileStatus] = after(super.listStatus(path))
-  override def getFileStatus(path: Path): FileStatus = after(super.getFileStatus(path))
+    call(super.delete(path, recursive))
+  override def listStatus(path: Path): Array[FileStatus] = call(super.listStatus(path))
+  override def getFileStatus(path: Path): FileStatus = call(super.getFileStatus(path))
 }
 
 object SlowFileSystem {
@@ -47,12 +43,17 @@ object SlowFileSystem {
   private val CallNanos = 20L * 1000 * 1000
   private val NanosPerByte = 10L
 
-  private def travel(): Unit = LockSupport.parkNanos(CallNanos)
+  private val isInCall = ThreadLocal.withInitial[Boolean](() => false)
 
-  private def after[A](call: => A): A = {
-    travel()
-    call
-  }
+  /** The way there and back, once: what the file system under it asks itself meanwhile is no call. */
+  private def call[A](body: => A): A =
+    if (isInCall.get) body
+    else {
+      LockSupport.parkNanos(CallNanos)
+      isInCall.set(true)
+      try body
+      finally isInCall.set(false)
+    }
 
   private final class Throttled(in: FSDataInputStream)
       extends InputStream
