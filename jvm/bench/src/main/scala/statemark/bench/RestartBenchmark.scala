@@ -59,10 +59,12 @@ object RestartBenchmark {
     val workspace = Files.createTempDirectory("statemark-restart")
     try {
       val dirs = variants.map { v =>
-        val dir = Files.createDirectory(workspace.resolve(v.name.replaceAll("\\W+", "-")))
+        v -> workspace.resolve((if (kind.onlyReads) v.contender else v.name).replaceAll("\\W+", "-"))
+      }
+      dirs.distinctBy(_._2).foreach { case (v, dir) =>
         Output.progress(s"${kind.name}: building $keys keys, ${v.name}")
+        Files.createDirectory(dir)
         child("build", kind.name, dir.toString, v.contender, keys.toString)
-        v -> dir
       }
       // Turns, so that what the machine does meanwhile falls on all alike.
       val times = for {

@@ -14,8 +14,9 @@ import statemark.spark.BenchQuery
 /** State that one process leaves and another comes back to. Each method has a process to itself.
   *
   * @param dir holds the checkpoint; the state is written once and restarted several times
+  * @param onlyReads whether a restart leaves the checkpoint as it was
   */
-sealed abstract class Restarts(val name: String) {
+sealed abstract class Restarts(val name: String, val onlyReads: Boolean) {
   def build(dir: Path, contender: Contender, keys: Int): Unit
 
   /** Milliseconds until the state serves.
@@ -29,7 +30,7 @@ object Restarts {
 }
 
 /** One partition, from the start of the provider to its first row. */
-object OneStore extends Restarts("one partition, first row") {
+object OneStore extends Restarts("one partition, first row", onlyReads = true) {
   private val batch = 500000
 
   override def build(dir: Path, contender: Contender, keys: Int): Unit = {
@@ -86,7 +87,7 @@ object OneStore extends Restarts("one partition, first row") {
 }
 
 /** A query with an aggregation in 64 partitions, from `start()` to its first finished batch. */
-object WholeQuery extends Restarts("query of 64 partitions, first batch") {
+object WholeQuery extends Restarts("query of 64 partitions, first batch", onlyReads = false) {
   private val Partitions = 64
   private val Batches = 10
   private val SmallBatch = 1000
