@@ -59,7 +59,10 @@ object RestartBenchmark {
     val workspace = Files.createTempDirectory("statemark-restart")
     try {
       val dirs = variants.map { v =>
-        v -> workspace.resolve((if (kind.onlyReads) v.contender else v.name).replaceAll("\\W+", "-"))
+        v -> workspace.resolve((if (kind.onlyReads) v.contender else v.name).replaceAll(
+          "\\W+",
+          "-"
+        ))
       }
       dirs.distinctBy(_._2).foreach { case (v, dir) =>
         Output.progress(s"${kind.name}: building $keys keys, ${v.name}")

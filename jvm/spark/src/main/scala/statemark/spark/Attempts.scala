@@ -14,21 +14,17 @@ final case class AttemptBegun(runId: String, store: String, base: Long, executor
 /** Asks who wrote a version. */
 final case class WriterOf(runId: String, store: String, version: Long)
 
-sealed trait AttemptAnswer
-
-/** @param executor the one that alone began to write the version; None where several did, or none is known */
-final case class WrittenBy(executor: Option[String]) extends AttemptAnswer
-
-/** The run has gone on: what the attempt writes would replace a file of a batch that is done.
-  * @param newest the version that attempts build on by now
-  */
-final case class TooLate(newest: Long) extends AttemptAnswer
-
 /** Where attempts have begun to write which version of a store, for the runs of an application. In checkpoint
   * format v1 all attempts at a version write one file, and an executor cannot see the others. Lives in the
   * driver, which hears of an attempt before it writes.
+  *
+  * Answers are of classes that every JVM of Spark has: what reads them on an executor does not see the plugin's jar.
   */
 object Attempts {
+
+  /** Which executor alone began to write a version; None where several did, or none is known. */
+  type Writer = Option[String]
+
   private final class Store {
     var newest: Long = -1
     // The last two versions that were built on.
@@ -45,23 +41,26 @@ object Attempts {
 
   def clear(): Unit = synchronized(runs.clear())
 
-  def begun(attempt: AttemptBegun): AttemptAnswer = synchronized {
+  /** Who wrote the version that the attempt builds on. Left is the version that attempts build on by now, where
+    * the run has gone on: what this one writes would replace a file of a batch that is done.
+    */
+  def begun(attempt: AttemptBegun): Either[Long, Writer] = synchronized {
     val store = of(attempt.runId, attempt.store)
-    if (attempt.base < store.newest) TooLate(store.newest)
+    if (attempt.base < store.newest) Left(store.newest)
     else {
       store.newest = attempt.base
       store.begun.filterInPlace((base, _) => base >= attempt.base - 1)
       store.begun(attempt.base) += attempt.executor
-      writer(store, attempt.base)
+      Right(writer(store, attempt.base))
     }
   }
 
-  def writer(asked: WriterOf): AttemptAnswer =
+  def writer(asked: WriterOf): Writer =
     synchronized(writer(of(asked.runId, asked.store), asked.version))
 
-  private def writer(store: Store, version: Long): WrittenBy = {
+  private def writer(store: Store, version: Long): Writer = {
     val executors = store.begun(version - 1)
-    WrittenBy(executors.headOption.filter(_ => executors.size == 1))
+    executors.headOption.filter(_ => executors.size == 1)
   }
 
   private def of(runId: String, store: String): Store =

@@ -60,12 +60,12 @@ private[spark] object CommittedAttempt {
       s"${context.storeId.operatorId}-${context.storeId.partitionId}-${context.storeId.storeName}"
 
     // Final: who would begin on the version before comes too late by now.
-    @volatile private var known: Option[(Long, WrittenBy)] = None
+    @volatile private var known: Option[(Long, Any)] = None
 
     override def begin(at: VersionId): Unit = if (isTask) {
       ask(AttemptBegun(runId, store, at.version, executor)) match {
-        case written: WrittenBy => known = Some(at.version -> written)
-        case TooLate(newest) => throw new InvalidInputException(
+        case Right(writer) => known = Some(at.version -> writer)
+        case Left(newest) => throw new InvalidInputException(
             s"A task comes too late to build on version ${at.version} of ${context.storeId}: the query is at version " +
               s"$newest. Another attempt has replaced it, and there is nothing to do."
           )
@@ -76,8 +76,8 @@ private[spark] object CommittedAttempt {
     override def prepared(version: Long): Unit = ()
 
     override def isPrepared(at: VersionId): Boolean =
-      known.collect { case (version, written) if version == at.version => written }
-        .getOrElse(ask(WriterOf(runId, store, at.version))) == WrittenBy(Some(executor))
+      known.collect { case (version, writer) if version == at.version => writer }
+        .getOrElse(ask(WriterOf(runId, store, at.version))) == Some(executor)
 
     /** Only tasks of a query write. */
     private def isTask: Boolean =

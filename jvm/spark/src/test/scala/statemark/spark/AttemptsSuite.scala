@@ -18,27 +18,27 @@ class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
   private def writerOf(version: Long) = Attempts.writer(WriterOf("run", "0-0-default", version))
 
   test("the writer of a version is who began on the one before, as often as it began") {
-    assert(begin(0, "a") == WrittenBy(None))
-    assert(begin(0, "a") == WrittenBy(None))
-    assert(begin(1, "a") == WrittenBy(Some("a")))
-    assert(begin(1, "b") == WrittenBy(Some("a")))
-    assert(writerOf(1) == WrittenBy(Some("a")) && writerOf(2) == WrittenBy(None))
-    assert(begin(2, "b") == WrittenBy(None))
+    assert(begin(0, "a") == Right(None))
+    assert(begin(0, "a") == Right(None))
+    assert(begin(1, "a") == Right(Some("a")))
+    assert(begin(1, "b") == Right(Some("a")))
+    assert(writerOf(1) == Some("a") && writerOf(2) == None)
+    assert(begin(2, "b") == Right(None))
   }
 
   test("who comes after the query went on is refused; runs and stores stand alone") {
     begin(4, "a"): Unit
     begin(5, "a"): Unit
-    assert(begin(4, "b") == TooLate(5))
-    assert(begin(5, "b") == WrittenBy(Some("a")))
-    assert(begin(4, "b", run = "another") == WrittenBy(None))
-    assert(begin(4, "b", store = "0-1-default") == WrittenBy(None))
+    assert(begin(4, "b") == Left(5))
+    assert(begin(5, "b") == Right(Some("a")))
+    assert(begin(4, "b", run = "another") == Right(None))
+    assert(begin(4, "b", store = "0-1-default") == Right(None))
   }
 
   test("only the last versions and runs are remembered") {
     for (version <- 0 to 10) begin(version, "a"): Unit
-    assert(writerOf(10) == WrittenBy(Some("a")) && writerOf(9) == WrittenBy(None))
+    assert(writerOf(10) == Some("a") && writerOf(9) == None)
     for (i <- 0 to 300) begin(0, "a", run = s"run-$i"): Unit
-    assert(writerOf(10) == WrittenBy(None))
+    assert(writerOf(10) == None)
   }
 }
