@@ -94,7 +94,8 @@ object WholeQuery extends Restarts("query of 64 partitions, first batch", onlyRe
   private val MaxBatches = 40
 
   override def build(dir: Path, contender: Contender, keys: Int): Unit = {
-    val spark = session(dir, contender, dir.resolve("local"))
+    val often = Map("spark.sql.streaming.stateStore.maintenanceInterval" -> "2s")
+    val spark = session(dir, contender, dir.resolve("local"), often)
     for (_ <- 0 until Batches) run(spark, dir, "", keys / Batches): Unit
     // Both come to the same number of changelogs after the snapshot of the whole state.
     var batches = Batches
@@ -144,18 +145,20 @@ object WholeQuery extends Restarts("query of 64 partitions, first batch", onlyRe
     }
   }
 
-  private def session(dir: Path, contender: Contender, localDir: Path): SparkSession = {
+  private def session(
+      dir: Path,
+      contender: Contender,
+      localDir: Path,
+      more: Map[String, String] = Map.empty
+  ): SparkSession = {
     val builder = SparkSession.builder().master("local[*]")
       .config("spark.ui.enabled", "false")
       .config("spark.local.dir", dir.resolve("spark").toString)
       .config("spark.sql.shuffle.partitions", Partitions)
-      .config("spark.sql.streaming.stateStore.maintenanceInterval", "2s")
       .config("spark.hadoop.fs.slow.impl", classOf[SlowFileSystem].getName)
     // A query has a coordinator that snapshots can be reported to.
-    (contender.settings(
-      localDir
-    ) - "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag")
-      .foreach { case (k, v) => builder.config(k, v) }
+    val lag = "spark.sql.streaming.stateStore.coordinatorReportSnapshotUploadLag"
+    (contender.settings(localDir) - lag ++ more).foreach { case (k, v) => builder.config(k, v) }
     val spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark
