@@ -48,7 +48,10 @@ class CrashSuite extends AnyFunSuite {
       info(s"STATEMARK_SEED=$seed")
       val crash = new Crash(format, new Random(seed + format.toInt))
       try {
-        schedule.take(kills / 2).foreach(crash.kill)
+        schedule.take(kills / 2).zipWithIndex.foreach { case (place, i) =>
+          crash.kill(place)
+          if (i % 25 == 24) alert(s"${i + 1} of ${kills / 2} kills")
+        }
         crash.finish()
         assert(crash.output == crash.expected)
         info(
