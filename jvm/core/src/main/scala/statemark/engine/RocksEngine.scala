@@ -4,7 +4,9 @@ import java.io.File
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
 import java.util.{ArrayList => JArrayList, Arrays => JArrays}
+import java.util.concurrent.locks.LockSupport
 import org.rocksdb._
+import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import statemark.common.{Bytes, StoreUnusableException}
 
@@ -30,6 +32,9 @@ final class RocksEngine private (
 
   private val readOptions = handles.add(new ReadOptions())
   private val writeOptions = handles.add(new WriteOptions().setDisableWAL(true))
+  private val impatient =
+    handles.add(new WriteOptions().setDisableWAL(true).setNoSlowdown(true))
+  @volatile private var errorsSeen = 0L
   @volatile private var isOpen = true
   @volatile private var isDamaged_ = false
 
@@ -138,9 +143,35 @@ final class RocksEngine private (
   def note(records: Seq[(Array[Byte], Array[Byte])]): Unit =
     apply(Nil, records, Array.emptyByteArray)
 
+  /** Waits for memtables that are being written, as RocksDB does; not for those that it cannot write, which on a
+    * full disk is for ever.
+    */
   private def write(batch: WriteBatch): Unit =
-    try db.write(writeOptions, batch)
+    try write(batch, waited = 0)
     finally batch.close()
+
+  @tailrec private def write(batch: WriteBatch, waited: Int): Unit = {
+    val isStalled =
+      try {
+        db.write(impatient, batch)
+        false
+      } catch {
+        case e: RocksDBException if RocksEngine.isStall(e) =>
+          val most = if (errors > errorsSeen) RocksEngine.WaitsAfterError else RocksEngine.Waits
+          if (errors > 0 && waited >= most) throw e
+          true
+      }
+    if (!isStalled) { if (waited > 0) errorsSeen = errors }
+    else if (db.getLongProperty("rocksdb.is-write-stopped") == 0 || waited >= RocksEngine.Waits)
+      db.write(writeOptions, batch) // it is slow, and has never failed
+    else {
+      LockSupport.parkNanos(RocksEngine.WaitNanos)
+      write(batch, waited + 1)
+    }
+  }
+
+  /** How often RocksDB could not write in the background. */
+  private def errors: Long = db.getLongProperty("rocksdb.background-errors")
 
   /** Memtables of both families to SST files.
     * @param waits whether to return when the files are there, and not when the memtables are frozen
@@ -217,6 +248,14 @@ final class RocksEngine private (
 
 object RocksEngine {
   private val ReadAtOnce = 1024
+
+  // A memtable is written within seconds; a minute, and one second where writing it has just failed.
+  private val WaitNanos = 5L * 1000 * 1000
+  private val Waits = 12000
+  private val WaitsAfterError = 200
+
+  private def isStall(e: RocksDBException): Boolean =
+    Option(e.getStatus).exists(_.getCode == Status.Code.Incomplete)
 
   /** Rows that a scan passes over in the time of one lookup. */
   private val RowsPerLookup = 6L
