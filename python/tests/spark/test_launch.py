@@ -1,8 +1,8 @@
 """`configure` against real sessions: which jars reach the driver, and which the executors.
 
 Each test starts its own process, for a class path is fixed when the virtual machine starts. The
-process prints what the driver's class loader finds and what the executors are told; the jars
-are empty but for one file that carries their name.
+process prints what the driver's class loader finds and what the executors are told; each
+jar has a file that carries its name, ours beside the plugin, which Spark loads as it starts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +53,7 @@ def report(spark, names):
 
 @dataclass
 class Job:
-    """Runs scripts against a copy of the package that bundles a jar."""
+    """Runs scripts against a copy of the package, its jar marked with a file."""
 
     directory: Path
     env: dict[str, str] = field(default_factory=dict)
@@ -100,7 +101,10 @@ def job(tmp_path: Path, make_jar: Callable[..., Path]) -> Job:
     package = Path(statemark.__file__).parent
     copy = tmp_path / "python" / "statemark"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("jars", "__pycache__"))
-    make_jar(copy / "jars" / f"{OURS}.jar")
+    (copy / "jars").mkdir()
+    ours = shutil.copy(package / "jars" / f"{OURS}.jar", copy / "jars")
+    with zipfile.ZipFile(ours, "a") as jar:
+        jar.writestr(f"{OURS}.txt", OURS)
     for name in ("user", "submit", "default"):
         make_jar(tmp_path / f"{name}.jar")
     _publish_package(tmp_path / "ivy", make_jar)
