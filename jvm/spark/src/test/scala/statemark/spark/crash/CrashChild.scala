@@ -7,14 +7,16 @@ import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.apache.spark.sql.functions.{count, sum}
 import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
+import scala.io.StdIn
 import scala.jdk.CollectionConverters._
 import statemark.transaction.{CommitObserver, CommitPhase}
 
 /** The process that is killed: a query over the files of a directory, which says where it is and goes on
   * for ever, or to the end of its input.
   *
-  * Arguments: root, checkpoint format, name of the phase to stop at or "none", at which visit. At
-  * "snapshot-upload" it does not stop: it says when an upload begins and when it has ended.
+  * Arguments: root, checkpoint format. It starts a session, which takes seconds, and reads a line: the name of
+  * the phase to stop at or "none", and at which visit. At "snapshot-upload" it does not stop: it says when
+  * an upload begins and when it has ended.
   */
 object CrashChild {
   val AtPhase = "at"
@@ -25,9 +27,9 @@ object CrashChild {
   val Uploaded = "uploaded"
 
   def main(args: Array[String]): Unit = {
-    val Seq(format, phase, visit) = args.toSeq.drop(1): @unchecked
     val root = Paths.get(args(0))
-    val spark = session(root, format)
+    val spark = session(root, args(1))
+    val Array(phase, visit) = StdIn.readLine().split(" "): @unchecked
     val visits = new AtomicInteger
     val uploader = new AtomicReference[Thread]
     StatemarkStateStoreProvider.observer = reached =>

@@ -1,10 +1,10 @@
 package statemark.spark
 
-import java.io.{BufferedReader, File, InputStreamReader}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardCopyOption}
-import java.util.concurrent.{LinkedBlockingQueue, TimeUnit}
+import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.LockSupport
+import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -18,7 +18,19 @@ import statemark.transaction.CommitPhase
   *
   * `STATEMARK_KILLS` is the number of kills (`make crash`: 500), `STATEMARK_SEED` repeats a run.
   */
-class CrashSuite extends AnyFunSuite {
+class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
+  private val classes = Files.createTempDirectory("statemark-classes-")
+  private lazy val jvm = new ChildJvm(classes)
+
+  override def beforeAll(): Unit = {
+    val root = classes.resolve("first")
+    Seq("input", "output").foreach(d => Files.createDirectories(root.resolve(d)))
+    Files.write(root.resolve("input/0.json"), Seq("""{"k":1,"v":1}""").asJava, UTF_8)
+    jvm.share(classes.resolve("first.log").toFile, root.toString, "1")(_.begin("none", 1))
+  }
+
+  override def afterAll(): Unit = LocalDirectory.deleteTree(classes.toFile)
+
   private val kills = sys.env.get("STATEMARK_KILLS").fold(40)(_.toInt)
   private val seed = sys.env.get("STATEMARK_SEED").fold(Random.nextInt())(_.toInt)
 
@@ -78,6 +90,8 @@ class CrashSuite extends AnyFunSuite {
     var missed = 0
     var early = 0
     private var files = 0
+    private var started = 0
+    private var spare = newSpare()
     private val rows = mutable.ArrayBuffer.empty[(Int, Int)]
 
     /** Runs the query and kills it at a phase, or at some time. */
@@ -92,8 +106,7 @@ class CrashSuite extends AnyFunSuite {
           if (place == CrashChild.Uploading)
             LockSupport.parkNanos(random.nextInt(MaxIntoUploadMs) * 1000000L)
           followed
-        } finally child.process.destroyForcibly().waitFor(): Unit
-      child.reader.join()
+        } finally child.kill()
       val isOver = child.lines.asScala.exists(_.startsWith(CrashChild.Uploaded))
       if ((isThere && !isOver) || place == atRandom) fired(place) += 1 else missed += 1
       if (batches == 0) early += 1
@@ -103,8 +116,8 @@ class CrashSuite extends AnyFunSuite {
     def finish(): Unit = {
       val child = start("none", 1)
       val ended = child.process.waitFor(120, TimeUnit.SECONDS)
+      child.kill()
       child.lines.forEach(l => note(l))
-      child.process.destroyForcibly().waitFor(): Unit
       assert(ended && child.process.exitValue == 0, "the last run did not come to its end")
     }
 
@@ -120,7 +133,10 @@ class CrashSuite extends AnyFunSuite {
     def expected: Map[Int, (Long, Long)] =
       rows.groupBy(_._1).map { case (k, vs) => k -> ((vs.length.toLong, vs.map(_._2.toLong).sum)) }
 
-    def close(): Unit = LocalDirectory.deleteTree(root.toFile)
+    def close(): Unit = {
+      spare.kill()
+      LocalDirectory.deleteTree(root.toFile)
+    }
 
     private def addInput(n: Int): Unit = for (_ <- 0 until n) {
       val added = Seq.fill(40)((random.nextInt(150), random.nextInt(1000)))
@@ -159,39 +175,18 @@ class CrashSuite extends AnyFunSuite {
         loads(figure(0)) += figure(1).toLong
       }
 
-    private def start(phase: String, visit: Int): Child = {
-      val log = root.resolve("child.log").toFile
-      val command = Seq(
-        new File(System.getProperty("java.home"), "bin/java").getPath,
-        "-Xmx512m"
-      ) ++ java.lang.management.ManagementFactory.getRuntimeMXBean.getInputArguments.asScala
-        .filter(a => a.startsWith("--add-") || a.startsWith("-XX:")) ++
-        Seq(
-          "-cp",
-          System.getProperty("java.class.path"),
-          "statemark.spark.CrashChild",
-          root.toString,
-          format,
-          phase,
-          visit.toString
-        )
-      val process = new ProcessBuilder(command: _*)
-        .redirectError(ProcessBuilder.Redirect.to(log)).start()
-      new Child(process, log)
+    /** Waits for its orders, so that its start costs no time later. */
+    private def newSpare(): Child = {
+      started += 1
+      jvm.start(root.resolve(s"child-${started % 2}.log").toFile, root.toString, format)
     }
-  }
 
-  private final class Child(val process: Process, val log: File) {
-    val lines = new LinkedBlockingQueue[String]
-    val reader = new Thread(() => {
-      val in = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
-      try
-        Iterator.continually(in.readLine()).takeWhile(_ != null)
-          .filter(_.startsWith("CHILD ")).foreach(l => lines.put(l.stripPrefix("CHILD ")))
-      catch { case _: java.io.IOException => () } // the child was killed
-    })
-    reader.setDaemon(true)
-    reader.start()
+    private def start(phase: String, visit: Int): Child = {
+      val child = spare
+      child.begin(phase, visit)
+      spare = newSpare()
+      child
+    }
   }
 
   private def list(directory: Path): Seq[Path] = {
