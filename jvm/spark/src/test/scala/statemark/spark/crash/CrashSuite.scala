@@ -48,6 +48,7 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
     }
   private val atRandom = "random"
   private val MaxBatches = 15
+  private val Tries = 10
   private val MaxIntoUploadMs = 15
 
   /** Every place in turn, and every fourth time while a snapshot is being uploaded. */
@@ -61,7 +62,8 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
       val crash = new Crash(format, new Random(seed + format.toInt))
       try {
         schedule.take(kills / 2).zipWithIndex.foreach { case (place, i) =>
-          crash.kill(place)
+          // An upload may end before the signal comes, and a phase not be reached in time.
+          assert(Iterator.continually(crash.kill(place)).take(Tries).contains(true), place)
           if (i % 25 == 24) alert(s"${i + 1} of ${kills / 2} kills")
         }
         crash.finish()
@@ -73,8 +75,7 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
           s"loads: ${crash.loads.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
         )
         info(s"killed before the first new commit: ${crash.early}, missed: ${crash.missed}")
-        // Each fault proves that it fired, and that the local directory was used.
-        assert(crash.missed * 10 <= kills, s"${crash.missed} kills missed their phase")
+        // Each fault has proved that it fired; and the local directory was used.
         places.foreach { case (place, _) => assert(crash.fired(place) >= kills / 50, place) }
         assert(crash.fired(CrashChild.Uploading) >= kills / 10)
         assert(crash.early >= kills / 10)
@@ -94,8 +95,8 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
     private var spare = newSpare()
     private val rows = mutable.ArrayBuffer.empty[(Int, Int)]
 
-    /** Runs the query and kills it at a phase, or at some time. */
-    def kill(place: String): Unit = {
+    /** Runs the query and kills it at a phase, or at some time; false where that was missed. */
+    def kill(place: String): Boolean = {
       addInput(2)
       val visits = places.toMap.getOrElse(place, Seq(1, 2))
       val visit = visits(random.nextInt(visits.length))
@@ -108,8 +109,10 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
           followed
         } finally child.kill()
       val isOver = child.lines.asScala.exists(_.startsWith(CrashChild.Uploaded))
-      if ((isThere && !isOver) || place == atRandom) fired(place) += 1 else missed += 1
       if (batches == 0) early += 1
+      val isFired = (isThere && !isOver) || place == atRandom
+      if (isFired) fired(place) += 1 else missed += 1
+      isFired
     }
 
     /** Runs the query to the end of its input. */
