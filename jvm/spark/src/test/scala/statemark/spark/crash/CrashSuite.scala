@@ -115,13 +115,22 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
       isFired
     }
 
-    /** Runs the query to the end of its input. */
+    /** Runs the query to the end of its input, however much has piled up. */
     def finish(): Unit = {
       val child = start("none", 1)
-      val ended = child.process.waitFor(120, TimeUnit.SECONDS)
+      var idleSeconds = 0
+      while (child.process.isAlive && idleSeconds < 120)
+        Option(child.lines.poll(1, TimeUnit.SECONDS)).fold(idleSeconds += 1) { line =>
+          note(line)
+          idleSeconds = 0
+        }
+      val ended = child.process.waitFor(10, TimeUnit.SECONDS)
       child.kill()
       child.lines.forEach(l => note(l))
-      assert(ended && child.process.exitValue == 0, "the last run did not come to its end")
+      assert(
+        ended && child.process.exitValue == 0,
+        s"the last run hangs or failed, see ${child.log}"
+      )
     }
 
     /** The last row of each key, in the order of batches. */
