@@ -19,7 +19,8 @@ import statemark.transaction._
   *
   * ''Thread:'' the owner of the open transaction commits, confirms and drops; `snapshot` and
   * `markSnapshot` may come from another thread beside it. The lock is this object's monitor and
-  * guards `base` and `prepared` as a pair.
+  * guards `base`, `prepared` and the open transaction together. Views may be made from any thread, and read
+  * while the owner goes on; they see no version that is half applied, and end with the store.
   *
   * ''Source:'' KIP-892, `TransactionalStateStore`; design: prepared versions are Spark's addition.
   */
@@ -29,13 +30,15 @@ final class TransactionalStore private (
     usesFamilies: Boolean,
     options: EngineOptions,
     observer: CommitObserver,
-    isOnDisk: Boolean
+    isOnDisk: Boolean,
+    retention: ReadRetention
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
   @volatile private var base_ = initial
   @volatile private var prepared_ : Option[PreparedTransaction] = None
   private var open: Option[Transaction] = None
   @volatile private var isClosed = false
+  private val kept = new KeptVersions(retention)
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
   /** What the base store holds. */
@@ -72,6 +75,35 @@ final class TransactionalStore private (
 
   /** Rolls back a transaction that its owner left open; the new owner calls it before it begins. */
   def rollbackOpen(): Unit = synchronized(open.foreach(_.rollback()))
+
+  /** What readers see at `level`: of committed versions the newest that is known to be the one that counts,
+    * which is the base; or what is staged over it as well, prepared or not.
+    *
+    * @throws ViewClosedException where the store is closed
+    */
+  def readOnly(level: IsolationLevel): ReadView = synchronized {
+    val staged = level match {
+      case IsolationLevel.ReadCommitted => StagedRows.None
+      case IsolationLevel.ReadUncommitted =>
+        open.filter(_.isOpen).map(_.stagedRows)
+          .orElse(prepared_.map(_.rows)).getOrElse(StagedRows.None)
+    }
+    new ReadView(engine.view(), staged, base_, mergeDelimiter)
+  }
+
+  /** The version `at`: the base, the prepared version, or one that was left a short time ago; None where it is
+    * none of them.
+    *
+    * @throws ViewClosedException where the store is closed
+    */
+  def readAt(at: VersionId): Option[ReadView] = synchronized {
+    def view(base: EngineView, staged: StagedRows, state: StoreState) =
+      new ReadView(base, staged, state, mergeDelimiter)
+    if (base_.at == at) Some(view(engine.view(), StagedRows.None, base_))
+    else
+      prepared_.filter(_.state.at == at).map(p => view(engine.view(), p.rows, p.state))
+        .orElse(kept.find(at).map { case (state, rows) => view(rows, StagedRows.None, state) })
+  }
 
   /** Makes the open transaction the prepared version `base + 1`: its changelog becomes durable
     * first (I3). When this throws, the transaction is still open and can be rolled back.
@@ -140,6 +172,7 @@ final class TransactionalStore private (
   }
 
   private def apply(version: PreparedTransaction): Unit = {
+    kept.add(base_, engine.view())
     try
       engine.apply(
         version.segments,
@@ -250,6 +283,7 @@ final class TransactionalStore private (
   override def close(): Unit = synchronized {
     isClosed = true
     open.foreach(_.end())
+    kept.close()
     engine.close()
   }
 
@@ -281,7 +315,8 @@ object TransactionalStore {
       identity: StoreIdentity,
       state: StoreState,
       usesFamilies: Boolean,
-      observer: CommitObserver
+      observer: CommitObserver,
+      retention: ReadRetention = ReadRetention.none
   ): TransactionalStore = {
     val engine = RocksEngine.open(directory, options)
     val header = Seq(
@@ -290,7 +325,15 @@ object TransactionalStore {
     )
     try {
       engine.note(header ++ records(state, None))
-      new TransactionalStore(engine, state, usesFamilies, options, observer, isOnDisk = false)
+      new TransactionalStore(
+        engine,
+        state,
+        usesFamilies,
+        options,
+        observer,
+        isOnDisk = false,
+        retention
+      )
     } catch {
       case e: Throwable =>
         engine.close()
@@ -308,7 +351,8 @@ object TransactionalStore {
       options: EngineOptions,
       identity: StoreIdentity,
       usesFamilies: Boolean,
-      observer: CommitObserver
+      observer: CommitObserver,
+      retention: ReadRetention = ReadRetention.none
   ): ReopenedStore = {
     val engine =
       try RocksEngine.reopen(directory, options)
@@ -323,7 +367,8 @@ object TransactionalStore {
         usesFamilies,
         options,
         observer,
-        isOnDisk = true
+        isOnDisk = true,
+        retention
       )
       ReopenedStore(store, found.proof, found.uploads)
     } catch {

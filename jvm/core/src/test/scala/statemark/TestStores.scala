@@ -36,7 +36,8 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
       name: String = "store",
       state: StoreState = StoreState.empty(0, RowCounts.zero),
       usesFamilies: Boolean = false,
-      observer: CommitObserver = CommitObserver.none
+      observer: CommitObserver = CommitObserver.none,
+      retention: ReadRetention = ReadRetention.none
   ): TransactionalStore = {
     val store = TransactionalStore.create(
       new File(root, name),
@@ -44,7 +45,8 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
       TestStores.identity,
       state,
       usesFamilies,
-      observer
+      observer,
+      retention
     )
     opened = store :: opened
     store

@@ -19,5 +19,8 @@ final class DistrustException(
     cause: Option[Throwable] = None
 ) extends StatemarkException(message, cause)
 
+/** A live view cannot be read any more, because its store has gone: read again, from where it is now. */
+final class ViewClosedException(message: String) extends StatemarkException(message, None)
+
 /** A call that the state of the object does not allow, such as reading a closed scan. */
 final class IllegalCallException(message: String) extends StatemarkException(message, None)

@@ -92,14 +92,14 @@ final class BatchWriter(segmentBytes: Int = BatchWriter.DefaultSegmentBytes) {
 object BatchWriter {
   val DefaultSegmentBytes: Int = 256 * 1024 * 1024
 
-  private val HeaderBytes = 12
+  private[engine] val HeaderBytes = 12
   private val MaxVarint = 5
   private val MaxArray = Int.MaxValue - 16L
   private val NoValue = Array.emptyByteArray
 
   // RocksDB's record tags (db/dbformat.h, ValueType): part of the wire format.
-  private val Delete: Byte = 0x0
-  private val Put: Byte = 0x1
-  private val Merge: Byte = 0x2
-  private val DeleteRange: Byte = 0xf
+  private[engine] final val Delete: Byte = 0x0
+  private[engine] final val Put: Byte = 0x1
+  private[engine] final val Merge: Byte = 0x2
+  private[engine] final val DeleteRange: Byte = 0xf
 }

@@ -9,4 +9,7 @@ final case class PreparedTransaction(segments: Vector[Array[Byte]], state: Store
 
   /** Heap bytes held. */
   val bytes: Long = segments.iterator.map(_.length.toLong).sum
+
+  /** The writes, for readers. */
+  private[statemark] lazy val rows: StagedRows = new PreparedRows(segments)
 }

@@ -1,7 +1,22 @@
 package statemark.transaction
 
 import statemark.common.{Bytes, IllegalCallException}
-import statemark.engine.EngineScan
+import statemark.engine.RowCursor
+
+/** Staged writes of a key range in key order.
+  *
+  * ''Thread:'' one.
+  */
+private[statemark] trait StagedCursor extends AutoCloseable {
+
+  /** The key and write that it stands at; None at its end. */
+  def head: Option[(Array[Byte], StagedLookup)]
+
+  def advance(): Unit
+
+  /** What deletes rows of the base beside the writes. */
+  def tombstones: RangeTombstones
+}
 
 /** Staged writes of a key range in key order, as they stood when the scan was opened. Entries
   * without a write at that time are passed over.
@@ -13,15 +28,14 @@ final class StagedScan private[transaction] (
     entries: Iterator[StagedEntry],
     seq: Long,
     val tombstones: RangeTombstones
-) extends AutoCloseable {
+) extends StagedCursor {
   private var isClosed = false
   private var current: Option[(Array[Byte], StagedLookup)] = None
   advance()
 
-  /** The key and write that the scan stands at; None at its end. */
-  def head: Option[(Array[Byte], StagedLookup)] = current
+  override def head: Option[(Array[Byte], StagedLookup)] = current
 
-  def advance(): Unit = {
+  override def advance(): Unit = {
     current = None
     while (current.isEmpty && entries.hasNext) {
       val entry = entries.next()
@@ -44,17 +58,31 @@ final class StagedScan private[transaction] (
   }
 }
 
-/** Rows that a transaction sees in a key range, in key order: staged writes over the base, both as
+/** Rows in key order; stands before the first.
+  *
+  * ''Thread:'' one at a time.
+  */
+trait RowScan extends AutoCloseable {
+
+  /** Moves to the next row; false at the end. */
+  def next(): Boolean
+  def key: Array[Byte]
+  def value: Array[Byte]
+}
+
+/** Rows that a transaction or a view sees in a key range, in key order: staged writes over the base, both as
   * they stood when the scan was opened (I7).
   *
-  * ''Thread:'' the owner of the transaction.
+  * ''Thread:'' the owner of the transaction; of a view, one.
+  *
+  * @param merged a row of the base with staged operands
   */
-final class TransactionScan private[transaction] (
-    base: EngineScan,
-    staged: StagedScan,
-    buffer: TransactionBuffer,
+final class TransactionScan private[statemark] (
+    base: RowCursor,
+    staged: StagedCursor,
+    merged: (Option[Array[Byte]], Array[Byte]) => Array[Byte],
     onClose: TransactionScan => Unit
-) extends AutoCloseable {
+) extends RowScan {
   private var isClosed = false
   private var isAtEnd = false
   private var baseKey = base.keyOrEnd()
@@ -62,9 +90,9 @@ final class TransactionScan private[transaction] (
   private var currentValue = Bytes.empty
   private var isFromBase = false
 
-  def key: Array[Byte] = currentKey
+  override def key: Array[Byte] = currentKey
 
-  def value: Array[Byte] = currentValue
+  override def value: Array[Byte] = currentValue
 
   /** Whether the scan stands at this key and found it in the base. */
   private[transaction] def hasFound(key: Array[Byte]): Boolean =
@@ -74,7 +102,7 @@ final class TransactionScan private[transaction] (
     * @throws IllegalCallException after the scan was closed before its end, also by the end of its
     *   transaction
     */
-  def next(): Boolean = if (isAtEnd) false
+  override def next(): Boolean = if (isAtEnd) false
   else {
     if (isClosed) {
       throw new IllegalCallException(
@@ -133,7 +161,7 @@ final class TransactionScan private[transaction] (
         currentValue = bytes
         true
       case StagedLookup.Operands(bytes) =>
-        currentValue = buffer.merged(base, bytes)
+        currentValue = merged(base, bytes)
         true
       case StagedLookup.Deleted | StagedLookup.NotStaged | StagedLookup.KnownAbsent => false
     }

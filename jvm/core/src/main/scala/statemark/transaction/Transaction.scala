@@ -18,7 +18,7 @@ import statemark.engine._
   * @param openChangelog makes the changelog writer; called at the first write or at commit
   */
 final class Transaction private[statemark] (
-    engine: RocksEngine,
+    engine: BaseRows,
     val base: StoreState,
     mergeDelimiter: Array[Byte],
     openChangelog: () => ChangelogWriter
@@ -28,7 +28,7 @@ final class Transaction private[statemark] (
   private var scans = Set.empty[TransactionScan]
   private var newestScan: Option[TransactionScan] = None
   private var families_ = base.families
-  private var isOpen_ = true
+  @volatile private var isOpen_ = true
 
   def isOpen: Boolean = isOpen_
 
@@ -116,7 +116,7 @@ final class Transaction private[statemark] (
     val scan = new TransactionScan(
       engine.scan(begin, end),
       buffer.scan(begin, end),
-      buffer,
+      buffer.merged(_, _),
       closed => scans -= closed
     )
     scans += scan
@@ -178,6 +178,9 @@ final class Transaction private[statemark] (
     )
   }
 
+  /** What is staged, for readers of other threads. */
+  private[statemark] def stagedRows: StagedRows = new OpenRows(buffer)
+
   /** The changelog, opened if nothing was written. */
   private[statemark] def changelog: ChangelogWriter = openedChangelog.getOrElse {
     val writer = openChangelog()
@@ -213,10 +216,7 @@ final class Transaction private[statemark] (
       if (!base.counts.isZero) tombstones.ranges.foreach { case (begin, end) =>
         val deleted = engine.scan(Some(begin), Some(end))
         try
-          while (deleted.isValid) {
-            counter.add(deleted.key, -1)
-            deleted.next()
-          }
+          while (deleted.keyOrEnd().map(counter.add(_, -1)).isDefined) deleted.next()
         finally deleted.close()
       }
       counter.result
@@ -242,6 +242,20 @@ final class Transaction private[statemark] (
       s"The transaction on version ${base.version} has ended; begin a new one to read or write."
     )
   }
+}
+
+private[statemark] object Transaction {
+
+  /** A transaction over rows that is never committed, for code that reads through one. Rows are not counted, and
+    * so what it reads is not remembered.
+    */
+  def reading(rows: BaseRows, state: StoreState, mergeDelimiter: Array[Byte]): Transaction =
+    new Transaction(
+      rows,
+      state.copy(counts = RowCounts.untracked),
+      mergeDelimiter,
+      () => ChangelogWriter.None
+    )
 }
 
 /** Adds up row counts, those of internal column families apart. */

@@ -1,7 +1,10 @@
 package statemark.transaction
 
 import java.util.Arrays
+import java.lang.invoke.VarHandle
 import java.util.concurrent.ConcurrentSkipListMap
+import java.util.concurrent.atomic.AtomicLong
+import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Bytes
@@ -18,7 +21,9 @@ import statemark.common.Bytes
   * base; a range tombstone turns staged writes inside it into deletes, later ones stand above it.
   *
   * ''Thread:'' the owner of the transaction. Ownership may pass between threads (PySpark's
-  * transformWithState does that) where the passing orders memory.
+  * transformWithState does that) where the passing orders memory. `lookupBeside` and `copyBeside` from any
+  * thread while the owner goes on, by a sequence lock: it costs the owner two stores for each write and no
+  * fence, and readers try again where they met a write.
   */
 final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   import StagedEntry._
@@ -38,6 +43,9 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private var rememberedBytes = 0L
   private var writes = 0
 
+  // Odd while the owner changes something.
+  private val changes = new AtomicLong
+
   /** Heap bytes held, keys, values and bookkeeping. */
   def bytes: Long = bytes_
 
@@ -55,11 +63,11 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   /** `key` and `value` are the buffer's from now on: the caller does not change them. */
   def put(key: Array[Byte], value: Array[Byte]): Unit =
-    write(entryFor(key), Put, value, value.length)
+    changing(write(entryFor(key), Put, value, value.length))
 
-  def remove(key: Array[Byte]): Unit = write(entryFor(key), Delete, Bytes.empty, 0)
+  def remove(key: Array[Byte]): Unit = changing(write(entryFor(key), Delete, Bytes.empty, 0))
 
-  def merge(key: Array[Byte], operand: Array[Byte]): Unit = {
+  def merge(key: Array[Byte], operand: Array[Byte]): Unit = changing {
     val entry = entryFor(key)
     entry.op match {
       case Put | Merge => append(entry, operand)
@@ -71,7 +79,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   /** Deletes `[begin, end)`, staged and base. */
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
-    if (Bytes.order.lt(begin, end)) {
+    if (Bytes.order.lt(begin, end)) changing {
       orderedIndex.subMap(begin, true, end, false).values.forEach { entry =>
         if (entry.hasWrite) write(entry, Delete, Bytes.empty, 0)
       }
@@ -81,7 +89,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   /** Keeps what a read found in the base, so that counting rows at commit need not ask again. */
   def rememberBase(key: Array[Byte], exists: Boolean): Unit =
-    if (rememberedBytes < MaxRememberedBytes) {
+    if (rememberedBytes < MaxRememberedBytes) changing {
       val before = bytes_
       val entry = entryFor(key)
       if (entry.inBase == Unknown) entry.inBase = if (exists) Present else Absent
@@ -113,6 +121,74 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       result
     }
 
+  /** As [[lookup]], from another thread. */
+  private[transaction] def lookupBeside(key: Array[Byte]): StagedLookup = beside(lookup(key))
+
+  /** Writes to the keys that `isWanted` picks, and range tombstones, from another thread: each as it was at
+    * some moment of the call. In no order.
+    */
+  private[transaction] def copyBeside(
+      isWanted: Array[Byte] => Boolean
+  ): (Array[(Array[Byte], StagedLookup)], RangeTombstones) = {
+    @tailrec def copied(): Array[(Array[Byte], StagedLookup)] = {
+      val table = beside(slots)
+      val result = mutable.ArrayBuffer.empty[(Array[Byte], StagedLookup)]
+      var i = 0
+      var isSame = true
+      while (isSame && i < table.length) {
+        val (found, current) = beside((writesOf(table(i)), slots))
+        isSame = current eq table
+        found.foreach { case write @ (key, _) => if (isWanted(key)) result += write }
+        i += 1
+      }
+      // It has grown, and entries have moved.
+      if (isSame) result.toArray else copied()
+    }
+    (copied(), beside(tombstones_))
+  }
+
+  private def writesOf(slot: StagedEntry): List[(Array[Byte], StagedLookup)] = {
+    var found = List.empty[(Array[Byte], StagedLookup)]
+    var at = slot
+    while (at != null) {
+      if (at.hasWrite) found = (at.key, resultOf(at.op, at.value, at.length)) :: found
+      at = at.nextInSlot
+    }
+    found
+  }
+
+  /** The owner's side of the sequence lock. */
+  private def changing[A](change: => A): A = {
+    val n = changes.getPlain
+    changes.setOpaque(n + 1)
+    VarHandle.storeStoreFence()
+    try change
+    finally changes.setRelease(n + 2)
+  }
+
+  /** The readers' side: `read` sees no change in the middle. It may run several times and meet anything, but
+    * nothing that it met then is returned or thrown.
+    */
+  @tailrec private def beside[A](read: => A): A = {
+    val before = changes.getAcquire
+    val result =
+      if (before % 2 != 0) None
+      else
+        try Some(read)
+        catch { case _: RuntimeException if !isUnchanged(before) => None }
+    result match {
+      case Some(found) if isUnchanged(before) => found
+      case _ =>
+        Thread.onSpinWait()
+        beside(read)
+    }
+  }
+
+  private def isUnchanged(since: Long): Boolean = {
+    VarHandle.loadLoadFence()
+    changes.getOpaque == since
+  }
+
   private[transaction] def scanClosed(): Unit = {
     openScans -= 1
     if (openScans == 0) newestScanSeq = -1L
@@ -128,7 +204,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   /** A base value with staged operands appended. */
   def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =
-    base.fold(operands)(Bytes.concat(_, mergeDelimiter, operands))
+    TransactionBuffer.merged(base, operands, mergeDelimiter)
 
   private def write(entry: StagedEntry, op: Byte, value: Array[Byte], length: Int): Unit = {
     keepForScans(entry)
@@ -227,6 +303,12 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 }
 
 object TransactionBuffer {
+
+  private[statemark] def merged(
+      base: Option[Array[Byte]],
+      operands: Array[Byte],
+      delimiter: Array[Byte]
+  ): Array[Byte] = base.fold(operands)(Bytes.concat(_, delimiter, operands))
 
   // Heap bytes of an entry with its slot and two array headers; of a skip list node and its tower.
   private val EntryOverhead = 128

@@ -1,0 +1,89 @@
+package statemark.engine
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.locks.ReentrantReadWriteLock
+import statemark.common.ViewClosedException
+
+/** The rows of a base store as they stood at one moment, while its owner goes on. Holds a snapshot of
+  * RocksDB until the last of its users has closed it, or the engine is closed.
+  *
+  * ''Thread:'' any, several at once; the owner of the engine pays nothing for them. ''Throws:''
+  * [[ViewClosedException]] from every call once the engine is closed.
+  */
+final class EngineView private[engine] (source: EngineView.Source, gate: ReadGate)
+    extends AutoCloseable {
+  private val users = new AtomicInteger(1)
+
+  /** One more user, who closes it as well; false where the last one is gone. */
+  def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0
+
+  def get(key: Array[Byte]): Option[Array[Byte]] = gate.reading(source.get(key))
+
+  /** Rows of `[begin, end)` in key order; the caller closes the cursor. */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
+    gate.reading(new GatedCursor(gate, gate.add(source.scan(begin, end))))
+
+  override def close(): Unit =
+    if (users.getAndUpdate(n => math.max(n - 1, 0)) == 1) gate.release(source)
+}
+
+private[engine] object EngineView {
+
+  /** RocksDB's part of a view. */
+  trait Source extends AutoCloseable {
+    def get(key: Array[Byte]): Option[Array[Byte]]
+    def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan
+  }
+}
+
+private final class GatedCursor(gate: ReadGate, scan: EngineScan) extends RowCursor {
+  override def keyOrEnd(): Option[Array[Byte]] = gate.reading(scan.keyOrEnd())
+  override def value: Array[Byte] = gate.reading(scan.value)
+  override def next(): Unit = gate.reading(scan.next())
+  override def close(): Unit = gate.release(scan)
+}
+
+/** Lets readers into native memory, and keeps its owner from freeing it under them: the owner's close waits
+  * for calls that are inside, and closes what readers have left open. Calls are short.
+  *
+  * ''Thread:'' any.
+  */
+private[engine] final class ReadGate(what: String) {
+  private val lock = new ReentrantReadWriteLock
+  private val open = ConcurrentHashMap.newKeySet[AutoCloseable]()
+  private var isClosed = false
+
+  /** @throws ViewClosedException once it is closed */
+  def reading[A](body: => A): A = {
+    lock.readLock.lock()
+    try {
+      if (isClosed) throw new ViewClosedException(
+        s"$what was closed while it was read: its query has stopped, or the store has moved to another executor. " +
+          "Read it again."
+      )
+      body
+    } finally lock.readLock.unlock()
+  }
+
+  /** Closed with the gate, unless it is released before. */
+  def add[A <: AutoCloseable](handle: A): A = {
+    open.add(handle): Unit
+    handle
+  }
+
+  def release(handle: AutoCloseable): Unit = {
+    lock.readLock.lock()
+    try if (open.remove(handle)) handle.close()
+    finally lock.readLock.unlock()
+  }
+
+  def close(): Unit = {
+    lock.writeLock.lock()
+    try {
+      isClosed = true
+      open.forEach(_.close())
+      open.clear()
+    } finally lock.writeLock.unlock()
+  }
+}

@@ -1,0 +1,54 @@
+package statemark.engine
+
+import org.rocksdb.RocksIterator
+
+/** A cursor over rows of a base store, in key order.
+  *
+  * ''Thread:'' one at a time.
+  */
+trait RowCursor extends AutoCloseable {
+
+  /** The key that it stands at, None at the end. */
+  def keyOrEnd(): Option[Array[Byte]]
+
+  /** The value that it stands at, before the end only. */
+  def value: Array[Byte]
+
+  def next(): Unit
+}
+
+/** What lies under a transaction. */
+private[statemark] trait BaseRows {
+  def get(key: Array[Byte]): Option[Array[Byte]]
+
+  /** Rows of `keys`, in their order. */
+  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]]
+
+  /** Whether each of `keys` is there.
+    * @param keys ascending
+    * @param rowCount number of rows that there are
+    */
+  def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean]
+
+  /** Rows of `[begin, end)` in key order, as they are now. */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor
+}
+
+/** The cursor of who owns the engine; stands before the end at a row where `isValid`. */
+final class EngineScan private[engine] (
+    iterator: RocksIterator,
+    handles: NativeHandles,
+    check: () => Unit
+) extends RowCursor {
+  def isValid: Boolean = {
+    val valid = iterator.isValid
+    if (!valid) check()
+    valid
+  }
+  def key: Array[Byte] = iterator.key()
+
+  override def keyOrEnd(): Option[Array[Byte]] = if (isValid) Some(key) else None
+  override def value: Array[Byte] = iterator.value()
+  override def next(): Unit = iterator.next()
+  override def close(): Unit = handles.close()
+}

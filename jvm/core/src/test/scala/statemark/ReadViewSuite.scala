@@ -1,0 +1,193 @@
+package statemark
+
+import java.nio.file.Files
+import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.immutable.TreeMap
+import scala.util.Random
+import statemark.common.{Clock, ViewClosedException}
+import statemark.engine.VersionId
+import statemark.transaction.Transaction
+
+/** Views of a store beside its owner, against a sorted map. */
+class ReadViewSuite extends AnyFunSuite with TestStores {
+  private type Rows = TreeMap[String, String]
+
+  private val clock = new SetClock
+
+  private final class SetClock extends Clock {
+    var now = 0L
+    override def nanos(): Long = now
+    override def epochMs(): Long = now / 1000000
+  }
+
+  private def at(version: Long) = VersionId(version, None)
+
+  private def keeping(versions: Int, ms: Long) =
+    newStore(retention = ReadRetention(versions, ms, clock))
+
+  private def put(version: Int)(t: Transaction): Unit = t.put(bytes("k"), bytes(s"v$version"))
+
+  /** Commits and confirms a version in which `k` is `v<version>`. */
+  private def advance(store: TransactionalStore, version: Int): Unit = {
+    clock.now += 1
+    store.confirm()
+    commit(store)(put(version)): Unit
+  }
+
+  private def read(view: ReadView): Option[String] =
+    try view.get(bytes("k")).map(text)
+    finally view.close()
+
+  private def at(store: TransactionalStore, version: Long): Option[String] =
+    store.readAt(at(version)).flatMap(read)
+
+  test("what each level sees of an open, a prepared, a dropped and a confirmed version") {
+    val store = newStore()
+    def seen = IsolationLevel.all.map(level => read(store.readOnly(level)))
+    val transaction = begin(store)
+    assert(seen == Seq(None, None))
+    put(1)(transaction)
+    assert(seen == Seq(None, Some("v1")))
+    store.commit(transaction, None, None): Unit
+    assert(seen == Seq(None, Some("v1")))
+    store.dropPrepared(): Unit
+    assert(seen == Seq(None, None))
+    commit(store)(put(1)): Unit
+    store.confirm()
+    assert(seen == Seq(Some("v1"), Some("v1")))
+    val aborted = begin(store)
+    put(2)(aborted)
+    val dirty = store.readOnly(IsolationLevel.ReadUncommitted)
+    aborted.rollback()
+    assert(seen == Seq(Some("v1"), Some("v1")))
+    // It was opened on what was staged then: the anomaly that this level allows.
+    assert(read(dirty).contains("v2"))
+  }
+
+  test("a version is the base, the prepared one, or one that was left a short time ago") {
+    val store = keeping(versions = 3, ms = 0)
+    (1 to 6).foreach(advance(store, _))
+    // Version 6 is prepared, 5 the base, and 4, 3 and 2 were left.
+    assert((0 to 7).map(v => at(store, v.toLong)) ==
+      Seq(None, None, Some("v2"), Some("v3"), Some("v4"), Some("v5"), Some("v6"), None))
+    assert(store.readAt(VersionId(4, Some("another"))).isEmpty)
+  }
+
+  test("versions that were left are kept for a time as well") {
+    val store = keeping(versions = 1, ms = 30000)
+    (1 to 5).foreach(advance(store, _))
+    assert(at(store, 1).contains("v1"))
+    clock.now += 31L * 1000 * 1000 * 1000
+    advance(store, 6)
+    // Version 4 has just been left.
+    assert((1 to 6).map(v => at(store, v.toLong).isDefined) ==
+      Seq(false, false, false, true, true, true))
+    val many = ReadRetention.MaxVersions + 100
+    (7 to many).foreach(advance(store, _))
+    // Beside them the base and the prepared version.
+    assert((1 to many).count(v => at(store, v.toLong).isDefined) == ReadRetention.MaxVersions + 2)
+  }
+
+  test("a view stays what it was while the store goes on") {
+    val store = keeping(versions = 1, ms = 0)
+    advance(store, 1)
+    val prepared = store.readAt(at(1)).get
+    advance(store, 2)
+    val left = store.readAt(at(1)).get
+    val scan = prepared.range(None, None)
+    (3 to 6).foreach(advance(store, _))
+    store.compact()
+    assert(store.readAt(at(1)).isEmpty)
+    assert(drain(scan) == Seq("k" -> "v1"))
+    assert(read(prepared).contains("v1") && read(left).contains("v1"))
+  }
+
+  test("a store that is closed ends its views by name, in the middle of a scan as well") {
+    val store = keeping(versions = 3, ms = 0)
+    (1 to 3).foreach(advance(store, _))
+    val views = Seq(1L, 2L, 3L).map(v => store.readAt(at(v)).get)
+    val scans = views.map(_.range(None, None))
+    store.close()
+    // The prepared version is in memory; what lies under it is not.
+    views.foreach(view => intercept[ViewClosedException](view.get(bytes("other"))))
+    views.foreach(view => intercept[ViewClosedException](view.range(None, None)))
+    scans.foreach(scan => intercept[ViewClosedException](while (scan.next()) ()))
+    intercept[ViewClosedException](store.readOnly(IsolationLevel.ReadCommitted))
+    scans.foreach(_.close())
+    views.foreach(_.close())
+  }
+
+  test("views of all kinds read as a sorted map does") {
+    val store = keeping(versions = 2, ms = 0)
+    val random = new Random(6)
+    var versions = Map(0L -> TreeMap.empty[String, String])
+    for (v <- 1L to 60L) {
+      store.confirm()
+      val transaction = begin(store)
+      var rows = versions(v - 1)
+      for (_ <- 0 until random.nextInt(40)) rows = step(transaction, rows, random)
+      val open = store.readOnly(IsolationLevel.ReadUncommitted)
+      check(open, rows, random)
+      open.close()
+      store.commit(transaction, None, None): Unit
+      versions += v -> rows
+      for (older <- math.max(v - 3, 0) to v) {
+        val view = store.readAt(at(older)).getOrElse(fail(s"version $older is not there at $v"))
+        check(view, versions(older), random)
+        assert(view.state.version == older)
+        view.close()
+      }
+    }
+  }
+
+  test("a batch in several segments reads as one") {
+    val store = newStore()
+    val value = "x" * 100
+    val expected = (0 until 1000).map(i => f"k$i%04d" -> value)
+    val transaction = begin(store)
+    Random.shuffle(expected).foreach { case (k, v) => transaction.put(bytes(k), bytes(v)) }
+    store.commit(transaction, None, None): Unit
+    val whole = store.prepared.get.segments
+    val writer = new engine.BatchWriter(segmentBytes = 5000)
+    expected.foreach { case (k, v) => writer.put(bytes(k), bytes(v), v.length) }
+    val split = writer.result()
+    assert(split.length > 10 && whole.length == 1)
+    for (segments <- Seq(whole, split)) {
+      val reader = new engine.BatchReader(segments)
+      assert((0 until reader.length).map(i => text(reader.key(i))) == expected.map(_._1))
+      for (i <- 0 until 1000 by 7) assert(reader.find(bytes(f"k$i%04d")).contains(i))
+      assert(reader.find(bytes("k00005")).isEmpty && reader.firstFrom(bytes("z")) == 1000)
+    }
+    assert(Files.exists(root.toPath))
+  }
+
+  private def step(t: Transaction, rows: Rows, random: Random): Rows = {
+    def key() = f"k${random.nextInt(30)}%02d"
+    val (k, v) = (key(), random.nextInt(1000).toString)
+    random.nextInt(10) match {
+      case 0 | 1 =>
+        t.remove(bytes(k))
+        rows - k
+      case 2 =>
+        val (from, to) = ordered(k, key())
+        t.deleteRange(bytes(from), bytes(to))
+        rows.filterNot { case (r, _) => r >= from && r < to }
+      case 3 | 4 =>
+        t.merge(bytes(k), bytes(v))
+        rows.updated(k, rows.get(k).fold(v)(old => s"$old,$v"))
+      case _ =>
+        t.put(bytes(k), bytes(v))
+        rows.updated(k, v)
+    }
+  }
+
+  private def ordered(a: String, b: String) = if (a < b) (a, b) else (b, a)
+
+  private def check(view: ReadView, rows: Rows, random: Random): Unit = {
+    assert(drain(view.range(None, None)) == rows.toSeq)
+    val (from, to) = ordered(f"k${random.nextInt(30)}%02d", f"k${random.nextInt(30)}%02d")
+    assert(drain(view.range(Some(bytes(from)), Some(bytes(to)))) == rows.range(from, to).toSeq)
+    assert(drain(view.prefix(bytes("k1"))) == rows.filter(_._1.startsWith("k1")).toSeq)
+    for (i <- 0 until 30) assert(view.get(bytes(f"k$i%02d")).map(text) == rows.get(f"k$i%02d"))
+  }
+}
