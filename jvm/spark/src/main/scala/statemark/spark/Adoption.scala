@@ -93,7 +93,8 @@ final class Adoption(
       context.options,
       context.identity,
       context.usesFamilies,
-      context.observer
+      context.observer,
+      context.retention
     )
     try {
       val figures = brought(reopened, at)

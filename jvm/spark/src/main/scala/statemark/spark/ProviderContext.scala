@@ -8,14 +8,17 @@ import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.rocksdb.CompressionType
+import statemark.ReadRetention
 import statemark.common.Clock
 import statemark.engine._
+import statemark.spark.live.{LiveRead, StoreAddress}
 import statemark.transaction.CommitObserver
 
 /** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
   * all that loads native code or touches a disk is made at the first use.
   *
   * @param isOnCluster another executor may commit a version of this store
+  * @param liveRead that the store is read beside its running query, and how
   */
 final class ProviderContext(
     val storeId: StateStoreId,
@@ -28,10 +31,12 @@ final class ProviderContext(
     val observer: CommitObserver,
     val clock: Clock,
     val isOnCluster: Boolean,
-    task: RunningTask
+    task: RunningTask,
+    val liveRead: Option[LiveRead]
 ) {
   val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
   val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
+  val address: StoreAddress = StoreAddress(queryRunId, storeId)
   val conf: RocksDBConf = RocksDBConf(storeConf)
   val settings: StoreSettings =
     StoreSettings.from(storeConf.sqlConfs, Runtime.getRuntime.maxMemory)
@@ -132,6 +137,11 @@ final class ProviderContext(
     identity,
     checksums(verifiesAll = true),
     usesFamilies,
+    ReadRetention(
+      settings.readRetentionVersions,
+      settings.readRetentionMs,
+      clock
+    ),
     homes,
     (file, version) => status(file, version),
     observer,

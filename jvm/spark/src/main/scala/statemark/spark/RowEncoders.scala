@@ -4,8 +4,17 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** Spark's encoders of one column family. Not thread-safe: they reuse their rows. */
-final case class RowEncoders(key: RocksDBKeyStateEncoder, value: RocksDBValueStateEncoder)
+/** Spark's encoders of one column family. Not thread-safe: they reuse their rows.
+  *
+  * @param keySchema columns of a key
+  * @param prefixColumns with so many of them a scan may begin; 0 where keys are found whole only
+  */
+final case class RowEncoders(
+    key: RocksDBKeyStateEncoder,
+    value: RocksDBValueStateEncoder,
+    keySchema: StructType,
+    prefixColumns: Int
+)
 
 /** The encoders of a provider by column family. They outlive aborts and stores: Spark registers a
   * column family in one store, aborts it, and reads the family with the next.
@@ -70,7 +79,12 @@ final class RowEncoderRegistry(
     )
     RowEncoders(
       RocksDBStateEncoder.getKeyEncoder(data, spec, usesFamilies),
-      RowFormat.valueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes)
+      RowFormat.valueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes),
+      spec.keySchema,
+      spec match {
+        case PrefixKeyScanStateEncoderSpec(_, columns) => columns
+        case _ => 0
+      }
     )
   }
 }

@@ -5,14 +5,17 @@ import java.io.File
 import java.util.{Map => JMap}
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
+import org.apache.spark.sql.execution.streaming.state.{ReadEndpoint, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
+import statemark.spark.live.{LiveRead, ReadRouter, ReadService}
 
 /** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
   * driver prefers that executor for them when the query starts again. Without it, local state is found
   * by luck after a restart of the application on a cluster. And it keeps count of attempts in checkpoint
-  * format v1, where without it the checkpoint location is asked (docs/adr/0003).
+  * format v1, where without it the checkpoint location is asked (docs/adr/0003). And live reads reach stores of
+  * other executors over it.
   *
   * ''Source:'' Spark 4.2 `SparkPlugin`; set `spark.plugins` to this class.
   */
@@ -22,12 +25,24 @@ final class StatemarkPlugin extends SparkPlugin {
   override def executorPlugin(): ExecutorPlugin = new StatemarkExecutorPlugin
 }
 
+private object StatemarkPlugin {
+
+  /** Under this name reads are answered. */
+  val Reads = "statemark-reads"
+
+  /** The id of the executor that is the driver itself. */
+  val Driver = "driver"
+}
+
 /** A store that a local directory holds.
   *
   * @param store operator, partition and name as they stand in the path
   * @param usedAtMs when it went to disk last
   */
 final case class LocalStore(queryId: String, store: String, usedAtMs: Long)
+
+/** Where an executor answers reads of its stores. */
+final case class ReadServer(executorId: String, endpoint: ReadEndpoint)
 
 /** What an executor's local directory holds when it starts. */
 final case class LocalInventory(executorId: String, host: String, stores: Vector[LocalStore])
@@ -36,6 +51,9 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
     Placement.clear()
     Attempts.clear()
+    ReadRouter.clear()
+    LiveRead.remote = Some(ReadRouter.ask(_))
+    StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
     Map.empty[String, String].asJava
   }
 
@@ -45,6 +63,9 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
     case inventory: LocalInventory =>
       Placement.add(inventory)
       None.orNull // an inventory asks for no answer, and Spark warns of one
+    case server: ReadServer =>
+      ReadRouter.add(server.executorId, server.endpoint)
+      None.orNull
     case _ => None.orNull
   }
 }
@@ -54,10 +75,21 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
 
   override def init(context: PluginContext, extraConf: JMap[String, String]): Unit = {
     CommittedAttempt.driver = Some(message => context.ask(message))
+    if (context.executorID() != StatemarkPlugin.Driver) serveReads(context)
     reportInventory(context)
   }
 
   override def shutdown(): Unit = CommittedAttempt.driver = None
+
+  private def serveReads(context: PluginContext): Unit = {
+    val driver = StatemarkBridge.driversEndpoint(StatemarkPlugin.Reads)
+    LiveRead.remote = Some(request => ReadService.askOf(driver)(request))
+    val own = StatemarkBridge.serve(
+      s"${StatemarkPlugin.Reads}-${context.executorID()}",
+      ReadService.answer(_: Array[Byte])
+    )
+    context.send(ReadServer(context.executorID(), own))
+  }
 
   private def reportInventory(context: PluginContext): Unit =
     try {

@@ -9,7 +9,8 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Bytes
 import statemark.engine.RocksEngine
-import statemark.transaction.{Transaction, TransactionScan}
+import statemark.spark.live.{KeysThere, PointScan, PrefixesScan}
+import statemark.transaction.{RowScan, Transaction, TransactionScan}
 
 /** One version of a store, checked out by a task: Spark's rows on one side, a transaction on the other.
   *
@@ -97,13 +98,13 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("iterator", colFamilyName)
-    pairs(rows, transaction.prefix(familyPrefix(colFamilyName)), isValidating = true)
+    pairs(rows, scanOf(rows, colFamilyName), isValidating = true)
   }
 
   override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("iteratorWithMultiValues", colFamilyName)
     verifyMultiple(rows, "Multi-value iterator operation")
-    allPairs(rows, transaction.prefix(familyPrefix(colFamilyName)))
+    allPairs(rows, scanOf(rows, colFamilyName))
   }
 
   override def prefixScan(
@@ -270,6 +271,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     verify(isReadOnly, "Release can only be called on a read-only store")
     if (state != HandleState.Released) {
       transaction.rollback()
+      checkedOut.live.foreach(_.close())
       enter(HandleState.Release)
     }
   }
@@ -404,6 +406,18 @@ final class StatemarkRocksDBStateStore private[spark] (
     transaction.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
   }
 
+  /** All rows of a family; of a running query only those that its reader can use, where the family has them
+    * by key.
+    */
+  private def scanOf(rows: RowEncoders, family: String): RowScan =
+    checkedOut.live.flatMap(_.keys).flatMap(_.in(rows.keySchema, rows.prefixColumns)) match {
+      case None => transaction.prefix(familyPrefix(family))
+      case Some(KeysThere.Whole(keys)) =>
+        new PointScan(transaction, keys.map(keyBytes(rows, _, family)))
+      case Some(KeysThere.Prefixes(keys)) =>
+        new PrefixesScan(transaction, keys.map(prefixBytes(rows, _, family)))
+    }
+
   private def joined(
       rows: RowEncoders,
       key: Array[Byte],
@@ -421,7 +435,7 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   private def pairs(
       rows: RowEncoders,
-      scan: TransactionScan,
+      scan: RowScan,
       isValidating: Boolean = false
   ): StateStoreIterator[UnsafeRowPair] = {
     val pair = new UnsafeRowPair()
@@ -436,7 +450,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   /** One pair for each value of a key's list. */
   private def allPairs(
       rows: RowEncoders,
-      scan: TransactionScan
+      scan: RowScan
   ): StateStoreIterator[UnsafeRowPair] = {
     val pair = new UnsafeRowPair()
     val iterator = new ScanIterator(scan).flatMap { key =>
@@ -448,7 +462,7 @@ final class StatemarkRocksDBStateStore private[spark] (
 }
 
 /** The keys of a scan; its values are read beside it. */
-private final class ScanIterator(scan: TransactionScan) extends Iterator[Array[Byte]] {
+private final class ScanIterator(scan: RowScan) extends Iterator[Array[Byte]] {
   private var ahead: Option[Boolean] = None
 
   override def hasNext: Boolean = ahead.getOrElse {

@@ -11,14 +11,17 @@ import statemark.TransactionalStore
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
+import statemark.spark.live.{LiveRead, LiveReads, StoreAddress}
 import statemark.transaction.{CommitObserver, PreparedTransaction, Transaction}
 
 /** A version that a handle has checked out: the transaction on it, and its checkpoint id if it commits
   * in format v2.
+  *
+  * @param live what the transaction is on, where that is the store of a running query
   */
 private[spark] final case class Checkout(
-    generation: Generation,
     transaction: Transaction,
+    live: Option[LiveReads],
     nextId: Option[String],
     hasChangelog: Boolean
 )
@@ -72,7 +75,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       StatemarkStateStoreProvider.observer,
       Clock.system,
       StatemarkStateStoreProvider.runsOnCluster(),
-      StatemarkStateStoreProvider.runningTask()
+      StatemarkStateStoreProvider.runningTask(),
+      LiveRead.current
     )
     context.encoders.register(
       StateStore.DEFAULT_COL_FAMILY_NAME,
@@ -95,18 +99,20 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       forceSnapshotOnCommit: Boolean,
       loadEmpty: Boolean
   ): StateStore =
-    checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
-      if (loadEmpty) {
+    if (loadEmpty)
+      checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
         require(uniqueId.isEmpty, "an empty store has no checkpoint id")
         keeper.empty(version)
-      } else keeper.moveTo(VersionId(version, idOf(uniqueId)))
-      !loadEmpty
-    }
+        begin(_, hasChangelog = false)
+      }
+    else
+      checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
+        positioned(VersionId(version, idOf(uniqueId)))
+      }
 
   override def getReadStore(version: Long, uniqueId: Option[String]): ReadStateStore =
     handOut(checkedOut(version, isReadOnly = true, forceSnapshot = false) {
-      keeper.moveTo(VersionId(version, idOf(uniqueId)))
-      true
+      positioned(VersionId(version, idOf(uniqueId)))
     })
 
   /** The same object becomes writable. Where another provider object made it (this one replaced that
@@ -148,7 +154,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         VersionId(snapshotVersion, snapshotVersionStateStoreCkptId),
         VersionId(endVersion, endVersionStateStoreCkptId)
       )
-      true
+      begin(_, hasChangelog = true)
     }
   }
 
@@ -217,7 +223,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   // ---- what store handles call, holding the stamp
 
   private[spark] def commit(store: StatemarkRocksDBStateStore): Commit = {
-    import store.checkedOut.{generation, transaction}
+    import store.checkedOut.transaction
+    val generation = loaded
     val uncommittedBytes = transaction.approximateNumUncommittedBytes
     val next = transaction.base.version + 1
     val needsSnapshot = store.isSnapshotForced || !store.checkedOut.hasChangelog ||
@@ -269,23 +276,36 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   private[spark] def abort(store: StatemarkRocksDBStateStore): Unit = {
     store.checkedOut.transaction.rollback()
+    store.checkedOut.live.foreach(_.close())
     if (!store.isReadOnly) events.rolledBack()
   }
 
   // ---- loading
 
-  /** Takes the stamp, brings the store to where `position` puts it, and hands out a handle. `position`
-    * returns whether a commit writes a changelog.
+  /** Brings the store to `at`; where the reader of a running query asks and the query's own store is open
+    * somewhere, reads are beside that one.
+    */
+  private def positioned(at: VersionId): StatemarkRocksDBStateStore => Checkout =
+    context.liveRead.flatMap(_.open(context.address, at, context.mergeDelimiter.getBytes)) match {
+      case Some(reads) =>
+        _ => Checkout(withDefaultFamily(reads.transaction), Some(reads), None, hasChangelog = false)
+      case None =>
+        keeper.moveTo(at)
+        begin(_, hasChangelog = true)
+    }
+
+  /** Takes the stamp, has `position` bring the store to where it is asked for, and hands out a handle on what that
+    * makes.
     */
   private def checkedOut(version: Long, isReadOnly: Boolean, forceSnapshot: Boolean)(
-      position: => Boolean
+      position: => StatemarkRocksDBStateStore => Checkout
   ): StatemarkRocksDBStateStore = {
     var stamp: Option[Long] = None
     try {
       if (version < 0) throw StatemarkBridge.unexpectedVersion(version)
       stamp = Some(context.stateMachine.acquireStamp())
       keeper.generation.foreach(_.store.rollbackOpen())
-      val hasChangelog = position
+      val checkout = position
       reportMemory()
       val handle = new StatemarkRocksDBStateStore(
         this,
@@ -294,7 +314,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         stamp.get,
         isReadOnly,
         forceSnapshot,
-        handle => begin(handle, hasChangelog)
+        checkout
       )
       stamp = None
       handle
@@ -309,8 +329,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       handle: StatemarkRocksDBStateStore,
       hasChangelog: Boolean
   ): Checkout = {
-    val generation =
-      keeper.generation.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
+    val generation = loaded
     val nextId = Option.when(context.usesCheckpointIds)(UUID.randomUUID().toString)
     val lineage = generation.store.base.lineage
     def openChangelog(): ChangelogWriter =
@@ -328,14 +347,22 @@ final class StatemarkStateStoreProvider extends ProviderBase {
           ms => changelogMs = ms
         )
       }
-    val transaction = generation.store.newTransaction(() => openChangelog())
-    if (context.usesFamilies)
-      transaction.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false): Unit
-    Checkout(generation, transaction, nextId, hasChangelog)
+    val transaction = withDefaultFamily(generation.store.newTransaction(() => openChangelog()))
+    Checkout(transaction, None, nextId, hasChangelog)
   }
 
+  private def withDefaultFamily(transaction: Transaction): Transaction = {
+    if (context.usesFamilies)
+      transaction.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false): Unit
+    transaction
+  }
+
+  private def loaded: Generation =
+    keeper.generation.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
+
+  /** A reader's session need not have the setting of the query. */
   private def idOf(uniqueId: Option[String]): Option[String] =
-    if (context.usesCheckpointIds) uniqueId else None
+    if (context.usesCheckpointIds || context.liveRead.isDefined) uniqueId else None
 
   // ---- figures
 
@@ -375,6 +402,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   private[spark] def keeper: StoreKeeper = holding.getOrElse(
     throw new IllegalStateException(s"$stateStoreId was not initialized; call init first.")
   )
+
+  private[spark] def address: StoreAddress = context.address
 
   private def context: ProviderContext = initialized.getOrElse(
     throw new IllegalStateException(

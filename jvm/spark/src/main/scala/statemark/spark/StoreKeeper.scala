@@ -6,6 +6,7 @@ import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.common.{Clock, StoreUnusableException}
 import statemark.engine.VersionId
+import statemark.spark.live.OpenStores
 import statemark.transaction.CommitPhase
 
 /** The store that a provider holds: brings it to the version that Spark asks for, in the cheapest way
@@ -175,6 +176,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def begin(generation: Generation, figures: LoadFigures): Unit = {
     current = Some(generation)
     isFirstCommit = true
+    if (context.liveRead.isEmpty)
+      OpenStores.add(context.address, generation.store)
     context.homes.parent.foreach { parent =>
       val store = new LiveStore(generation, context.proofOf)
       if (hasCommitted) store.isKept = true
@@ -206,6 +209,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def forget(end: Generation => Unit): Unit = {
     hide(): Unit
     val ended = current
+    ended.foreach(g => OpenStores.remove(context.address, g.store))
     current = None
     ended.foreach(end)
   }

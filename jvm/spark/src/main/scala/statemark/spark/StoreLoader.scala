@@ -4,7 +4,7 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state._
 import scala.collection.mutable
 import scala.util.control.NonFatal
-import statemark.TransactionalStore
+import statemark.{ReadRetention, TransactionalStore}
 import statemark.common._
 import statemark.engine._
 import statemark.transaction.CommitObserver
@@ -21,6 +21,7 @@ final case class LoadContext(
     identity: StoreIdentity,
     checksums: RowChecksums,
     usesFamilies: Boolean,
+    retention: ReadRetention,
     homes: Homes,
     status: (String, Long) => Option[HistoryProof],
     observer: CommitObserver,
@@ -292,7 +293,15 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
   ): Generation = {
     RocksDBLoader.loadLibrary()
     val store =
-      TransactionalStore.create(home.base, options, identity, state, usesFamilies, observer)
+      TransactionalStore.create(
+        home.base,
+        options,
+        identity,
+        state,
+        usesFamilies,
+        observer,
+        retention
+      )
     val generation = Generation(store, home, new UploadedFiles(uploaded))
     generation.noteUploads()
     generation

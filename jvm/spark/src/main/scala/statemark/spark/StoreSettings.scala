@@ -4,7 +4,7 @@ import java.util.Locale
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
 import scala.util.Try
-import statemark.IsolationLevel
+import statemark.{IsolationLevel, ReadRetention}
 import statemark.common.InvalidInputException
 
 /** Statemark's own settings of one store.
@@ -14,13 +14,17 @@ import statemark.common.InvalidInputException
   * @param localDir root of homes that outlive the process; None where nobody named one
   * @param localDirMaxBytes how much the homes that nobody uses may take, None for no limit
   * @param localDirMaxAgeMs how long such a home stays
+  * @param readRetentionVersions how many versions that a store has left live reads may still see, at least
+  * @param readRetentionMs and for how long all of them
   */
 final case class StoreSettings(
     isolationLevel: IsolationLevel,
     maxUncommittedBytes: Option[Long],
     localDir: Option[String],
     localDirMaxBytes: Option[Long],
-    localDirMaxAgeMs: Long
+    localDirMaxAgeMs: Long,
+    readRetentionVersions: Int,
+    readRetentionMs: Long
 )
 
 object StoreSettings {
@@ -30,8 +34,17 @@ object StoreSettings {
 
   private val DefaultMaxAgeMs = 7L * 24 * 3600 * 1000
   private val MinAutoBytes = 64L * 1024 * 1024
-  private val Keys =
-    Seq("isolationLevel", "maxUncommittedBytes", "localDir", "localDirMaxBytes", "localDirMaxAge")
+  private val DefaultReadRetentionVersions = 3
+  private val DefaultReadRetentionMs = 30L * 1000
+  private val Keys = Seq(
+    "isolationLevel",
+    "maxUncommittedBytes",
+    "localDir",
+    "localDirMaxBytes",
+    "localDirMaxAge",
+    "readRetentionVersions",
+    "readRetentionTime"
+  )
 
   /** @param confs settings of the session; others than Statemark's are passed over
     * @param heapBytes the most heap that the JVM takes
@@ -63,6 +76,16 @@ object StoreSettings {
       ),
       value("localDirMaxAge").fold(DefaultMaxAgeMs)(v =>
         checked("localDirMaxAge", v, "a time above 0 such as 7d or 12h")(duration(v))
+      ),
+      value("readRetentionVersions").fold(DefaultReadRetentionVersions)(v =>
+        checked(
+          "readRetentionVersions",
+          v,
+          s"a number from 0 to ${ReadRetention.MaxVersions}"
+        )(versions(v))
+      ),
+      value("readRetentionTime").fold(DefaultReadRetentionMs)(v =>
+        checked("readRetentionTime", v, "a time above 0 such as 30s")(duration(v))
       )
     )
   }
@@ -78,6 +101,11 @@ object StoreSettings {
   }
 
   private def size(value: String): Long = positive(value, JavaUtils.byteStringAsBytes(value))
+
+  private def versions(value: String): Int = value.toInt match {
+    case n if n >= 0 && n <= ReadRetention.MaxVersions => n
+    case _ => throw new NumberFormatException(value)
+  }
 
   private def duration(value: String): Long =
     positive(value, JavaUtils.timeStringAs(value, TimeUnit.MILLISECONDS))

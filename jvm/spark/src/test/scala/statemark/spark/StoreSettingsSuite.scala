@@ -17,7 +17,9 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       Some((1L << 30) / 10),
       None,
       None,
-      7L * 24 * 3600 * 1000
+      7L * 24 * 3600 * 1000,
+      readRetentionVersions = 3,
+      readRetentionMs = 30000
     ))
     assert(StoreSettings.from(Map.empty, 1L << 20).maxUncommittedBytes.contains(64L << 20))
   }
@@ -43,7 +45,9 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       ("maxUncommittedBytes", "lots", "-1 for no limit"),
       ("localDir", "relative/path", "an absolute path"),
       ("localDirMaxBytes", "0", "50g"),
-      ("localDirMaxAge", "soon", "7d")
+      ("localDirMaxAge", "soon", "7d"),
+      ("readRetentionVersions", "513", "from 0 to 512"),
+      ("readRetentionTime", "0s", "30s")
     )
     for ((key, value, allowed) <- cases) {
       val message = intercept[InvalidInputException](parse(key -> value)).getMessage

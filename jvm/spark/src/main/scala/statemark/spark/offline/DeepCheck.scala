@@ -109,7 +109,8 @@ final class DeepCheck(
       CommitObserver.none,
       Clock.system,
       isOnCluster = false,
-      RunningTask.none
+      RunningTask.none,
+      liveRead = None
     )
   }
 

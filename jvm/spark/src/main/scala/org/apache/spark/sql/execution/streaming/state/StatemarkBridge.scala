@@ -3,13 +3,16 @@ package org.apache.spark.sql.execution.streaming.state
 import java.io.File
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.io.CompressionCodec
+import org.apache.spark.rpc.{IsolatedRpcEndpoint, RpcCallContext, RpcEndpointRef, RpcEnv}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.util.SerializableConfiguration
+import org.apache.spark.util.{RpcUtils, SerializableConfiguration}
+import scala.jdk.CollectionConverters._
 import statemark.common.Position
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
@@ -52,6 +55,45 @@ object StatemarkBridge extends BridgeShims {
     BatchAhead(spark, queryId, position, spark.sparkContext.setLocalProperty)
   }
 
+  /** The queries that run in this application, of all its sessions. */
+  def activeQueries(spark: SparkSession): Seq[ActiveQuery] =
+    classic(spark).sharedState.activeStreamingQueries.values.asScala.toSeq.map { query =>
+      val commits = query.commitLog
+      // The log has in memory which batches it wrote last, where that is not switched off.
+      def written() = commits.batchCache.synchronized(commits.batchCache.keySet.asScala.maxOption)
+      ActiveQuery(
+        query.id,
+        query.runId,
+        Option(query.name),
+        query.resolvedCheckpointRoot,
+        new Path(new Path(query.resolvedCheckpointRoot), "state").toString,
+        () => query.isActive,
+        () => written().orElse(commits.getLatestBatchId()),
+        query.offsetLog.get(_).map(log => Position(log.offsets.map(_.map(_.json)).toVector)),
+        (batch, operator) =>
+          commits.get(batch).flatMap(_.stateUniqueIds).flatMap(_.get(operator))
+      )
+    }
+
+  /** Has `answer` serve requests under `name` in this JVM, over the connections that Spark has. */
+  def serve(name: String, answer: Array[Byte] => Array[Byte]): ReadEndpoint = {
+    val env = SparkEnv.get.rpcEnv
+    val endpoint = new IsolatedRpcEndpoint {
+      override val rpcEnv: RpcEnv = env
+      override def threadCount(): Int = ServingThreads
+      override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
+        case request: Array[Byte] => context.reply(answer(request))
+      }
+    }
+    ReadEndpoint(env.setupEndpoint(name, endpoint))
+  }
+
+  /** What serves `name` in the driver. */
+  def driversEndpoint(name: String): ReadEndpoint =
+    ReadEndpoint(RpcUtils.makeDriverRef(name, SparkEnv.get.conf, SparkEnv.get.rpcEnv))
+
+  private val ServingThreads = 4
+
   /** Tells the coordinator where a store is. */
   def reportLocation(
       spark: SparkSession,
@@ -89,6 +131,32 @@ object StatemarkBridge extends BridgeShims {
   def commitFailed(store: String, cause: Throwable): Throwable =
     QueryExecutionErrors.failedToCommitStateFileError(store, cause)
 }
+
+/** What serves requests in another JVM. It may be sent to others. */
+final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
+  def ask(request: Array[Byte]): Array[Byte] = ref.askSync[Array[Byte]](request)
+}
+
+/** A query that runs.
+  *
+  * @param checkpoint its checkpoint location
+  * @param stateRoot where the state of its operators lies, as they name it
+  * @param lastCommitted the last batch in its commit log
+  * @param positionOf source offsets that a batch ends at
+  * @param idsOf checkpoint ids that a batch committed for an operator, by partition and store, in checkpoint
+  *   format v2
+  */
+final case class ActiveQuery(
+    id: UUID,
+    runId: UUID,
+    name: Option[String],
+    checkpoint: String,
+    stateRoot: String,
+    isActive: () => Boolean,
+    lastCommitted: () => Option[Long],
+    positionOf: Long => Option[Position],
+    idsOf: (Long, Long) => Option[Array[Array[String]]]
+)
 
 /** A batch that is planned and not scheduled yet.
   *

@@ -1,0 +1,192 @@
+package statemark.spark.live
+
+import java.util.{Map => JMap, Set => JSet}
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.{InternalRow, ProjectingInternalRow}
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.execution.datasources.v2.state.{
+  StateDataSource,
+  StateStoreInputPartition
+}
+import org.apache.spark.sql.sources.{DataSourceRegister, Filter}
+import org.apache.spark.sql.types.{IntegerType, LongType, StringType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.unsafe.types.UTF8String
+import scala.jdk.CollectionConverters._
+
+/** Format `statemark`: the state of a query that runs in this application, while it runs.
+  *
+  * Options and columns are those of Spark's format `statestore`, without `path` and what belongs to the past of a
+  * checkpoint; and `queryId` or `queryName`, `isolationLevel`, `positionBound` (what `position` gives) and `timeout`
+  * (how long a bound, or the first batch, is waited for; a duration such as `10s`). With `what` set to `position` it
+  * has a row for each source of the query instead: the offset that the last committed batch ends at.
+  *
+  * READ_COMMITTED is one batch, of all partitions: the last that the query had committed when the read was planned,
+  * and so anew for each query on the same view.
+  *
+  * ''Source:'' Spark 4.2 `StateDataSource`, which makes schema, layout and rows of each operator.
+  */
+final class LiveDataSource extends TableProvider with DataSourceRegister {
+  override def shortName(): String = "statemark"
+
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType = {
+    val read = LiveOptions(options)
+    read.what match {
+      case LiveContent.State => new StateDataSource().inferSchema(read.pinned()._2)
+      case LiveContent.Position => PositionScan.schema
+    }
+  }
+
+  override def getTable(
+      schema: StructType,
+      partitioning: Array[Transform],
+      properties: JMap[String, String]
+  ): Table = new LiveTable(schema, LiveOptions(new CaseInsensitiveStringMap(properties)))
+
+  override def supportsExternalMetadata(): Boolean = false
+}
+
+private final class LiveTable(override val schema: StructType, options: LiveOptions)
+    extends Table
+    with SupportsRead {
+  override def name(): String =
+    s"statemark(${options.all.asCaseSensitiveMap.asScala.toSeq.sorted.map { case (k, v) =>
+        s"$k=$v"
+      }.mkString(", ")})"
+
+  override def capabilities(): JSet[TableCapability] = Set(TableCapability.BATCH_READ).asJava
+
+  override def newScanBuilder(scanOptions: CaseInsensitiveStringMap): ScanBuilder = {
+    val (pin, theirs) = options.pinned()
+    options.what match {
+      case LiveContent.Position => () => new PositionScan(pin)
+      case LiveContent.State => new LiveScanBuilder(StateRead(schema, options, pin, theirs))
+    }
+  }
+}
+
+/** @param limit rows that each partition gives at most */
+private final class LiveScanBuilder(read: StateRead) extends ScanBuilder
+    with SupportsPushDownFilters with SupportsPushDownRequiredColumns with SupportsPushDownLimit {
+  private var required = read.schema
+  private var limit: Option[Int] = None
+  private var filters = Array.empty[Filter]
+  private var keys: Option[LiveKeys] = None
+
+  /** Keys narrow what is read; all filters are left to Spark. */
+  override def pushFilters(offered: Array[Filter]): Array[Filter] = {
+    keys = read.key.flatMap(KeyFilters.keys(offered.toSeq, _))
+    filters = keys.fold(Array.empty[Filter])(_ => offered)
+    offered
+  }
+
+  override def pushedFilters(): Array[Filter] = filters
+
+  override def pruneColumns(schema: StructType): Unit =
+    // Whole columns: a struct is one row in memory, whichever fields of it are used.
+    required = StructType(read.schema.filter(f => schema.fieldNames.contains(f.name)))
+
+  override def pushLimit(n: Int): Boolean = {
+    limit = Some(n)
+    true
+  }
+
+  override def isPartiallyPushed: Boolean = true
+
+  override def build(): Scan = new LiveScan(read, keys, required, limit)
+}
+
+private final class LiveScan(
+    read: StateRead,
+    keys: Option[LiveKeys],
+    required: StructType,
+    limit: Option[Int]
+) extends Scan with Batch {
+  override def readSchema(): StructType = required
+  override def toBatch: Batch = this
+  override def description(): String = {
+    val query = read.pin.query
+    val narrowed = keys.fold("")(k => s", ${k.rows.length} keys")
+    s"statemark ${query.id}${query.name.fold("")(n => s" ($n)")}, batch ${read.pin.batch}, " +
+      s"${read.level.name}$narrowed"
+  }
+
+  override def planInputPartitions(): Array[InputPartition] =
+    read.partitions(keys).map { partition =>
+      new LivePartition(partition, read.pin.query.runId, hostOf(partition).toArray)
+    }.toArray
+
+  /** The executor that holds the store, as Spark's coordinator knows it. */
+  private def hostOf(partition: StateStoreInputPartition): Option[String] = {
+    val options = partition.sourceOptions
+    val query = read.pin.query
+    val address =
+      StoreAddress(query.runId, options.operatorId, partition.partition, options.storeName)
+    ReadRouter.locationOf(SparkSession.active, query.stateRoot, address)
+  }
+
+  override def createReaderFactory(): PartitionReaderFactory = {
+    val columns = required.map(f => read.schema.fieldIndex(f.name))
+    new LiveReaderFactory(
+      read.factory,
+      LiveRead(read.level, keys),
+      Option.when(required != read.schema)((required, columns)),
+      limit
+    )
+  }
+}
+
+/** @param hosts where the store is open: a preference, read by the scheduler on the driver */
+private final class LivePartition(
+    of: StateStoreInputPartition,
+    runId: java.util.UUID,
+    hosts: Array[String]
+) extends StateStoreInputPartition(of.partition, runId, of.sourceOptions) {
+  override def preferredLocations(): Array[String] = hosts
+}
+
+/** @param pruned columns that are wanted, and their places among all, where not all are wanted */
+private final class LiveReaderFactory(
+    inner: PartitionReaderFactory,
+    read: LiveRead,
+    pruned: Option[(StructType, Seq[Int])],
+    limit: Option[Int]
+) extends PartitionReaderFactory {
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] = {
+    val reader = read.during(inner.createReader(partition))
+    val projection = pruned.map { case (schema, columns) => ProjectingInternalRow(schema, columns) }
+    new PartitionReader[InternalRow] {
+      private var left = limit.getOrElse(Int.MaxValue)
+
+      override def next(): Boolean = left > 0 && {
+        left -= 1
+        read.during(reader.next())
+      }
+      override def get(): InternalRow = projection.fold(reader.get()) { projected =>
+        projected.project(reader.get())
+        projected
+      }
+      override def close(): Unit = read.during(reader.close())
+    }
+  }
+}
+
+/** The offset that each source has reached with the pinned batch; no job runs for it. */
+private final class PositionScan(pin: PinnedBatch) extends LocalScan {
+  override def readSchema(): StructType = PositionScan.schema
+  override def description(): String = s"statemark ${pin.query.id}, position of batch ${pin.batch}"
+
+  override def rows(): Array[InternalRow] =
+    pin.query.positionOf(pin.batch).toSeq.flatMap(_.offsets).zipWithIndex.map { case (offset, i) =>
+      InternalRow(i, offset.map(UTF8String.fromString).orNull, pin.batch)
+    }.toArray
+}
+
+private object PositionScan {
+  val schema: StructType = new StructType()
+    .add("source", IntegerType, nullable = false)
+    .add("offset", StringType)
+    .add("batch_id", LongType, nullable = false)
+}

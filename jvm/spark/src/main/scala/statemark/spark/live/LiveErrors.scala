@@ -1,0 +1,30 @@
+package statemark.spark.live
+
+import java.util.UUID
+import statemark.common.Position
+import statemark.spark.SourcePosition
+
+/** No committed batch of a query includes what a read asks for, in the time that it would wait. */
+final class PositionBoundException(
+    queryId: UUID,
+    reached: Option[Position],
+    bound: Option[Position],
+    timeoutMs: Long
+) extends RuntimeException(
+      s"Query $queryId is at ${reached.fold("no committed batch")(SourcePosition.encode)} after $timeoutMs ms" +
+        s"${bound.fold("")(b => s", and the read is bound to ${SourcePosition.encode(b)}")}. Wait longer with option " +
+        "timeout, or look at why the query makes no progress."
+    )
+
+/** A store is open, and the version that a read was pinned to is not kept any more. */
+final class VersionGoneException(store: StoreAddress, version: Long, newest: Long)
+    extends RuntimeException(
+      s"Version $version of $store is not kept any more: the query is at version $newest. Read again; for reads that " +
+        "take longer raise readRetentionVersions or readRetentionTime."
+    )
+
+/** A store was open on an executor and is not any more. */
+final class StoreMovedException(store: StoreAddress)
+    extends RuntimeException(
+      s"$store was closed while it was read: its query has stopped, or the store has moved to another executor. Read again."
+    )

@@ -1,0 +1,141 @@
+package statemark.spark.live
+
+import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap, UUID}
+import net.razorvine.pickle.Pickler
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
+import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
+import org.apache.spark.sql.execution.python.EvaluatePython
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import scala.annotation.tailrec
+import scala.jdk.CollectionConverters._
+import scala.util.{Failure, Success, Try}
+import statemark.common.InvalidInputException
+
+/** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
+  * executors that hold them, over the connections that Spark has.
+  *
+  * ''Thread:'' any of the driver, several at once.
+  */
+object LiveLookup {
+  private type Asked = (UUID, Map[String, String])
+
+  private val MaxPlans = 64
+  private val Tries = 5
+
+  /** By run of a query and options. */
+  private val plans = new JLinkedHashMap[Asked, LookupPlan](16, 0.75f, true) {
+    override def removeEldestEntry(eldest: JMap.Entry[Asked, LookupPlan]): Boolean =
+      size > MaxPlans
+  }
+
+  /** The rows of some keys, all as of one batch, as Python reads them.
+    *
+    * @param options those of format `statemark`
+    * @param keys a JSON array with an object for each key, which has a field for each of its columns
+    * @return a pickled list: for each key its Row, or None
+    * @throws InvalidInputException where the keys are not the operator's, or one has several rows
+    */
+  def get(spark: SparkSession, options: JMap[String, String], keys: String): Array[Byte] =
+    withActive(spark) {
+      val (rows, schema) = find(options.asScala.toMap, keys)
+      pickled(rows, schema, spark)
+    }
+
+  private[live] def find(
+      options: Map[String, String],
+      keys: String
+  ): (Seq[Option[InternalRow]], StructType) = {
+    val asked = LiveOptions(new CaseInsensitiveStringMap(options.asJava))
+
+    @tailrec def attempt(left: Int): (Seq[Option[InternalRow]], StructType) = {
+      val (pin, theirs) = asked.pinned()
+      val plan = planned((pin.query.runId, options)) {
+        val schema = new StateDataSource().inferSchema(theirs)
+        new LookupPlan(StateRead(schema, asked, pin, theirs))
+      }
+      Try(plan.rows(pin, KeyJson.keys(keys, plan.key))) match {
+        case Success(rows) => (rows, plan.schema)
+        // Of the batch that is the newest now.
+        case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
+        case Failure(e) => throw e
+      }
+    }
+    attempt(Tries)
+  }
+
+  private def planned(asked: Asked)(plan: => LookupPlan): LookupPlan =
+    plans.synchronized(Option(plans.get(asked))).getOrElse {
+      val made = plan
+      plans.synchronized(plans.put(asked, made))
+      made
+    }
+
+  /** Whether the store has left the version, or its executor, since the read was planned. */
+  private def isOutlived(failure: Throwable): Boolean =
+    Iterator.iterate(failure)(_.getCause).takeWhile(_ != null).exists {
+      case _: VersionGoneException | _: StoreMovedException => true
+      case _ => false
+    }
+
+  private def pickled(
+      rows: Seq[Option[InternalRow]],
+      schema: StructType,
+      spark: SparkSession
+  ): Array[Byte] = {
+    val conf = StatemarkBridge.settings(spark)
+    EvaluatePython.registerPicklers()
+    val values = rows.map(_.map(LineReads.pythonRow(_, schema, conf)).orNull)
+    new Pickler( /* useMemo = */ true, /* valueCompare = */ false).dumps(values.toArray[Any])
+  }
+
+  private def withActive[A](spark: SparkSession)(body: => A): A = {
+    val before = SparkSession.getActiveSession
+    SparkSession.setActiveSession(spark)
+    try body
+    finally before.fold(SparkSession.clearActiveSession())(SparkSession.setActiveSession)
+  }
+}
+
+/** What does not change while a query runs.
+  *
+  * @param read of some batch of it
+  */
+private final class LookupPlan(read: StateRead) {
+  val schema: StructType = read.schema
+  val key: StructType = read.key.getOrElse(
+    throw new InvalidInputException(
+      s"The rows have no key columns, but ${schema.fieldNames.mkString(", ")}; read them with format 'statemark'."
+    )
+  )
+  private val keyAt = schema.fieldIndex("key")
+
+  /** The rows of keys in their order. */
+  def rows(pin: PinnedBatch, keys: LiveKeys): Seq[Option[InternalRow]] = {
+    val live = LiveRead(read.level, Some(keys))
+    // Rows of joins have columns that no schema shows.
+    val project = UnsafeProjection.create(schema)
+    val found = read.partitionsAt(pin, keys).flatMap { partition =>
+      live.during {
+        val reader = read.factory.createReader(partition)
+        try
+          Iterator.continually(reader).takeWhile(_.next()).map(r =>
+            project(r.get()).copy()
+          ).toVector
+        finally reader.close()
+      }
+    }
+    val byKey = found.groupBy(row => keys.of(row.getStruct(keyAt, key.length)))
+    keys.rows.toSeq.map { key =>
+      byKey.get(key).map {
+        case Seq(row) => row
+        case several => throw new InvalidInputException(
+            s"The key has ${several.length} rows; read them with format 'statemark' and a filter on the key."
+          )
+      }
+    }
+  }
+}

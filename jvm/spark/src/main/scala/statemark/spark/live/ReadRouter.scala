@@ -1,0 +1,56 @@
+package statemark.spark.live
+
+import java.util.concurrent.ConcurrentHashMap
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.streaming.state.{
+  ReadEndpoint,
+  StateStoreId,
+  StateStoreProviderId,
+  StatemarkBridge
+}
+import scala.util.control.NonFatal
+
+/** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
+  *
+  * ''Thread:'' any, several at once.
+  */
+object ReadRouter {
+  private val executors = new ConcurrentHashMap[String, ReadEndpoint]()
+
+  private[spark] def add(executorId: String, endpoint: ReadEndpoint): Unit =
+    executors.put(executorId, endpoint): Unit
+
+  private[spark] def clear(): Unit = executors.clear()
+
+  def ask(request: ReadRequest): ReadReply =
+    holderOf(request.address).flatMap(id => Option(executors.get(id))) match {
+      case None => ReadService.answer(request) // the driver's own, or nowhere
+      case Some(endpoint) =>
+        try ReadService.askOf(endpoint)(request)
+        catch { case NonFatal(_) => ReadReply.NotHere } // the executor is gone
+    }
+
+  /** As bytes, for executors. */
+  private[spark] def ask(request: Array[Byte]): Array[Byte] =
+    ReadService.encode(ask(ReadService.decode[ReadRequest](request)))
+
+  private def holderOf(address: StoreAddress): Option[String] = for {
+    spark <- SparkSession.getActiveSession.orElse(SparkSession.getDefaultSession)
+    query <- StatemarkBridge.activeQueries(spark).find(_.runId == address.runId)
+    location <- locationOf(spark, query.stateRoot, address)
+    executor <- executorIn(location)
+  } yield executor
+
+  private[live] def locationOf(
+      spark: SparkSession,
+      stateRoot: String,
+      address: StoreAddress
+  ): Option[String] = {
+    val id = StateStoreId(stateRoot, address.operator, address.partition, address.name)
+    StatemarkBridge.locationOf(spark, StateStoreProviderId(id, address.runId))
+  }
+
+  /** ''Source:'' Spark 4.2 `ExecutorCacheTaskLocation`: `executor_<host>_<id>`. */
+  private def executorIn(location: String): Option[String] =
+    Some(location.lastIndexOf('_')).filter(_ > 0).map(i => location.substring(i + 1))
+}

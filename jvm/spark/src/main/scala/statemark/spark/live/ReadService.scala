@@ -1,0 +1,109 @@
+package statemark.spark.live
+
+import java.io._
+import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
+import scala.util.Using
+import statemark.IsolationLevel
+import statemark.engine.{StoreState, VersionId}
+import statemark.transaction.TransactionScan
+
+/** What is asked of the JVM in which a store is open. */
+sealed trait ReadRequest {
+  def address: StoreAddress
+  def at: VersionId
+  def level: String
+}
+
+object ReadRequest {
+
+  /** What the store says of itself. */
+  final case class Describe(address: StoreAddress, at: VersionId, level: String) extends ReadRequest
+
+  /** Rows of `keys`, in their order. */
+  final case class Get(
+      address: StoreAddress,
+      at: VersionId,
+      level: String,
+      keys: Array[Array[Byte]]
+  ) extends ReadRequest
+
+  /** Rows of `[begin, end)`, as many as come to `maxBytes`, one at least. */
+  final case class Scan(
+      address: StoreAddress,
+      at: VersionId,
+      level: String,
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]],
+      maxBytes: Int
+  ) extends ReadRequest
+}
+
+sealed trait ReadReply
+
+object ReadReply {
+
+  /** The store is not open there. */
+  case object NotHere extends ReadReply
+  final case class Failed(error: RuntimeException) extends ReadReply
+  final case class Description(state: StoreState) extends ReadReply
+  final case class Values(values: Array[Option[Array[Byte]]]) extends ReadReply
+
+  /** @param isLast nothing comes after them */
+  final case class Page(rows: Array[(Array[Byte], Array[Byte])], isLast: Boolean) extends ReadReply
+}
+
+/** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes: what reads messages
+  * on an executor does not see the plugin's jar. Nothing is kept between two requests.
+  *
+  * ''Thread:'' any, several at once.
+  */
+object ReadService {
+  def answer(request: Array[Byte]): Array[Byte] = encode(answer(decode[ReadRequest](request)))
+
+  def answer(request: ReadRequest): ReadReply =
+    try
+      OpenStores.view(request.address, request.at, IsolationLevel.of(request.level))
+        .fold[ReadReply](ReadReply.NotHere) { view =>
+          try
+            request match {
+              case _: ReadRequest.Describe => ReadReply.Description(view.state)
+              case get: ReadRequest.Get => ReadReply.Values(get.keys.map(view.get))
+              case scan: ReadRequest.Scan => page(view.range(scan.begin, scan.end), scan.maxBytes)
+            }
+          finally view.close()
+        }
+    catch { case e: RuntimeException => ReadReply.Failed(e) }
+
+  private def page(scan: TransactionScan, maxBytes: Int): ReadReply = {
+    val rows = Array.newBuilder[(Array[Byte], Array[Byte])]
+    var bytes = 0
+    var isLast = false
+    try
+      while (!isLast && bytes < maxBytes)
+        if (scan.next()) {
+          rows += ((scan.key, scan.value))
+          bytes += scan.key.length + scan.value.length
+        } else isLast = true
+    finally scan.close()
+    ReadReply.Page(rows.result(), isLast)
+  }
+
+  private[spark] def askOf(endpoint: ReadEndpoint)(request: ReadRequest): ReadReply =
+    decode[ReadReply](endpoint.ask(encode(request)))
+
+  private[live] def encode(message: AnyRef): Array[Byte] = {
+    val bytes = new ByteArrayOutputStream
+    Using.resource(new ObjectOutputStream(bytes))(_.writeObject(message))
+    bytes.toByteArray
+  }
+
+  private[live] def decode[A](bytes: Array[Byte]): A = {
+    val in = new ObjectInputStream(new ByteArrayInputStream(bytes)) {
+      override def resolveClass(description: ObjectStreamClass): Class[_] =
+        try Class.forName(description.getName, false, ReadService.getClass.getClassLoader)
+        catch { case _: ClassNotFoundException => super.resolveClass(description) }
+    }
+    try in.readObject().asInstanceOf[A]
+    finally in.close()
+  }
+}

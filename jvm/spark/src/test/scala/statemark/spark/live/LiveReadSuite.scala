@@ -1,0 +1,185 @@
+package statemark.spark.live
+
+import java.nio.file.Files
+import java.util.concurrent.Semaphore
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.functions.{count, sum, udf}
+import org.apache.spark.sql.streaming.{StreamingQuery, Trigger}
+import org.scalatest.BeforeAndAfterEach
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.InvalidInputException
+import statemark.spark.{LocalDirectory, OneSession}
+import statemark.spark.Line.MemoryStream
+
+/** Format `statemark` beside a running query. Every batch moves amounts between accounts, so that what all
+  * accounts have together is the same after each.
+  */
+class LiveReadSuite extends AnyFunSuite with OneSession with BeforeAndAfterEach {
+  private val accounts = 40
+  private var queries = Seq.empty[StreamingQuery]
+
+  override protected def afterEach(): Unit = {
+    queries.foreach(_.stop())
+    queries = Nil
+    super.afterEach()
+  }
+
+  private final class Bank(name: String, format: String) {
+    private val session = spark
+    import session.implicits._
+    private implicit val context: org.apache.spark.sql.SQLContext = session.sqlContext
+    private val input = MemoryStream[(Int, Long)]
+    private val checkpoint = Files.createTempDirectory("statemark-live-")
+    private var batches = 0
+
+    val query: StreamingQuery = {
+      val key = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+      spark.conf.set(key, format)
+      try
+        input.toDF().toDF("account", "amount").groupBy("account")
+          .agg(sum("amount").as("balance"), count("*").as("moves"))
+          .writeStream.outputMode("update").format("noop").queryName(name)
+          .option("checkpointLocation", checkpoint.toString)
+          .trigger(Trigger.ProcessingTime(0)).start()
+      finally spark.conf.unset(key)
+    }
+    queries :+= query
+
+    /** Moves amounts around; no two batches leave the same balances. */
+    def add(): Unit = {
+      batches += 1
+      val moves = (0 until accounts).flatMap { i =>
+        val amount = (i * 7L + batches) % 13
+        Seq((i, -amount), ((i * 3 + batches) % accounts, amount))
+      }
+      input.addData(moves): Unit
+    }
+
+    def batch(): Unit = {
+      add()
+      query.processAllAvailable()
+    }
+
+    def delete(): Unit = LocalDirectory.deleteTree(checkpoint.toFile)
+  }
+
+  private def live(name: String, options: (String, String)*): DataFrame =
+    spark.read.format("statemark").option("queryName", name).options(options.toMap).load()
+
+  for (format <- Seq("1", "2")) {
+    test(s"a read is one committed batch, with the columns of Spark's own source (v$format)") {
+      val bank = new Bank(s"bank$format", format)
+      (1 to 3).foreach(_ => bank.batch())
+      val read = live(s"bank$format")
+      assert(read.columns.toSeq == Seq("key", "value", "partition_id"))
+      val rows = read.select("key.account", "value.sum", "value.count").collect()
+      assert(rows.length == accounts && rows.map(_.getLong(1)).sum == 0)
+      assert(rows.map(_.getLong(2)).sum == 3 * 2 * accounts)
+      // Pinned anew: the same DataFrame's view shows the next batch.
+      read.createOrReplaceTempView(s"live$format")
+      def moves = spark.sql(s"SELECT sum(value.count) FROM live$format").head().getLong(0)
+      assert(moves == 3 * 2 * accounts)
+      bank.batch()
+      assert(moves == 4 * 2 * accounts)
+      bank.query.stop()
+      bank.delete()
+    }
+
+    test(s"batches come while it is read: every read is whole (v$format)") {
+      val bank = new Bank(s"busy$format", format)
+      bank.batch()
+      @volatile var isReading = true
+      val writer = new Thread(() => while (isReading) bank.batch())
+      writer.start()
+      try {
+        val seen = (1 to 30).map { _ =>
+          val row =
+            live(s"busy$format").agg(sum("value.sum"), sum("value.count"), count("*")).head()
+          assert(row.getLong(0) == 0 && row.getLong(2) == accounts)
+          assert(row.getLong(1) % (2 * accounts) == 0, "parts of two batches")
+          row.getLong(1)
+        }
+        assert(seen == seen.sorted && seen.distinct.length > 5, s"the query went on: $seen")
+      } finally {
+        isReading = false
+        writer.join()
+      }
+    }
+  }
+
+  for (format <- Seq("1", "2"))
+    test(
+      s"READ_UNCOMMITTED sees what a batch has staged, READ_COMMITTED nothing of it (v$format)"
+    ) {
+      val session = spark
+      import session.implicits._
+      implicit val context: org.apache.spark.sql.SQLContext = session.sqlContext
+      val input = MemoryStream[(Int, Long)]
+      val checkpoint = Files.createTempDirectory("statemark-live-")
+      val afterwards = udf { (_: Long) =>
+        LiveReadSuite.reached.release()
+        LiveReadSuite.goesOn.acquire()
+        true
+      }.asNondeterministic()
+      val formatKey = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+      spark.conf.set(formatKey, format)
+      val query =
+        try
+          input.toDF().toDF("account", "amount").groupBy("account").agg(sum("amount").as("sum"))
+            .where(afterwards($"sum")).writeStream.outputMode("update").format("noop")
+            .option("checkpointLocation", checkpoint.toString).start()
+        finally spark.conf.unset(formatKey)
+      queries :+= query
+      def balance(level: String): Option[Long] = {
+        val options = Map("queryId" -> query.id.toString, "isolationLevel" -> level)
+        val (rows, _) = LiveLookup.find(options, """[{"account": 7}]""")
+        rows.head.map(_.getStruct(1, 1).getLong(0))
+      }
+      LiveReadSuite.goesOn.release()
+      input.addData((7, 5L))
+      query.processAllAvailable()
+      LiveReadSuite.reached.acquire()
+      assert(balance("READ_COMMITTED").contains(5L) && balance("READ_UNCOMMITTED").contains(5L))
+      input.addData((7, 30L))
+      LiveReadSuite.reached.acquire() // the second batch has written, and stands still
+      assert(balance("READ_COMMITTED").contains(5L))
+      assert(balance("READ_UNCOMMITTED").contains(35L))
+      LiveReadSuite.goesOn.release()
+      query.processAllAvailable()
+      assert(balance("READ_COMMITTED").contains(35L))
+      query.stop()
+      intercept[InvalidInputException](balance("READ_COMMITTED"))
+      LocalDirectory.deleteTree(checkpoint.toFile)
+    }
+
+  test("keys that are not the operator's are refused with its columns") {
+    val bank = new Bank("keys", "1")
+    bank.batch()
+    def find(keys: String) = LiveLookup.find(Map("queryName" -> "keys"), keys)._1
+    assert(find("""[{"account": 3}, {"account": -3}, {"account": 3}]""").map(_.isDefined) ==
+      Seq(true, false, true))
+    for (
+      bad <-
+        Seq("{}", "[3]", """[{"a": 3}]""", """[{"account": 3, "b": 1}]""", """[{"account": "x"}]""")
+    )
+      assert(intercept[InvalidInputException](find(bad)).getMessage.contains("account: INT"), bad)
+  }
+
+  test("a query that does not run, or is not named, is refused with those that run") {
+    val bank = new Bank("here", "1")
+    bank.batch()
+    def message(options: (String, String)*) = intercept[InvalidInputException](
+      spark.read.format("statemark").options(options.toMap).load()
+    ).getMessage
+    assert(message("queryName" -> "there").contains(s"running are ${bank.query.id} (here)"))
+    assert(message("queryId" -> "there").contains("a UUID"))
+    assert(message().contains("queryId or option queryName"))
+    assert(message("queryName" -> "here", "batchId" -> "0").contains("format 'statestore'"))
+    assert(message("queryName" -> "here", "isolationLevel" -> "none").contains("READ_COMMITTED"))
+  }
+}
+
+private object LiveReadSuite {
+  val reached = new Semaphore(0)
+  val goesOn = new Semaphore(0)
+}

@@ -1,0 +1,66 @@
+package statemark.spark.live
+
+import java.util.UUID
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.Bytes
+import statemark.engine.VersionId
+import statemark.spark.{Providers, StatemarkStateStoreProvider, StoreSettings}
+
+/** Reads of a store that is open in another JVM, as bytes there and back. */
+class ReadServiceSuite extends AnyFunSuite with Providers {
+  private def addressOf(provider: StateStoreProvider): StoreAddress =
+    provider.asInstanceOf[StatemarkStateStoreProvider].address
+
+  private def ask(request: ReadRequest): ReadReply =
+    ReadService.decode[ReadReply](ReadService.answer(ReadService.encode(request)))
+
+  private def remote(address: StoreAddress, version: Long) =
+    new RemoteRows(address, VersionId(version, None), "READ_COMMITTED", ask)
+
+  /** Versions 1 to 3 of `rows` rows each; version 3 is prepared, 2 the base, 1 was left. */
+  private def filled(rows: Int, settings: Map[String, String] = Map.empty): StateStoreProvider = {
+    val provider = open(settings.map { case (k, v) => StoreSettings.Prefix + k -> v })
+    for (v <- 0 until 3)
+      commit(provider, v, (0 until rows).map(i => f"k$i%05d" -> (i + v)).toMap, None): Unit
+    provider
+  }
+
+  private def scan(rows: RemoteRows): Seq[Array[Byte]] = {
+    val cursor = rows.scan(None, None)
+    val keys = Iterator.continually(cursor.keyOrEnd()).takeWhile(_.isDefined).map { key =>
+      cursor.next()
+      key.get
+    }.toVector
+    cursor.close()
+    keys
+  }
+
+  test("rows by key, and pages of a scan, as the store has them") {
+    val provider = filled(20000)
+    for (version <- 1L to 3L) {
+      val rows = remote(addressOf(provider), version)
+      assert(rows.describe().exists(_.version == version))
+      val keys = scan(rows)
+      assert(keys.length == 20000 && keys.sliding(2).forall(p => Bytes.order.lt(p(0), p(1))))
+      assert(rows.getAll(Seq(keys(7), Array[Byte](0), keys(9))).map(_.isDefined) == Seq(
+        true,
+        false,
+        true
+      ))
+      assert(rows.get(keys.head).exists(_.nonEmpty))
+    }
+  }
+
+  test("a store that is not open there, and a version that is gone, are told by name") {
+    val provider = filled(3)
+    val address = addressOf(provider)
+    assert(remote(address.copy(runId = UUID.randomUUID()), 3).describe().isEmpty)
+    assert(remote(address, 9).describe().isEmpty, "another executor has it")
+    val forgetful = filled(3, Map("readRetentionVersions" -> "0"))
+    val gone = intercept[VersionGoneException](remote(addressOf(forgetful), 1).describe())
+    assert(gone.getMessage.contains("Version 1") && gone.getMessage.contains("at version 2"))
+    provider.close()
+    intercept[StoreMovedException](remote(address, 3).get(Array[Byte](1)))
+  }
+}
