@@ -19,6 +19,8 @@ import statemark
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
+from support import live_cells
+from support.operators import OPERATORS
 from support.session import STATE_STORE
 from support.streams import EVENT_SCHEMA
 
@@ -97,6 +99,39 @@ class Driver:
             for one in (json.loads(p.json) for p in self._query().recentProgress)
             if one["stateOperators"]
         ]
+
+    def idle(self) -> None:
+        """Process all that has arrived."""
+        self._query().processAllAvailable()
+
+    def live(self) -> list[list[object]]:
+        """Read the state of the running query: rows as those of a batch."""
+        rows = statemark.live(self._query(), timeout=60).select("key", "value").collect()
+        return [[*row.key, *row.value[:3]] for row in sorted(rows, key=lambda row: row.key)]
+
+    def get(self, *, keys: list[str]) -> list[list[object] | None]:
+        """Look keys up, one by one."""
+        found = [statemark.get(self._query(), {"key": key}) for key in keys]
+        return [None if row is None else [*row.key, *row.value[:3]] for row in found]
+
+    def start_operator(self, *, name: str, directory: str, checkpoint_format: str) -> None:
+        """Start a query with an operator of `support.operators`."""
+        self.spark.conf.set("spark.sql.shuffle.partitions", 4)
+        operator = next(o for o in OPERATORS if o.name == name)
+        self.running = live_cells.start(self.spark, operator, Path(directory), checkpoint_format)
+
+    def live_cell(self, *, name: str) -> None:
+        """Check reads of that query."""
+        next(c for c in live_cells.CELLS if c.__name__ == name)(self.spark, self.running)
+
+    def stop_operator(self) -> None:
+        """Stop that query."""
+        self.running.query.stop()
+
+    def position(self) -> dict[str, int]:
+        """Return the last committed batch, and the number of sources."""
+        position = statemark.position(self._query())
+        return {"batch": position.batch_id, "sources": len(position.offsets)}
 
     def finish(self) -> list[dict[str, Any]]:
         """Process all that has arrived, stop, and return the progress."""

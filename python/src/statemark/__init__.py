@@ -1,6 +1,7 @@
 """Transactional state for Spark Structured Streaming, controlled from Python.
 
-`configure` sets up a session, `MetricsListener` collects what its queries commit.
+`configure` sets up a session, `MetricsListener` collects what its queries commit, `live` and `get`
+read their state while they run.
 
 Examples
 --------
@@ -17,6 +18,7 @@ from statemark._version import __version__
 from statemark.errors import (
     ConnectError,
     JarNotFoundError,
+    LiveReadError,
     MissingDependencyError,
     SessionRunningError,
     SettingsError,
@@ -25,7 +27,9 @@ from statemark.errors import (
 )
 from statemark.isolation import IsolationLevel
 from statemark.jars import jar_path
+from statemark.lookup import get, get_many
 from statemark.operator_metrics import OperatorMetrics
+from statemark.reads import Position, live, position
 from statemark.session import conf, configure
 
 if TYPE_CHECKING:
@@ -35,9 +39,11 @@ __all__ = [
     "ConnectError",
     "IsolationLevel",
     "JarNotFoundError",
+    "LiveReadError",
     "MetricsListener",
     "MissingDependencyError",
     "OperatorMetrics",
+    "Position",
     "SessionRunningError",
     "SettingsError",
     "SparkVersionError",
@@ -45,7 +51,11 @@ __all__ = [
     "__version__",
     "conf",
     "configure",
+    "get",
+    "get_many",
     "jar_path",
+    "live",
+    "position",
 ]
 
 

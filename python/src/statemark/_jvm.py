@@ -10,6 +10,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from statemark.errors import LiveReadError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
 
 _PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
 
@@ -119,6 +125,60 @@ def launch(*, options: Mapping[str, object], submit_args: str) -> None:
         conf.set(key, str(value))
     with _submit_args(submit_args):
         SparkContext._ensure_initialized(conf=conf)
+
+
+def is_classic(session: SparkSession) -> bool:
+    """Return whether a session is in the driver's process.
+
+    Parameters
+    ----------
+    session : SparkSession
+        Any session.
+
+    Returns
+    -------
+    bool
+        False for a Spark Connect client.
+    """
+    return not type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def lookup(session: SparkSession, *, options: Mapping[str, str], keys: str) -> list[Row | None]:
+    """Have the driver read rows of a running query by key.
+
+    Parameters
+    ----------
+    session : SparkSession
+        A classic session.
+    options : Mapping
+        Options of format ``statemark``.
+    keys : str
+        A JSON array with an object for each key.
+
+    Returns
+    -------
+    list of Row or None
+        A row for each key.
+
+    Raises
+    ------
+    LiveReadError
+        If the keys are not the operator's, or the query gives no answer.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.serializers import CPickleSerializer
+
+    lookups = session._jvm.statemark.spark.live.LiveLookup  # type: ignore[union-attr]
+    try:
+        pickled = lookups.get(session._jsparkSession, options, keys)
+    except Py4JJavaError as e:
+        problem = f"query {options['queryId']} was not read"
+        raise LiveReadError(
+            problem,
+            reason=str(e.java_exception.getMessage()),
+            remedy="correct what the reason names, or read again",
+        ) from e
+    return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -66,3 +66,7 @@ class ConnectError(StatemarkError):
 
 class SessionRunningError(StatemarkError):
     """Restart: Spark already runs, and what was asked for takes effect only at its start."""
+
+
+class LiveReadError(StatemarkError):
+    """Correct the key, or read again: a running query gave no answer to a read by key."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
+from statemark import units
 from statemark.errors import SettingsError
 from statemark.isolation import IsolationLevel
 
@@ -21,6 +22,8 @@ MAX_UNCOMMITTED_BYTES = PREFIX + "maxUncommittedBytes"
 LOCAL_DIR = PREFIX + "localDir"
 LOCAL_DIR_MAX_BYTES = PREFIX + "localDirMaxBytes"
 LOCAL_DIR_MAX_AGE = PREFIX + "localDirMaxAge"
+READ_RETENTION_VERSIONS = PREFIX + "readRetentionVersions"
+READ_RETENTION_TIME = PREFIX + "readRetentionTime"
 
 PROVIDER_CLASS_KEY = "spark.sql.streaming.stateStore.providerClass"
 PROVIDER_CLASS = "statemark.spark.StatemarkStateStoreProvider"
@@ -29,11 +32,7 @@ PLUGINS_KEY = "spark.plugins"
 #: Tells the driver what each executor's local directory holds.
 PLUGIN = "statemark.spark.StatemarkPlugin"
 
-# Spark's byte strings: binary multiples, whole numbers only.
-_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_UNITS = {**_POWERS, **{f"{unit}b": power for unit, power in _POWERS.items() if unit not in "b"}}
-_SIZE = re.compile(r"([0-9]+)([a-z]*)", re.ASCII)
-_MAX_LONG = 2**63 - 1
+_MAX_VERSIONS = 512
 _SIZE_REMEDY = "use a size above 0 such as 64m or 268435456, -1 for no limit, or auto"
 
 
@@ -58,7 +57,7 @@ def isolation_level(value: IsolationLevel | str) -> str:
     try:
         return IsolationLevel.parse(value).value
     except SettingsError as error:
-        raise _bad(ISOLATION_LEVEL, value, reason=error.reason, remedy=error.remedy) from None
+        raise units.bad(ISOLATION_LEVEL, value, reason=error.reason, remedy=error.remedy) from None
 
 
 def max_uncommitted_bytes(value: int | str) -> str:
@@ -88,9 +87,9 @@ def max_uncommitted_bytes(value: int | str) -> str:
     key = MAX_UNCOMMITTED_BYTES
     if isinstance(value, bool) or not isinstance(value, int | str):
         reason = f"a {type(value).__name__} is not a size"
-        raise _bad(key, value, reason=reason, remedy=_SIZE_REMEDY)
+        raise units.bad(key, value, reason=reason, remedy=_SIZE_REMEDY)
     text = str(value).strip().lower()
-    return text if text in ("auto", "-1") else _size(key, value, remedy=_SIZE_REMEDY)
+    return text if text in ("auto", "-1") else units.size(key, value, remedy=_SIZE_REMEDY)
 
 
 def local_dir_max_bytes(value: int | str) -> str:
@@ -112,7 +111,7 @@ def local_dir_max_bytes(value: int | str) -> str:
         If it is neither.
     """
     remedy = "use a size above 0 such as 50g or 53687091200"
-    return _size(LOCAL_DIR_MAX_BYTES, value, remedy=remedy)
+    return units.size(LOCAL_DIR_MAX_BYTES, value, remedy=remedy)
 
 
 def local_dir_max_age(value: str) -> str:
@@ -139,30 +138,54 @@ def local_dir_max_age(value: str) -> str:
     >>> local_dir_max_age("12H")
     '12h'
     """
-    text = str(value).strip().lower()
-    if not re.fullmatch(r"0*[1-9][0-9]*(s|m|min|h|d)", text):
-        reason = "a duration is a whole number above 0 and s, m, h or d"
-        raise _bad(
-            LOCAL_DIR_MAX_AGE, value, reason=reason, remedy="use a duration such as 7d or 12h"
-        )
+    return units.duration(LOCAL_DIR_MAX_AGE, value, examples="7d or 12h")
+
+
+def read_retention_versions(value: int | str) -> str:
+    """Return how many versions that a store has left live reads may still see, at least.
+
+    Parameters
+    ----------
+    value : int or str
+        A number from 0, for none at all, to 512.
+
+    Returns
+    -------
+    str
+        The same.
+
+    Raises
+    ------
+    SettingsError
+        If it is none.
+    """
+    text = str(value).strip()
+    if not re.fullmatch(r"[0-9]{1,3}", text) or int(text) > _MAX_VERSIONS:
+        reason = "a store keeps some versions and not many"
+        remedy = f"use a number from 0 to {_MAX_VERSIONS}"
+        raise units.bad(READ_RETENTION_VERSIONS, value, reason=reason, remedy=remedy)
     return text
 
 
-def _size(key: str, value: int | str, *, remedy: str) -> str:
-    text = str(value).strip().lower()
-    parsed = _SIZE.fullmatch(text)
-    if parsed is None:
-        reason = "a size is a whole number and an optional unit"
-        raise _bad(key, value, reason=reason, remedy=remedy)
-    number, unit = parsed.groups()
-    if unit not in _UNITS:
-        reason = f"{unit!r} is not a unit of size; the units are {', '.join(filter(None, _UNITS))}"
-        raise _bad(key, value, reason=reason, remedy=remedy)
-    size_bytes = int(number) * 1024 ** _UNITS[unit]
-    if not 0 < size_bytes <= _MAX_LONG:
-        reason = f"{size_bytes} bytes is not within 1..{_MAX_LONG}"
-        raise _bad(key, value, reason=reason, remedy=remedy)
-    return text
+def read_retention_time(value: str) -> str:
+    """Return for how long live reads may see the versions that a store has left.
+
+    Parameters
+    ----------
+    value : str
+        A duration of Spark's, as for `local_dir_max_age`.
+
+    Returns
+    -------
+    str
+        The same, in lower case and without surrounding blanks.
+
+    Raises
+    ------
+    SettingsError
+        If it is none.
+    """
+    return units.duration(READ_RETENTION_TIME, value, examples="30s or 5m")
 
 
 def local_dir(value: str | os.PathLike[str]) -> str:
@@ -187,23 +210,24 @@ def local_dir(value: str | os.PathLike[str]) -> str:
     remedy = "use an absolute path, or file: and an absolute path"
     if not isinstance(value, str | os.PathLike):
         reason = f"a {type(value).__name__} is not a path"
-        raise _bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
+        raise units.bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
     text = os.fspath(value).strip()
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
     if scheme is None:
         if not PurePath(text).is_absolute():
             reason = "the path is empty" if not text else "the path is relative"
-            raise _bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
+            raise units.bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
         return text
     uri = urlsplit(text)
+    reason = ""
     if uri.scheme != "file":
         reason = f"stores work on a local disk, and {scheme[1]}: is not one"
-        raise _bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
-    if uri.netloc not in ("", "localhost"):
+    elif uri.netloc not in ("", "localhost"):
         reason = f"the URI names the host {uri.netloc!r}"
-        raise _bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
-    if not uri.path.startswith("/"):
-        raise _bad(LOCAL_DIR, value, reason="the path in the URI is relative", remedy=remedy)
+    elif not uri.path.startswith("/"):
+        reason = "the path in the URI is relative"
+    if reason:
+        raise units.bad(LOCAL_DIR, value, reason=reason, remedy=remedy)
     return text
 
 
@@ -213,6 +237,8 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     LOCAL_DIR: local_dir,
     LOCAL_DIR_MAX_BYTES: local_dir_max_bytes,
     LOCAL_DIR_MAX_AGE: local_dir_max_age,
+    READ_RETENTION_VERSIONS: read_retention_versions,
+    READ_RETENTION_TIME: read_retention_time,
 }
 
 
@@ -244,7 +270,3 @@ def check(options: Mapping[str, object], *, source: str) -> None:
                 remedy=f"remove it, or use one of {', '.join(_CHECKS)}",
             )
         known(str(value))
-
-
-def _bad(key: str, value: object, *, reason: str, remedy: str) -> SettingsError:
-    return SettingsError(f"bad value {value!r} for {key}", reason=reason, remedy=remedy)

@@ -143,7 +143,8 @@ def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
         f"unknown setting {PREFIX}{key} = 'v', set in the builder\n"
         "  reason: no setting of Statemark has this key\n"
         f"  remedy: remove it, or use one of {PREFIX}isolationLevel, {PREFIX}maxUncommittedBytes,"
-        f" {PREFIX}localDir, {PREFIX}localDirMaxBytes, {PREFIX}localDirMaxAge"
+        f" {PREFIX}localDir, {PREFIX}localDirMaxBytes, {PREFIX}localDirMaxAge,"
+        f" {PREFIX}readRetentionVersions, {PREFIX}readRetentionTime"
     )
 
 
@@ -156,6 +157,15 @@ def test_ages_are_durations(value: str) -> None:
 def test_other_ages_are_refused(value: str) -> None:
     with pytest.raises(SettingsError, match="localDirMaxAge"):
         settings.local_dir_max_age(value)
+
+
+def test_what_live_reads_may_still_see() -> None:
+    assert settings.read_retention_versions(0) == "0"
+    assert settings.read_retention_time("5M") == "5m"
+    with pytest.raises(SettingsError, match=r"readRetentionVersions(.|\n)*from 0 to 512"):
+        settings.read_retention_versions(513)
+    with pytest.raises(SettingsError, match=r"readRetentionTime(.|\n)*30s"):
+        settings.read_retention_time("0s")
 
 
 def test_sizes_of_the_local_directory() -> None:

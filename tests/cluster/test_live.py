@@ -1,0 +1,107 @@
+"""A query that runs on a cluster is read while it runs, wherever its stores are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.cluster import Application, Cluster, Stream
+from support.live_cells import CELLS
+from support.operators import OPERATORS
+from support.session import STATE_STORE
+from support.streams import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PARTITIONS = 8
+KEYS = 211
+BATCH = 500
+
+
+@pytest.mark.parametrize("wait", ["0s", "10m"], ids=["anywhere", "at-home"])
+def test_reads_reach_stores_of_other_executors(
+    cluster_of: Callable[[int], Cluster],
+    stream: Stream,
+    checkpoint_format: str,
+    tmp_path: Path,
+    wait: str,
+) -> None:
+    """Without the state's files in the checkpoint: what is loaded is never restored for a read."""
+    cluster = cluster_of(2)
+    application = cluster.start(**{"spark.locality.wait": wait})
+    stream.arrivals.add(*[events(i * BATCH, BATCH, keys=KEYS) for i in range(3)])
+    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
+    application.call("idle")
+    hidden = _hide_state(stream.directory / "checkpoint/state", tmp_path / "hidden")
+    assert hidden
+    rows = application.call("live")
+    results = application.results(stream)
+    assert rows == results.wanted
+    keys = [str(row[0]) for row in rows[:20]]
+    assert application.call("get", keys=[*keys, "nobody"]) == [*rows[:20], None]
+    assert application.call("position") == {"batch": 2, "sources": 1}
+
+
+def test_every_read_beside_running_batches_is_one_batch(
+    cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
+) -> None:
+    cluster = cluster_of(2)
+    application = cluster.start()
+    stream.arrivals.add(events(0, BATCH, keys=KEYS))
+    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
+    seen = []
+    for i in range(1, 13):
+        stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
+        seen.append(sum(row[1] for row in application.call("live")))
+        assert seen[-1] % BATCH == 0, "parts of two batches"
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 2, seen
+    application.finish()
+    results = application.results(stream)
+    assert results.got == results.wanted
+
+
+@pytest.fixture(scope="module")
+def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    directory = tmp_path_factory.mktemp("cluster")
+    cluster = Cluster(directory, workers=2)
+    try:
+        # Spark copies files of stores with column families, and its paths know no links.
+        yield cluster.start(**{f"{STATE_STORE}.statemark.localDir": directory / "state"})
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(o.name, "1") for o in OPERATORS] + [("aggregation", "2"), ("map", "2")],
+    ids=lambda param: f"{param[0]}-v{param[1]}",
+)
+def running(
+    application: Application,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Application]:
+    name, checkpoint_format = request.param
+    directory = tmp_path_factory.mktemp("live")
+    application.call(
+        "start_operator", name=name, directory=directory, checkpoint_format=checkpoint_format
+    )
+    yield application
+    application.call("stop_operator")
+
+
+@pytest.mark.parametrize("cell", [cell.__name__ for cell in CELLS])
+def test_reads_of_every_operator(running: Application, cell: str) -> None:
+    running.call("live_cell", name=cell)
+
+
+def _hide_state(state: Path, target: Path) -> int:
+    """Move changelogs and snapshots away; return how many."""
+    target.mkdir()
+    files = [f for p in ("*.changelog", "*.zip", "*.sst") for f in state.rglob(p)]
+    for i, file in enumerate(files):
+        file.rename(target / str(i))
+    return len(files)
