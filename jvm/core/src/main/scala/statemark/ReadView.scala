@@ -1,5 +1,6 @@
 package statemark
 
+import java.util.concurrent.atomic.AtomicBoolean
 import statemark.common.{Bytes, Position}
 import statemark.engine._
 import statemark.transaction._
@@ -22,6 +23,8 @@ final class ReadView private[statemark] (
     mergeDelimiter: Array[Byte]
 ) extends BaseRows
     with AutoCloseable {
+  // Others have a share in what it reads, and are not to lose theirs.
+  private val isClosed = new AtomicBoolean
 
   /** The source offsets that the rows include; None where nobody told. */
   def position: Option[Position] = state.position
@@ -56,7 +59,8 @@ final class ReadView private[statemark] (
       end: Option[Array[Byte]]
   ): RowCursor = new ScanCursor(range(begin, end))
 
-  override def close(): Unit = base.close()
+  /** Idempotent. */
+  override def close(): Unit = if (isClosed.compareAndSet(false, true)) base.close()
 
   private def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =
     TransactionBuffer.merged(base, operands, mergeDelimiter)

@@ -2,6 +2,7 @@ package statemark
 
 import java.io.File
 import org.rocksdb.RocksDBException
+import scala.annotation.tailrec
 import statemark.changelog.ChangelogWriter
 import statemark.common._
 import statemark.engine._
@@ -18,9 +19,9 @@ import statemark.transaction._
   * or a batch that is rerun. Dropping it costs nothing and reads nothing (I4).
   *
   * ''Thread:'' the owner of the open transaction commits, confirms and drops; `snapshot` and
-  * `markSnapshot` may come from another thread beside it. The lock is this object's monitor and
-  * guards `base`, `prepared` and the open transaction together. Views may be made from any thread, and read
-  * while the owner goes on; they see no version that is half applied, and end with the store.
+  * `markSnapshot` may come from another thread beside it. The lock is this object's monitor; who holds it
+  * replaces what there is to read. Views are made and read from any thread without it:
+  * they see no version that is half applied, and end with the store.
   *
   * ''Source:'' KIP-892, `TransactionalStateStore`; design: prepared versions are Spark's addition.
   */
@@ -34,18 +35,15 @@ final class TransactionalStore private (
     retention: ReadRetention
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
-  @volatile private var base_ = initial
-  @volatile private var prepared_ : Option[PreparedTransaction] = None
-  private var open: Option[Transaction] = None
+  @volatile private var versions = ReadableVersions(initial, engine.view())
   @volatile private var isClosed = false
-  private val kept = new KeptVersions(retention)
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
   /** What the base store holds. */
-  def base: StoreState = base_
+  def base: StoreState = versions.base
 
   /** The committed version that waits to be confirmed. */
-  def prepared: Option[PreparedTransaction] = prepared_
+  def prepared: Option[PreparedTransaction] = versions.prepared
 
   def statistics: org.rocksdb.Statistics = engine.statistics
 
@@ -66,44 +64,38 @@ final class TransactionalStore private (
     * @throws IllegalCallException while another is open or a version is prepared: confirm or drop it
     */
   def newTransaction(openChangelog: () => ChangelogWriter): Transaction = synchronized {
-    require(open.forall(!_.isOpen), s"a transaction on version ${base_.version} is open")
-    require(prepared_.isEmpty, s"version ${prepared_.map(_.state.version)} is prepared")
-    val transaction = new Transaction(engine, base_, mergeDelimiter, openChangelog)
-    open = Some(transaction)
+    require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
+    require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
+    val transaction = new Transaction(engine, base, mergeDelimiter, openChangelog)
+    versions = versions.copy(open = Some(transaction))
     transaction
   }
 
   /** Rolls back a transaction that its owner left open; the new owner calls it before it begins. */
-  def rollbackOpen(): Unit = synchronized(open.foreach(_.rollback()))
+  def rollbackOpen(): Unit = synchronized(versions.open.foreach(_.rollback()))
 
   /** What readers see at `level`: of committed versions the newest that is known to be the one that counts,
     * which is the base; or what is staged over it as well, prepared or not.
     *
     * @throws ViewClosedException where the store is closed
     */
-  def readOnly(level: IsolationLevel): ReadView = synchronized {
-    val staged = level match {
-      case IsolationLevel.ReadCommitted => StagedRows.None
-      case IsolationLevel.ReadUncommitted =>
-        open.filter(_.isOpen).map(_.stagedRows)
-          .orElse(prepared_.map(_.rows)).getOrElse(StagedRows.None)
-    }
-    new ReadView(engine.view(), staged, base_, mergeDelimiter)
-  }
+  def readOnly(level: IsolationLevel): ReadView = view(now => Some(now.newest(level))).get
 
   /** The version `at`: the base, the prepared version, or one that was left a short time ago; None where it is
     * none of them.
     *
     * @throws ViewClosedException where the store is closed
     */
-  def readAt(at: VersionId): Option[ReadView] = synchronized {
-    def view(base: EngineView, staged: StagedRows, state: StoreState) =
-      new ReadView(base, staged, state, mergeDelimiter)
-    if (base_.at == at) Some(view(engine.view(), StagedRows.None, base_))
-    else
-      prepared_.filter(_.state.at == at).map(p => view(engine.view(), p.rows, p.state))
-        .orElse(kept.find(at).map { case (state, rows) => view(rows, StagedRows.None, state) })
-  }
+  def readAt(at: VersionId): Option[ReadView] = view(_.find(at))
+
+  @tailrec private def view(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] =
+    find(versions) match {
+      case None => None
+      case Some(found) if found.base.retain() =>
+        Some(new ReadView(found.base, found.staged, found.state, mergeDelimiter))
+      // Nobody finds it any more since it was found: there are newer versions.
+      case Some(_) => view(find)
+    }
 
   /** Makes the open transaction the prepared version `base + 1`: its changelog becomes durable
     * first (I3). When this throws, the transaction is still open and can be rolled back.
@@ -118,8 +110,8 @@ final class TransactionalStore private (
       uploadSnapshot: Option[PreparedTransaction => Unit],
       position: Option[Position] = None
   ): PreparedTransaction = {
-    require(open.contains(transaction), "the transaction is of another store")
-    val at = VersionId(base_.version + 1, checkpointId)
+    require(versions.open.contains(transaction), "the transaction is of another store")
+    val at = VersionId(base.version + 1, checkpointId)
     val next = transaction.serialize(at, usesFamilies, position)
     observer.reached(CommitPhase.BatchSerialized)
     transaction.changelog.commit()
@@ -130,9 +122,9 @@ final class TransactionalStore private (
     }
     synchronized {
       transaction.end()
-      open = None
-      val newest = if (uploadSnapshot.isDefined) next.state.at else base_.lastSnapshot
-      prepared_ = Some(next.copy(state = withSnapshot(next.state, newest)))
+      val newest = if (uploadSnapshot.isDefined) next.state.at else base.lastSnapshot
+      val prepared = next.copy(state = withSnapshot(next.state, newest))
+      versions = versions.copy(prepared = Some(prepared), open = None)
     }
     observer.reached(CommitPhase.VersionPrepared)
     next
@@ -142,12 +134,9 @@ final class TransactionalStore private (
     * where none is prepared.
     * @throws StoreUnusableException where RocksDB fails: close the store and load it again
     */
-  def confirm(): Unit = prepared_.foreach { prepared =>
+  def confirm(): Unit = prepared.foreach { next =>
     observer.reached(CommitPhase.ConfirmStarted)
-    synchronized {
-      apply(prepared)
-      prepared_ = None
-    }
+    synchronized(apply(next))
     observer.reached(CommitPhase.ConfirmApplied)
   }
 
@@ -155,8 +144,8 @@ final class TransactionalStore private (
     * never been committed. True where there was one. Reads nothing (I4).
     */
   def dropPrepared(): Boolean = synchronized {
-    val isDropped = prepared_.isDefined
-    prepared_ = None
+    val isDropped = prepared.isDefined
+    versions = versions.copy(prepared = None)
     isDropped
   }
 
@@ -165,22 +154,23 @@ final class TransactionalStore private (
     val transaction = newTransaction(() => ChangelogWriter.None)
     try {
       writes(transaction)
-      val at = VersionId(base_.version + 1, checkpointId)
+      val at = VersionId(base.version + 1, checkpointId)
       val next = transaction.serialize(at, usesFamilies, position = None)
       synchronized(apply(next))
     } finally transaction.rollback()
   }
 
   private def apply(version: PreparedTransaction): Unit = {
-    kept.add(base_, engine.view())
     try
       engine.apply(
         version.segments,
-        TransactionalStore.records(version.state, Some(base_)),
+        TransactionalStore.records(version.state, Some(base)),
         OffsetsColumnFamily.encodeIntent(version.state.version)
       )
     catch { case e: RocksDBException => throw unusable(version.state, e) }
-    base_ = version.state
+    val (next, useless) = versions.advanced(version.state, engine.view(), retention)
+    versions = next
+    useless.foreach(_.close())
   }
 
   /** Writes an image of a version to `target` in which form Spark's own provider opens it: a copy
@@ -202,8 +192,8 @@ final class TransactionalStore private (
   }
 
   private def imageOf(version: VersionId, target: File) = synchronized {
-    val image = prepared_.filter(_.state.at == version).map(p => (p.segments, p.state))
-      .orElse(Option.when(base_.at == version)((Vector.empty[Array[Byte]], base_)))
+    val image = prepared.filter(_.state.at == version).map(p => (p.segments, p.state))
+      .orElse(Option.when(base.at == version)((Vector.empty[Array[Byte]], base)))
     val there = image.filterNot(_ => isClosed)
     there.foreach(_ => engine.checkpoint(target))
     there
@@ -219,8 +209,10 @@ final class TransactionalStore private (
     * it. ''Source:'' Spark 4.2 `RocksDB.uploadSnapshot`.
     */
   def markSnapshot(at: VersionId): Unit = synchronized {
-    base_ = withSnapshot(base_, at)
-    prepared_ = prepared_.map(p => p.copy(state = withSnapshot(p.state, at)))
+    versions = versions.copy(
+      base = withSnapshot(base, at),
+      prepared = prepared.map(p => p.copy(state = withSnapshot(p.state, at)))
+    )
   }
 
   private def withSnapshot(state: StoreState, at: VersionId): StoreState =
@@ -237,17 +229,17 @@ final class TransactionalStore private (
     * @param waits whether to return when the files are there
     */
   def flush(prove: VersionId => Option[HistoryProof], waits: Boolean): Unit = {
-    val at = base_.at
+    val at = base.at
     val proof = prove(at)
     synchronized {
       if (!isClosed) {
-        (if (base_.at == at) proof else prove(base_.at)).foreach(p =>
+        (if (base.at == at) proof else prove(base.at)).foreach(p =>
           engine.note(Seq(OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p)))
         )
         observer.reached(CommitPhase.FlushStarted)
         engine.flush(waits)
         observer.reached(CommitPhase.FlushFrozen)
-        flushed_ = base_.version
+        flushed_ = base.version
       }
     }
   }
@@ -282,8 +274,7 @@ final class TransactionalStore private (
   /** Idempotent; waits for a snapshot that is being taken. */
   override def close(): Unit = synchronized {
     isClosed = true
-    open.foreach(_.end())
-    kept.close()
+    versions.open.foreach(_.end())
     engine.close()
   }
 

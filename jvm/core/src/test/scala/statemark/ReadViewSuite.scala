@@ -1,8 +1,12 @@
 package statemark
 
 import java.nio.file.Files
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.TreeMap
+import scala.concurrent.{Await, Future}
+import scala.concurrent.ExecutionContext.Implicits.global
+import scala.concurrent.duration.Duration
 import scala.util.Random
 import statemark.common.{Clock, ViewClosedException}
 import statemark.engine.VersionId
@@ -100,6 +104,41 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     assert(store.readAt(at(1)).isEmpty)
     assert(drain(scan) == Seq("k" -> "v1"))
     assert(read(prepared).contains("v1") && read(left).contains("v1"))
+  }
+
+  test("a view that is closed twice takes nothing from others") {
+    val store = keeping(versions = 3, ms = 0)
+    (1 to 4).foreach(advance(store, _))
+    for (version <- 2L to 4L) {
+      val view = store.readAt(at(version)).get
+      val other = store.readAt(at(version)).get
+      (1 to 3).foreach(_ => view.close())
+      assert(at(store, version).contains(s"v$version"))
+      assert(read(other).contains(s"v$version"))
+    }
+  }
+
+  test("the newest version is found while the owner leaves one after the other and keeps none") {
+    val store = newStore()
+    val isDone = new AtomicBoolean
+    val seen = new AtomicLong
+    val reader = Future {
+      while (!isDone.get) {
+        val view = store.readOnly(IsolationLevel.ReadCommitted)
+        val row = view.get(bytes("k")).map(text)
+        assert(row == Option.when(view.state.version > 0)(s"v${view.state.version}"))
+        view.close()
+        seen.set(view.state.version)
+      }
+    }
+    var version = 0
+    // The reader has seen versions come and go, and not only the first and the last.
+    while (version < 3000 || (seen.get == 0 && !reader.isCompleted)) {
+      version += 1
+      advance(store, version)
+    }
+    isDone.set(true)
+    Await.result(reader, Duration.Inf)
   }
 
   test("a store that is closed ends its views by name, in the middle of a scan as well") {

@@ -13,27 +13,21 @@ import statemark.common.Bytes
 final class BatchReader(segments: Vector[Array[Byte]]) {
   import BatchReader._
 
-  // Segment and offset of each record that is not a range delete.
-  private val places: Array[Long] = {
+  // Segment and offset of each record.
+  private val places: Array[Long] = placesOf(isRange = false)
+
+  /** Range deletes `[begin, end)`, which lie below all other records. */
+  val ranges: Vector[(Array[Byte], Array[Byte])] = placesOf(isRange = true).map { place =>
+    val segment = segments((place >>> 32).toInt)
+    (keyAt(segment, place.toInt), valueAt(segment, place.toInt))
+  }.toVector
+
+  private def placesOf(isRange: Boolean): Array[Long] = {
     val found = Array.newBuilder[Long]
     for ((segment, s) <- segments.zipWithIndex) {
       var at = BatchWriter.HeaderBytes
       while (at < segment.length) {
-        if (segment(at) != BatchWriter.DeleteRange) found += s.toLong << 32 | at
-        at = endOf(segment, at)
-      }
-    }
-    found.result()
-  }
-
-  /** Range deletes `[begin, end)`, which lie below all other records. */
-  val ranges: Vector[(Array[Byte], Array[Byte])] = {
-    val found = Vector.newBuilder[(Array[Byte], Array[Byte])]
-    for (segment <- segments) {
-      var at = BatchWriter.HeaderBytes
-      while (at < segment.length) {
-        if (segment(at) == BatchWriter.DeleteRange)
-          found += ((keyAt(segment, at), valueAt(segment, at)))
+        if ((segment(at) == BatchWriter.DeleteRange) == isRange) found += s.toLong << 32 | at
         at = endOf(segment, at)
       }
     }

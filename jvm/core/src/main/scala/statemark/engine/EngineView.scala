@@ -16,7 +16,7 @@ final class EngineView private[engine] (source: EngineView.Source, gate: ReadGat
   private val users = new AtomicInteger(1)
 
   /** One more user, who closes it as well; false where the last one is gone. */
-  def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0
+  def retain(): Boolean = gate.reading(users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0)
 
   def get(key: Array[Byte]): Option[Array[Byte]] = gate.reading(source.get(key))
 
@@ -24,8 +24,8 @@ final class EngineView private[engine] (source: EngineView.Source, gate: ReadGat
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
     gate.reading(new GatedCursor(gate, gate.add(source.scan(begin, end))))
 
-  override def close(): Unit =
-    if (users.getAndUpdate(n => math.max(n - 1, 0)) == 1) gate.release(source)
+  /** One user less; each calls it once. */
+  override def close(): Unit = if (users.decrementAndGet() == 0) gate.release(source)
 }
 
 private[engine] object EngineView {

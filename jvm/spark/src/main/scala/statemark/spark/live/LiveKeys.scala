@@ -95,10 +95,9 @@ private[live] object KeyPlacement {
     * @return how many of them; None where the operator is another, or not all are given
     */
   def columns(operatorName: String, isWhole: Boolean, schema: StructType): Option[Int] =
-    if (schema.isEmpty) None
-    else if (isWhole && byWholeKey(operatorName)) Some(schema.length)
+    if (!isWhole || schema.isEmpty) None
+    else if (byWholeKey(operatorName)) Some(schema.length)
     // A session's start is the last column of its key, and not what places it.
-    else if (isWhole && operatorName == SessionWindow)
-      Some(schema.length - 1).filter(_ > 0)
+    else if (operatorName == SessionWindow) Some(schema.length - 1).filter(_ > 0)
     else None
 }
