@@ -177,7 +177,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     current = Some(generation)
     isFirstCommit = true
     if (context.liveRead.isEmpty)
-      OpenStores.add(context.address, generation.store)
+      OpenStores.add(context.address, generation.store, isCommittedAttempt)
     context.homes.parent.foreach { parent =>
       val store = new LiveStore(generation, context.proofOf)
       if (hasCommitted) store.isKept = true

@@ -1,5 +1,7 @@
 package statemark.spark.live
 
+import java.nio.file.Files
+import java.nio.file.attribute.FileTime
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
@@ -62,5 +64,18 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
     assert(gone.getMessage.contains("Version 1") && gone.getMessage.contains("at version 2"))
     provider.close()
     intercept[StoreMovedException](remote(address, 3).get(Array[Byte](1)))
+  }
+
+  test("a version that was prepared here and written by another executor since is not here") {
+    val inProcess = StatemarkStateStoreProvider.runsOnCluster
+    StatemarkStateStoreProvider.runsOnCluster = () => true
+    try {
+      val sole = addressOf(filled(3))
+      assert(remote(sole, 3).describe().exists(_.version == 3))
+      val overwritten = addressOf(filled(3))
+      Files.setLastModifiedTime(storeDir.resolve("3.changelog"), FileTime.fromMillis(1))
+      assert(remote(overwritten, 3).describe().isEmpty)
+      assert(remote(overwritten, 2).describe().exists(_.version == 2))
+    } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
   }
 }
