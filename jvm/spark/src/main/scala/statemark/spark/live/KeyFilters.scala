@@ -1,7 +1,6 @@
 package statemark.spark.live
 
 import org.apache.spark.sql.catalyst.{CatalystTypeConverters, InternalRow}
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser
 import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
@@ -25,7 +24,7 @@ private[live] object KeyFilters {
     val count = columns.map(_.length.toLong).foldLeft(1L)((n, m) => math.min(n * m, MaxKeys + 1L))
     Option.when(columns.nonEmpty && count <= MaxKeys) {
       val schema = StructType(key.take(columns.length))
-      val project = UnsafeProjection.create(schema)
+      val project = Projections.of(schema)
       val rows = product(columns).map(row => project(InternalRow.fromSeq(row)).copy())
       LiveKeys(schema, rows.toArray, columns.length == key.length)
     }

@@ -1,7 +1,7 @@
 package statemark.spark.live
 
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.types.{DataType, StructType}
@@ -26,14 +26,14 @@ private[spark] final case class LiveKeys(
   def in(key: StructType, prefixColumns: Int): Option[KeysThere] =
     if (isWhole && isSame(key, schema)) Some(KeysThere.Whole(rows.toSeq))
     else if (isWhole && prefixColumns == 1 && isSame(key.head.dataType, schema)) {
-      val wrap = UnsafeProjection.create(new StructType().add("key", schema))
+      val wrap = Projections.of(new StructType().add("key", schema))
       Some(KeysThere.Prefixes(rows.toSeq.map(row => wrap(InternalRow(row)).copy())))
     } else if (
       prefixColumns > 0 && prefixColumns <= schema.length &&
       isSame(StructType(key.take(prefixColumns)), StructType(schema.take(prefixColumns)))
     ) {
       val columns = DataTypeUtils.toAttributes(schema)
-      val project = UnsafeProjection.create(columns.take(prefixColumns), columns)
+      val project = Projections.of(columns.take(prefixColumns), columns)
       Some(KeysThere.Prefixes(rows.toSeq.map(project(_).copy()).distinct))
     } else None
 
@@ -43,7 +43,7 @@ private[spark] final case class LiveKeys(
     placing.map { columns =>
       val all = DataTypeUtils.toAttributes(schema)
       val id = HashPartitioning(all.take(columns), partitions).partitionIdExpression
-      val partition = UnsafeProjection.create(Seq(id), all)
+      val partition = Projections.of(Seq(id), all)
       rows.iterator.map(partition(_).getInt(0)).toSet
     }
   }
@@ -59,7 +59,7 @@ private[spark] object LiveKeys {
 
   /** Whole keys. */
   def of(schema: StructType, keys: Seq[InternalRow]): LiveKeys = {
-    val project = UnsafeProjection.create(schema)
+    val project = Projections.of(schema)
     LiveKeys(schema, keys.map(project(_).copy()).toArray, isWhole = true)
   }
 }

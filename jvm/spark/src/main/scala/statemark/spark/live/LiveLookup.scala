@@ -4,7 +4,6 @@ import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap, UUID}
 import net.razorvine.pickle.Pickler
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
@@ -117,7 +116,7 @@ private final class LookupPlan(read: StateRead) {
   def rows(pin: PinnedBatch, keys: LiveKeys): Seq[Option[InternalRow]] = {
     val live = LiveRead(read.level, Some(keys))
     // Rows of joins have columns that no schema shows.
-    val project = UnsafeProjection.create(schema)
+    val project = Projections.of(schema)
     val found = read.partitionsAt(pin, keys).flatMap { partition =>
       live.during {
         val reader = read.factory.createReader(partition)
