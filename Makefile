@@ -20,7 +20,7 @@ S3_JARS := jvm/s3/target/spark-$(SPARK)/jars
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart fmt clean
+.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-live fmt clean
 .PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,8 +82,8 @@ crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=
 
 check: $(VENV)/.installed ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
-	$(VENV)/bin/ruff format --check python tests demo
-	$(VENV)/bin/ruff check python tests demo
+	$(VENV)/bin/ruff format --check python tests demo bench
+	$(VENV)/bin/ruff check python tests demo bench
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
 	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py
 
@@ -93,9 +93,10 @@ demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statem
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, an hour; QUICK=1 for a look
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts and live reads, an hour; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
 	$(MAKE) bench-restart
+	$(MAKE) bench-live
 	$(PY) bench/plot.py
 
 # Sizes of one partition, and of a query of 64.
@@ -105,13 +106,16 @@ bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local st
 	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) --keys "$(KEYS)" \
 	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out bench/results/restart.json
 
+bench-live: build ## reads of a running query, local and on two executors, 7 minutes
+	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
+
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt
-	$(VENV)/bin/ruff format python tests demo
-	$(VENV)/bin/ruff check --fix python tests demo
+	$(VENV)/bin/ruff format python tests demo bench
+	$(VENV)/bin/ruff check --fix python tests demo bench
 
 clean: ## remove what was built
 	rm -rf .venv .venv-* $(dir $(JAR)) target jvm/*/target project/target
