@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
-from support.cluster import Application, Cluster, Stream
+from support.cluster import Application, Cluster, Stream, wait_for
 from support.live_cells import CELLS
 from support.operators import OPERATORS
 from support.session import STATE_STORE
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 PARTITIONS = 8
 KEYS = 211
 BATCH = 500
+#: What a read may end with.
+NAMED = "VersionGoneException|StoreMovedException"
 
 
 @pytest.mark.parametrize("wait", ["0s", "10m"], ids=["anywhere", "at-home"])
@@ -61,6 +64,31 @@ def test_every_read_beside_running_batches_is_one_batch(
     application.finish()
     results = application.results(stream)
     assert results.got == results.wanted
+
+
+def test_executors_die_under_reads(
+    cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
+) -> None:
+    cluster = cluster_of(2)
+    application = cluster.start(**{"spark.locality.wait": 0})
+    stream.arrivals.add(events(0, BATCH, keys=KEYS))
+    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
+    application.call("idle")
+    application.call("start_reading")
+    for i in range(1, 5):
+        stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
+        worker = cluster.workers[i % 2]
+        wait_for("an executor", lambda worker=worker: worker.executors)
+        cluster.kill(worker.executors[0])
+        application.call("idle")
+    reads = application.call("stop_reading")
+    print(*reads["failures"], sep="\n")  # shown where the test fails
+    assert all(re.search(NAMED, failure) for failure in reads["failures"])
+    seen = reads["events"]
+    assert all(n % BATCH == 0 for n in seen), f"parts of two batches: {seen}"
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 1, seen
+    assert application.call("live") == application.results(stream).wanted
 
 
 @pytest.fixture(scope="module")

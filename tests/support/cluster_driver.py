@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -113,6 +114,27 @@ class Driver:
         """Look keys up, one by one."""
         found = [statemark.get(self._query(), {"key": key}) for key in keys]
         return [None if row is None else [*row.key, *row.value[:3]] for row in found]
+
+    def start_reading(self) -> None:
+        """Read the state of the running query again and again, until `stop_reading`."""
+        self.reads: dict[str, list[Any]] = {"events": [], "failures": []}
+        self.is_over = threading.Event()
+
+        def read() -> None:
+            while not self.is_over.is_set():
+                try:
+                    self.reads["events"].append(sum(row[1] for row in self.live()))
+                except Exception:  # noqa: BLE001, PERF203 - the test is told
+                    self.reads["failures"].append(traceback.format_exc())
+
+        self.reader = threading.Thread(target=read)
+        self.reader.start()
+
+    def stop_reading(self) -> dict[str, list[Any]]:
+        """Return how many events each read has shown, and the failures."""
+        self.is_over.set()
+        self.reader.join()
+        return self.reads
 
     def start_operator(self, *, name: str, directory: str, checkpoint_format: str) -> None:
         """Start a query with an operator of `support.operators`."""
