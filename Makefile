@@ -82,12 +82,12 @@ crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=
 
 check: $(VENV)/.installed ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
-	$(VENV)/bin/ruff format --check python tests demo bench
-	$(VENV)/bin/ruff check python tests demo bench
+	$(VENV)/bin/ruff format --check python tests demo bench examples
+	$(VENV)/bin/ruff check python tests demo bench examples
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
 	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py
 
-demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statemark, with one injected failure
+demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statemark, one injected failure, live counts
 	$(PY) demo/run.py
 
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
@@ -114,8 +114,8 @@ bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt
-	$(VENV)/bin/ruff format python tests demo bench
-	$(VENV)/bin/ruff check --fix python tests demo bench
+	$(VENV)/bin/ruff format python tests demo bench examples
+	$(VENV)/bin/ruff check --fix python tests demo bench examples
 
 clean: ## remove what was built
 	rm -rf .venv .venv-* $(dir $(JAR)) target jvm/*/target project/target

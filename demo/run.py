@@ -1,8 +1,9 @@
 """Real flights through three stateful queries on two providers, with one injected failure.
 
 Runs the same job on Spark's RocksDB provider and on Statemark, one after the other, each in a
-process of its own, then compares both with the same queries in batch. Exit code 1 when a result
-differs, when the failure did not happen, or when Statemark's retry opened a checkpoint file.
+process of its own, then compares both with the same queries in batch. And reads a query while it
+runs. Exit code 1 when a result differs, when the failure did not happen, or when Statemark's retry
+opened a checkpoint file.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from flights.data import write_inputs
 from flights.report import opened, table, verdict
 from flights.session import SPARK_PROVIDER, STATEMARK_PROVIDER
@@ -59,6 +61,11 @@ def main() -> int:
     for side, title in sides.items():
         measures[side] = _run_side(title, providers[side], inputs, _WORK / side)
 
+    _python(
+        "flights.live", ["--inputs", str(inputs), "--work", str(_WORK / "live")], _WORK / "live"
+    )
+    live = json.loads((_WORK / "live/live.json").read_text())
+
     print("batch          the same queries on the same files", flush=True)
     batch = _WORK / "batch"
     works = [str(_WORK / side) for side in sides]
@@ -67,10 +74,16 @@ def main() -> int:
 
     left, right = measures["spark"], measures["statemark"]
     print("\n" + table(left, right, (sides["spark"], sides["statemark"])) + "\n")
-    print("\n".join(verdict(verdicts, sides)) + "\n")
+    wanted = pd.read_parquet(inputs / "flights")["carrier"].value_counts().to_dict()
+    live_differs = any(counts != wanted for counts in live["last"])
+    print("\n".join(verdict(verdicts, sides)))
+    print(
+        f"{'live':<14} {'Statemark':<14} {'differs' if live_differs else 'equal'}, "
+        f"{live['dirty']} reads saw what was not committed\n"
+    )
     print(_NOTES.format(elsewhere=_elsewhere(measures, sides), load=_load(measures, sides)))
     print(f"\n{time.monotonic() - start:.0f} s in all")
-    return _exit_code(verdicts, right)
+    return _exit_code(verdicts, right, live_differs=live_differs)
 
 
 def _options() -> argparse.Namespace:
@@ -141,15 +154,19 @@ def _load(measures: dict[str, Any], sides: dict[str, str]) -> str:
     return f"{line}\nWITH SO MUCH ELSE RUNNING, TIMES AND RATIOS SAY LITTLE; counts are exact."
 
 
-def _exit_code(verdicts: dict[str, dict[str, Any]], ours: dict[str, Any]) -> int:
+def _exit_code(
+    verdicts: dict[str, dict[str, Any]], ours: dict[str, Any], *, live_differs: bool
+) -> int:
     # A fault that did not fire has ended the run before.
     differs = any(found[side] for found in verdicts.values() for side in ("spark", "statemark"))
     if differs:
         print("FAILED: a stream's result differs from the batch result", file=sys.stderr)
+    if live_differs:
+        print("FAILED: the last live read differs from the batch result", file=sys.stderr)
     files = opened(ours)
     if files:
         print(f"FAILED: the retry opened checkpoint files: {', '.join(files)}", file=sys.stderr)
-    return 1 if differs or files else 0
+    return 1 if differs or live_differs or files else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 SPARK_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -11,7 +12,8 @@ STATEMARK_PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
 PARTITIONS = 2
 
 _DEMO = Path(__file__).resolve().parents[1]
-_TESTKIT = _DEMO.parent / "jvm/testkit/target/scala-2.13/statemark-testkit.jar"
+_LINE = ".".join(pyspark.__version__.split(".")[:2])
+_TESTKIT = _DEMO.parent / f"jvm/testkit/target/spark-{_LINE}/scala-2.13/statemark-testkit.jar"
 _STATE = "spark.sql.streaming.stateStore"
 
 
