@@ -6,16 +6,19 @@ imported inside the functions, for the package has to import without it.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from statemark.errors import LiveReadError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from py4j.java_gateway import JVMView
+    from pyspark.sql import Row
 
 _PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
 
@@ -127,29 +130,26 @@ def launch(*, options: Mapping[str, object], submit_args: str) -> None:
         SparkContext._ensure_initialized(conf=conf)
 
 
-def is_classic(session: SparkSession) -> bool:
-    """Return whether a session is in the driver's process.
-
-    Parameters
-    ----------
-    session : SparkSession
-        Any session.
+def is_classic() -> bool:
+    """Return whether the active session is in this process.
 
     Returns
     -------
     bool
-        False for a Spark Connect client.
+        False for a Spark Connect client, and where there is no session.
     """
-    return not type(session).__module__.startswith("pyspark.sql.connect")
+    if not has_context():
+        return False
+    from pyspark.sql.utils import is_remote
+
+    return not is_remote()
 
 
-def lookup(session: SparkSession, *, options: Mapping[str, str], keys: str) -> list[Row | None]:
-    """Have the driver read rows of a running query by key.
+def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
+    """Have the driver read rows of a running query by key, in one call.
 
     Parameters
     ----------
-    session : SparkSession
-        A classic session.
     options : Mapping
         Options of format ``statemark``.
     keys : str
@@ -166,11 +166,11 @@ def lookup(session: SparkSession, *, options: Mapping[str, str], keys: str) -> l
         If the keys are not the operator's, or the query gives no answer.
     """
     from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
     from pyspark.serializers import CPickleSerializer
 
-    lookups = session._jvm.statemark.spark.live.LiveLookup  # type: ignore[union-attr]
     try:
-        pickled = lookups.get(session._jsparkSession, options, keys)
+        pickled = _lookups(SparkContext._jvm)(json.dumps(options), keys)
     except Py4JJavaError as e:
         problem = f"query {options['queryId']} was not read"
         raise LiveReadError(
@@ -179,6 +179,23 @@ def lookup(session: SparkSession, *, options: Mapping[str, str], keys: str) -> l
             remedy="correct what the reason names, or read again",
         ) from e
     return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
+
+
+@lru_cache(maxsize=1)
+def _lookups(jvm: JVMView) -> Callable[[str, str], bytes]:
+    """Find what answers lookups: a call to the virtual machine for each part of its name."""
+    from py4j.java_gateway import JavaClass
+
+    found: Any = jvm.statemark.spark.live.LiveLookup
+    if not isinstance(found, JavaClass):
+        problem = "no query was read"
+        raise LiveReadError(
+            problem,
+            reason="the running Spark has no plugin of Statemark's on its class path",
+            remedy="start the session with statemark.configure(builder)",
+        )
+    answer: Callable[[str, str], bytes] = found.get
+    return answer
 
 
 @contextmanager

@@ -144,9 +144,8 @@ def get_many(
             raise _no_key(key, reason=f"it is a {type(key).__name__}")
     if not keys:
         return []
-    session = reads.session()
-    if _jvm.is_classic(session):
-        return _jvm.lookup(session, options=options, keys=json.dumps([_plain(k) for k in keys]))
+    if _jvm.is_classic():
+        return _jvm.lookup(options=options, keys=json.dumps([_plain(k) for k in keys]))
     return _filtered(reads.reader(options).load(), keys)
 
 

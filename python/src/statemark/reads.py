@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from statemark import settings
 from statemark.errors import MissingDependencyError, SettingsError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from statemark.isolation import IsolationLevel
 
 _FORMAT = "statemark"
+_ids: WeakKeyDictionary[StreamingQuery, str] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,11 @@ def query_id(query: StreamingQuery | str) -> str:
     str
         Its id.
     """
-    return query if isinstance(query, str) else str(query.id)
+    if isinstance(query, str):
+        return query
+    if query not in _ids:
+        _ids[query] = str(query.id)  # calls the virtual machine, twice
+    return _ids[query]
 
 
 def session() -> SparkSession:

@@ -34,7 +34,7 @@ final class Adoption(
     path: (VersionId, VersionId) => Vector[VersionId],
     replay: (TransactionalStore, Vector[VersionId], LoadFigures) => LoadFigures
 ) {
-  private val log = LoggerFactory.getLogger(classOf[Adoption])
+  private lazy val log = LoggerFactory.getLogger(classOf[Adoption])
 
   /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
   def adopt(at: VersionId, held: Seq[Home]): Adopted = {

@@ -15,7 +15,7 @@ import scala.util.control.NonFatal
   * ''Thread:'' `noted` on the owner's; flushes run beside it.
   */
 final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorService) {
-  private val log = LoggerFactory.getLogger(classOf[FlushPolicy])
+  private lazy val log = LoggerFactory.getLogger(classOf[FlushPolicy])
   private val isTimed = new AtomicBoolean(false)
 
   /** The base has moved, or was loaded. */

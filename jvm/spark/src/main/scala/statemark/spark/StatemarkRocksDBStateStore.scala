@@ -33,7 +33,7 @@ final class StatemarkRocksDBStateStore private[spark] (
 ) extends StoreBase {
   import context.{encoders, usesFamilies}
 
-  private val log = LoggerFactory.getLogger(classOf[StatemarkRocksDBStateStore])
+  private lazy val log = LoggerFactory.getLogger(classOf[StatemarkRocksDBStateStore])
   @volatile private var state: HandleState = HandleState.Updating
   @volatile private var isReadOnly_ = startsReadOnly
   @volatile private[spark] var isSnapshotForced: Boolean = startsForced

@@ -42,7 +42,8 @@ private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateSt
   */
 final class StatemarkStateStoreProvider extends ProviderBase {
   // The driver makes providers without init, many times per batch: nothing is done here.
-  private val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
+  // Lazy here and in what a provider makes: to find a logger takes a walk over the stack.
+  private lazy val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
   @volatile private var initialized: Option[ProviderContext] = None
   @volatile private var holding: Option[StoreKeeper] = None
   @volatile private var changelogMs = 0L

@@ -15,7 +15,7 @@ import statemark.transaction.CommitPhase
   * ''Thread:'' the owner of the stamp of Spark's state machine; `generation` from any.
   */
 private[spark] final class StoreKeeper(context: ProviderContext, events: EventCounts) {
-  private val log = LoggerFactory.getLogger(classOf[StoreKeeper])
+  private lazy val log = LoggerFactory.getLogger(classOf[StoreKeeper])
   private val flushes = new FlushPolicy(context, FlushPolicy.scheduler)
   @volatile private var current: Option[Generation] = None
   private var live: Option[LiveStore] = None

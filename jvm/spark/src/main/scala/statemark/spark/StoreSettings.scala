@@ -51,7 +51,7 @@ object StoreSettings {
     * @throws InvalidInputException for an unknown key under the prefix or a bad value
     */
   def from(confs: Map[String, String], heapBytes: Long): StoreSettings = {
-    val (known, unknown) = confs.filter(c => lower(c._1).startsWith(lower(Prefix))).partition {
+    val (known, unknown) = confs.filter(c => isOwn(c._1)).partition {
       // Spark hands settings to a store by the prefix as it is written here, in this case alone.
       case (key, _) =>
         key.startsWith(Prefix) && Keys.exists(_.equalsIgnoreCase(key.drop(Prefix.length)))
@@ -89,6 +89,9 @@ object StoreSettings {
       )
     )
   }
+
+  private def isOwn(key: String): Boolean =
+    key.regionMatches( /* ignoreCase = */ true, 0, Prefix, 0, Prefix.length)
 
   private def bytes(value: String, heapBytes: Long): Option[Long] = lower(value) match {
     case "auto" => Some(math.max(heapBytes / 10, MinAutoBytes))

@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
@@ -33,16 +34,18 @@ object LiveLookup {
 
   /** The rows of some keys, all as of one batch, as Python reads them.
     *
-    * @param options those of format `statemark`
+    * @param options those of format `statemark`, as a JSON object of strings
     * @param keys a JSON array with an object for each key, which has a field for each of its columns
     * @return a pickled list: for each key its Row, or None
     * @throws InvalidInputException where the keys are not the operator's, or one has several rows
     */
-  def get(spark: SparkSession, options: JMap[String, String], keys: String): Array[Byte] =
+  def get(options: String, keys: String): Array[Byte] = {
+    val spark = SparkSession.active
     withActive(spark) {
-      val (rows, schema) = find(options.asScala.toMap, keys)
+      val (rows, schema) = find(parse(options).values.asInstanceOf[Map[String, String]], keys)
       pickled(rows, schema, spark)
     }
+  }
 
   private[live] def find(
       options: Map[String, String],
