@@ -66,6 +66,23 @@ def test_every_read_beside_running_batches_is_one_batch(
     assert results.got == results.wanted
 
 
+def test_a_read_that_was_planned_shows_its_batch(
+    cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str, tmp_path: Path
+) -> None:
+    cluster = cluster_of(2)
+    application = cluster.start()
+    stream.arrivals.add(events(0, BATCH, keys=KEYS))
+    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
+    application.call("idle")
+    application.call("plan")
+    for i in range(1, 8):
+        stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
+    application.call("idle")
+    # The stores have it: it is not restored from files.
+    assert _hide_state(stream.directory / "checkpoint/state", tmp_path / "hidden")
+    assert application.call("read_planned") == BATCH
+
+
 def test_executors_die_under_reads(
     cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
 ) -> None:

@@ -110,6 +110,16 @@ class Driver:
         rows = statemark.live(self._query(), timeout=60).select("key", "value").collect()
         return [[*row.key, *row.value[:3]] for row in sorted(rows, key=lambda row: row.key)]
 
+    def plan(self) -> None:
+        """Have Spark plan a read of the running query."""
+        self.planned = statemark.live(self._query(), timeout=60).select("key", "value")
+        plan: Any = self.planned._jdf.queryExecution()
+        plan.executedPlan()
+
+    def read_planned(self) -> int:
+        """Run that read, and return how many events it shows."""
+        return sum(row.value[0] for row in self.planned.collect())
+
     def get(self, *, keys: list[str]) -> list[list[object] | None]:
         """Look keys up, one by one."""
         found = [statemark.get(self._query(), {"key": key}) for key in keys]

@@ -4,16 +4,16 @@ import statemark.common.Clock
 import statemark.engine.{EngineView, StoreState, VersionId}
 import statemark.transaction.{PreparedTransaction, StagedRows, Transaction}
 
-/** How long versions that a store has left can still be read.
+/** Which versions that a store has left can still be read.
   *
-  * @param versions so many at least; 0 for none at all
-  * @param ms and all that were left in the last so many, up to [[ReadRetention.MaxVersions]]
+  * @param versions the last so many
+  * @param ms and those that reads were pinned to, for so long from then
   */
 final case class ReadRetention(versions: Int, ms: Long, clock: Clock)
 
 object ReadRetention {
 
-  /** RocksDB keeps every version of a row that a snapshot sees. */
+  /** The most that may be kept without being asked for: RocksDB keeps every version of a row that a snapshot sees. */
   val MaxVersions: Int = 512
 
   /** Readers see the newest version only. */
@@ -34,25 +34,24 @@ private[statemark] final case class ReadableVersions(
     rows: EngineView,
     prepared: Option[PreparedTransaction] = None,
     open: Option[Transaction] = None,
-    left: Vector[LeftVersion] = Vector.empty
+    left: Vector[ReadableRows] = Vector.empty
 ) {
 
-  /** The base has become `next`, and nothing is prepared; and the views that nobody finds any more. */
+  /** The base has become `next`, and nothing is prepared; and the views that nobody finds any more.
+    *
+    * @param keeps so many versions before it
+    * @param isPinned and these
+    */
   def advanced(
       next: StoreState,
       nextRows: EngineView,
-      retention: ReadRetention
+      keeps: Int,
+      isPinned: StoreState => Boolean
   ): (ReadableVersions, Vector[EngineView]) = {
-    val now = retention.clock.nanos()
-    val all = left :+ LeftVersion(base, rows, now)
-    val oldest = math.max(0, all.length - ReadRetention.MaxVersions)
-    val sure = math.max(0, all.length - retention.versions)
-    val keepsAny = retention.versions > 0
-    val (kept, useless) = all.zipWithIndex.partition { case (version, i) =>
-      val isYoung = now - version.leftNanos <= retention.ms * ReadableVersions.NanosPerMs
-      keepsAny && i >= oldest && (i >= sure || isYoung)
-    }
-    (ReadableVersions(next, nextRows, left = kept.map(_._1)), useless.map(_._1.rows))
+    val all = left :+ ReadableRows(rows, StagedRows.None, base)
+    val (older, newer) = all.splitAt(all.length - keeps)
+    val (pinned, useless) = older.partition(v => isPinned(v.state))
+    (ReadableVersions(next, nextRows, left = pinned ++ newer), useless.map(_.base))
   }
 
   /** The version `at`; None where no reader finds it any more. */
@@ -60,9 +59,7 @@ private[statemark] final case class ReadableVersions(
     if (base.at == at) Some(ReadableRows(rows, StagedRows.None, base))
     else
       prepared.filter(_.state.at == at).map(p => ReadableRows(rows, p.rows, p.state))
-        .orElse(left.find(_.state.at == at).map(v =>
-          ReadableRows(v.rows, StagedRows.None, v.state)
-        ))
+        .orElse(left.find(_.state.at == at))
 
   /** What `level` shows: all that is staged over the base, or nothing of it. */
   def newest(level: IsolationLevel): ReadableRows = {
@@ -82,14 +79,3 @@ private[statemark] final case class ReadableRows(
     staged: StagedRows,
     state: StoreState
 )
-
-/** @param leftNanos when the store left it */
-private[statemark] final case class LeftVersion(
-    state: StoreState,
-    rows: EngineView,
-    leftNanos: Long
-)
-
-private[statemark] object ReadableVersions {
-  private val NanosPerMs = 1000L * 1000
-}

@@ -1,6 +1,7 @@
 package statemark
 
 import java.io.File
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 import org.rocksdb.RocksDBException
 import scala.annotation.tailrec
 import statemark.changelog.ChangelogWriter
@@ -36,6 +37,8 @@ final class TransactionalStore private (
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
   @volatile private var versions = ReadableVersions(initial, engine.view())
+  // Versions that reads were pinned to, and until when they are kept.
+  private val pins = new ConcurrentHashMap[Long, Long]
   @volatile private var isClosed = false
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
@@ -87,6 +90,10 @@ final class TransactionalStore private (
     * @throws ViewClosedException where the store is closed
     */
   def readAt(at: VersionId): Option[ReadView] = view(_.find(at))
+
+  /** A read of `version` has been planned: the store keeps the version for a time, also when it leaves it. */
+  def pin(version: Long): Unit =
+    pins.put(version, retention.clock.nanos() + TimeUnit.MILLISECONDS.toNanos(retention.ms)): Unit
 
   @tailrec private def view(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] =
     find(versions) match {
@@ -168,7 +175,11 @@ final class TransactionalStore private (
         OffsetsColumnFamily.encodeIntent(version.state.version)
       )
     catch { case e: RocksDBException => throw unusable(version.state, e) }
-    val (next, useless) = versions.advanced(version.state, engine.view(), retention)
+    val now = retention.clock.nanos()
+    pins.values.removeIf(_ - now < 0)
+    val isPinned = (state: StoreState) => pins.containsKey(state.version)
+    val (next, useless) =
+      versions.advanced(version.state, engine.view(), retention.versions, isPinned)
     versions = next
     useless.foreach(_.close())
   }

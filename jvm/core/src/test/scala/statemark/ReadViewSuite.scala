@@ -77,19 +77,21 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     assert(store.readAt(VersionId(4, Some("another"))).isEmpty)
   }
 
-  test("versions that were left are kept for a time as well") {
+  test("versions that reads were pinned to are kept for a time, and no others") {
     val store = keeping(versions = 1, ms = 30000)
-    (1 to 5).foreach(advance(store, _))
-    assert(at(store, 1).contains("v1"))
-    clock.now += 31L * 1000 * 1000 * 1000
-    advance(store, 6)
-    // Version 4 has just been left.
-    assert((1 to 6).map(v => at(store, v.toLong).isDefined) ==
-      Seq(false, false, false, true, true, true))
-    val many = ReadRetention.MaxVersions + 100
-    (7 to many).foreach(advance(store, _))
-    // Beside them the base and the prepared version.
-    assert((1 to many).count(v => at(store, v.toLong).isDefined) == ReadRetention.MaxVersions + 2)
+    (1 to 4).foreach(advance(store, _))
+    Seq(3L, 4L).foreach(store.pin) // the base, and the prepared version
+    (5 to 9).foreach(advance(store, _))
+    def there = (1 to 9).filter(v => at(store, v.toLong).isDefined)
+    assert(there == Seq(3, 4, 7, 8, 9))
+    clock.now += 20L * 1000 * 1000 * 1000
+    store.pin(4)
+    clock.now += 20L * 1000 * 1000 * 1000
+    advance(store, 10)
+    assert(there.filter(_ < 7) == Seq(4))
+    clock.now += 20L * 1000 * 1000 * 1000
+    advance(store, 11)
+    assert(!there.exists(_ < 9))
   }
 
   test("a view stays what it was while the store goes on") {

@@ -14,8 +14,8 @@ import statemark.common.InvalidInputException
   * @param localDir root of homes that outlive the process; None where nobody named one
   * @param localDirMaxBytes how much the homes that nobody uses may take, None for no limit
   * @param localDirMaxAgeMs how long such a home stays
-  * @param readRetentionVersions how many versions that a store has left live reads may still see, at least
-  * @param readRetentionMs and for how long all of them
+  * @param readRetentionVersions how many versions that a store has left live reads may still see
+  * @param readRetentionMs and how long, from when they were planned, reads see the version that they are pinned to
   */
 final case class StoreSettings(
     isolationLevel: IsolationLevel,

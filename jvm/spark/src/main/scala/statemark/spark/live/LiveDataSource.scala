@@ -62,7 +62,11 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
     val (pin, theirs) = options.pinned()
     options.what match {
       case LiveContent.Position => () => new PositionScan(pin)
-      case LiveContent.State => new LiveScanBuilder(StateRead(schema, options, pin, theirs))
+      case LiveContent.State =>
+        val operator = theirs.getLong("operatorId", 0)
+        // Batches may come faster than Spark plans and starts the tasks of a read.
+        ReadRouter.pin(ReadRequest.Pin(pin.query.runId, operator, pin.version))
+        new LiveScanBuilder(StateRead(schema, options, pin, theirs))
     }
   }
 }

@@ -20,7 +20,7 @@ final class PositionBoundException(
 final class VersionGoneException(store: StoreAddress, version: Long, newest: Long)
     extends RuntimeException(
       s"Version $version of $store is not kept any more: the query is at version $newest. Read again; for reads that " +
-        "take longer raise readRetentionVersions or readRetentionTime."
+        "begin later raise readRetentionTime."
     )
 
 /** A store was open on an executor and is not any more. */

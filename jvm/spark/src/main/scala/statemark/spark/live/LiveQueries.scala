@@ -10,7 +10,11 @@ import scala.util.Try
 import statemark.common.{Clock, InvalidInputException, Position}
 
 /** The last batch that a running query has committed. */
-final case class PinnedBatch(query: ActiveQuery, batch: Long)
+final case class PinnedBatch(query: ActiveQuery, batch: Long) {
+
+  /** The version of its stores that the batch has made. */
+  def version: Long = batch + 1
+}
 
 /** Finds running queries of the application, whichever session started them.
   *

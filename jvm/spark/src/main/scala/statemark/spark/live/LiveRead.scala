@@ -49,7 +49,7 @@ object LiveRead {
   private val running = ThreadLocal.withInitial[Option[LiveRead]](() => None)
 
   /** Asks the JVM where a store is open; NotHere where none is known. Set by the plugin. */
-  @volatile private[spark] var remote: Option[ReadRequest => ReadReply] = None
+  @volatile private[spark] var remote: Option[StoreRequest => ReadReply] = None
 
   private[spark] def current: Option[LiveRead] = running.get
 }

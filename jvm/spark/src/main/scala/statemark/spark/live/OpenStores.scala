@@ -34,6 +34,13 @@ object OpenStores {
   private[spark] def remove(address: StoreAddress, store: TransactionalStore): Unit =
     open.computeIfPresent(address, (_, o) => Option.when(o.store ne store)(o).orNull): Unit
 
+  /** Has the stores keep a version for the reads that were planned. */
+  def pin(pin: ReadRequest.Pin): Unit =
+    open.forEach { (address, here) =>
+      if (address.runId == pin.runId && address.operator == pin.operator)
+        here.store.pin(pin.version)
+    }
+
   /** A view of a store as `at`, or of what is staged; None where the store is not open here, or behind, or has
     * prepared another attempt at it: then another executor has committed `at`. The caller closes it.
     *

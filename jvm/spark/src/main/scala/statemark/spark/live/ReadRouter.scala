@@ -22,7 +22,13 @@ object ReadRouter {
 
   private[spark] def clear(): Unit = executors.clear()
 
-  def ask(request: ReadRequest): ReadReply =
+  /** Has the stores of an operator keep a version, wherever they are. */
+  def pin(pin: ReadRequest.Pin): Unit = {
+    ReadService.answer(pin): Unit
+    executors.forEach((_, endpoint) => endpoint.tell(ReadService.encode(pin)))
+  }
+
+  def ask(request: StoreRequest): ReadReply =
     holderOf(request.address).flatMap(id => Option(executors.get(id))) match {
       case None => ReadService.answer(request) // the driver's own, or nowhere
       case Some(endpoint) =>
@@ -32,7 +38,7 @@ object ReadRouter {
 
   /** As bytes, for executors. */
   private[spark] def ask(request: Array[Byte]): Array[Byte] =
-    ReadService.encode(ask(ReadService.decode[ReadRequest](request)))
+    ReadService.encode(ask(ReadService.decode[StoreRequest](request)))
 
   private def holderOf(address: StoreAddress): Option[String] = for {
     spark <- SparkSession.getActiveSession.orElse(SparkSession.getDefaultSession)

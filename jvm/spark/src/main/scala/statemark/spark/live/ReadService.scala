@@ -1,14 +1,18 @@
 package statemark.spark.live
 
 import java.io._
+import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
 import scala.util.Using
 import statemark.IsolationLevel
 import statemark.engine.{StoreState, VersionId}
 import statemark.transaction.TransactionScan
 
+/** What a JVM is asked that may have stores open. */
+sealed trait ReadRequest
+
 /** What is asked of the JVM in which a store is open. */
-sealed trait ReadRequest {
+sealed trait StoreRequest extends ReadRequest {
   def address: StoreAddress
   def at: VersionId
   def level: String
@@ -17,7 +21,8 @@ sealed trait ReadRequest {
 object ReadRequest {
 
   /** What the store says of itself. */
-  final case class Describe(address: StoreAddress, at: VersionId, level: String) extends ReadRequest
+  final case class Describe(address: StoreAddress, at: VersionId, level: String)
+      extends StoreRequest
 
   /** Rows of `keys`, in their order. */
   final case class Get(
@@ -25,7 +30,7 @@ object ReadRequest {
       at: VersionId,
       level: String,
       keys: Array[Array[Byte]]
-  ) extends ReadRequest
+  ) extends StoreRequest
 
   /** Rows of `[begin, end)`, as many as come to `maxBytes`, one at least. */
   final case class Scan(
@@ -35,12 +40,16 @@ object ReadRequest {
       begin: Option[Array[Byte]],
       end: Option[Array[Byte]],
       maxBytes: Int
-  ) extends ReadRequest
+  ) extends StoreRequest
+
+  /** Reads of a version of all stores of an operator have been planned; no answer is waited for. */
+  final case class Pin(runId: UUID, operator: Long, version: Long) extends ReadRequest
 }
 
 sealed trait ReadReply
 
 object ReadReply {
+  case object Done extends ReadReply
 
   /** The store is not open there. */
   case object NotHere extends ReadReply
@@ -60,7 +69,14 @@ object ReadReply {
 object ReadService {
   def answer(request: Array[Byte]): Array[Byte] = encode(answer(decode[ReadRequest](request)))
 
-  def answer(request: ReadRequest): ReadReply =
+  def answer(request: ReadRequest): ReadReply = request match {
+    case pin: ReadRequest.Pin =>
+      OpenStores.pin(pin)
+      ReadReply.Done
+    case request: StoreRequest => read(request)
+  }
+
+  private def read(request: StoreRequest): ReadReply =
     try
       OpenStores.view(request.address, request.at, IsolationLevel.of(request.level))
         .fold[ReadReply](ReadReply.NotHere) { view =>

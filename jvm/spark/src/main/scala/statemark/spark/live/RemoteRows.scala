@@ -13,7 +13,7 @@ final class RemoteRows(
     address: StoreAddress,
     at: VersionId,
     level: String,
-    ask: ReadRequest => ReadReply
+    ask: StoreRequest => ReadReply
 ) extends BaseRows {
   import ReadRequest._
 

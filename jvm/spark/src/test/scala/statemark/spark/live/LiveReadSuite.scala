@@ -29,6 +29,18 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       bank.delete()
     }
 
+    test(
+      s"a read that was planned shows its batch, however many come before it begins (v$format)"
+    ) {
+      val bank = new Bank(s"late$format", format)
+      (1 to 2).foreach(_ => bank.batch())
+      val read = live(s"late$format").agg(sum("value.count"))
+      read.queryExecution.executedPlan: Unit
+      (1 to 10).foreach(_ => bank.batch())
+      assert(read.collect().head.getLong(0) == 2 * 2 * accounts)
+      assert(moves(s"late$format") == 12 * 2 * accounts)
+    }
+
     test(s"batches come while it is read: every read is whole (v$format)") {
       val bank = new Bank(s"busy$format", format)
       bank.batch()

@@ -84,6 +84,9 @@ object StatemarkBridge extends BridgeShims {
       override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
         case request: Array[Byte] => context.reply(answer(request))
       }
+      override def receive: PartialFunction[Any, Unit] = {
+        case request: Array[Byte] => answer(request): Unit
+      }
     }
     ReadEndpoint(env.setupEndpoint(name, endpoint))
   }
@@ -135,6 +138,9 @@ object StatemarkBridge extends BridgeShims {
 /** What serves requests in another JVM. It may be sent to others. */
 final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   def ask(request: Array[Byte]): Array[Byte] = ref.askSync[Array[Byte]](request)
+
+  /** Sends a request to which no answer is waited for; what serves it may be gone. */
+  def tell(request: Array[Byte]): Unit = ref.send(request)
 }
 
 /** A query that runs.
