@@ -3,7 +3,7 @@ package statemark.engine
 import java.io.File
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
-import java.util.{ArrayList => JArrayList, Arrays => JArrays}
+import java.util.{ArrayList => JArrayList, Arrays => JArrays, Properties}
 import java.util.concurrent.locks.LockSupport
 import org.rocksdb._
 import scala.annotation.tailrec
@@ -343,7 +343,7 @@ object RocksEngine {
       val dbOptions = handles.add(databaseOptions(options, statistics, isThere))
       val rowOptions = handles.add(familyOptions(options, handles, isForExport))
       val offsetsOptions = handles.add(
-        new ColumnFamilyOptions().setDisableAutoCompactions(isForExport)
+        newFamilyOptions().setDisableAutoCompactions(isForExport)
       )
       val descriptors = JArrays.asList(
         new ColumnFamilyDescriptor(RocksDB.DEFAULT_COLUMN_FAMILY, rowOptions),
@@ -391,6 +391,16 @@ object RocksEngine {
     db
   }
 
+  /** RocksDB writes a file of the lowest level anew when a snapshot is released that it was written under. Views of
+    * versions come and go with each commit: every file would be written, and uploaded, twice. Other compactions
+    * drop what is old in it as well. The setting has no setter in Java.
+    */
+  private def newFamilyOptions(): ColumnFamilyOptions = {
+    val properties = new Properties
+    properties.setProperty("bottommost_file_compaction_delay", (10 * 365 * 24 * 3600).toString)
+    ColumnFamilyOptions.getColumnFamilyOptionsFromProps(properties)
+  }
+
   private def familyOptions(
       options: EngineOptions,
       handles: NativeHandles,
@@ -407,7 +417,7 @@ object RocksEngine {
         .setCacheIndexAndFilterBlocksWithHighPriority(true)
         .setPinL0FilterAndIndexBlocksInCache(true)
     }
-    val family = new ColumnFamilyOptions()
+    val family = newFamilyOptions()
       .setCompressionType(options.compression)
       .setTableFormatConfig(table)
       .setMergeOperator(handles.add(new StringAppendOperator(options.mergeDelimiter)))
