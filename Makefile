@@ -17,6 +17,7 @@ TESTKIT := jvm/testkit/target/spark-$(SPARK)/scala-2.13/statemark-testkit.jar
 BENCH := jvm/bench/target/spark-$(SPARK)/scala-2.13/statemark-bench.jar
 SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
 S3_JARS := jvm/s3/target/spark-$(SPARK)/jars
+PYTHON_CODE := python tests demo bench examples
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
@@ -82,8 +83,8 @@ crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=
 
 check: $(VENV)/.installed ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
-	$(VENV)/bin/ruff format --check python tests demo bench examples
-	$(VENV)/bin/ruff check python tests demo bench examples
+	$(VENV)/bin/ruff format --check $(PYTHON_CODE)
+	$(VENV)/bin/ruff check $(PYTHON_CODE)
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
 	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py
 
@@ -106,7 +107,7 @@ bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local st
 	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) --keys "$(KEYS)" \
 	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out bench/results/restart.json
 
-bench-live: build ## reads of a running query, local and on two executors, 7 minutes
+bench-live: build ## reads of a running query, local and on executors, 13 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
 
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
@@ -114,8 +115,8 @@ bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt
-	$(VENV)/bin/ruff format python tests demo bench examples
-	$(VENV)/bin/ruff check --fix python tests demo bench examples
+	$(VENV)/bin/ruff format $(PYTHON_CODE)
+	$(VENV)/bin/ruff check --fix $(PYTHON_CODE)
 
 clean: ## remove what was built
 	rm -rf .venv .venv-* $(dir $(JAR)) target jvm/*/target project/target

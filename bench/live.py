@@ -1,8 +1,9 @@
 """Reads of a running query, local and on executors of their own, into bench/results/live.json.
 
-A query counts the rows of 100,000 keys. It is read while it has a second between its batches, and
-while it runs without a pause: then its batches with readers are compared with those without, a few
-seconds of each in turn. Every figure is of one run on one machine.
+A query counts the rows of 100,000 keys. It is read while it has a second between its batches. Then
+a query that runs without a pause is: its batches with readers are compared with those without, a
+few seconds of each in turn. It has one core, so that its readers need not take theirs from it.
+Every figure is of one run on one machine.
 """
 
 from __future__ import annotations
@@ -31,36 +32,43 @@ from pyspark.sql import functions as sf
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-MASTERS = {"local": "local[2]", "cluster": "local-cluster[2,1,1024]"}
+#: Of the query that is read at leisure, and of the one that is busy.
+MASTERS = {
+    "local": ("local[2]", "local[1]"),
+    "cluster": ("local-cluster[2,1,1024]", "local-cluster[1,1,1024]"),
+}
 KEYS = 100_000
 ROWS = 50_000
 PARTITIONS = 4
-#: Two batches bring every key once.
-SEEDED = 2 * KEYS // ROWS
+#: Two batches bring every key once; some more, and the virtual machine has compiled what runs.
+WARM = 9
 
 
 def main() -> None:
-    """Measure each kind of master in a process of its own."""
+    """Measure each master in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a look: a tenth of the reads")
     parser.add_argument("--out", type=Path, default=Path("bench/results/live.json"))
-    parser.add_argument("--master", choices=MASTERS, help=argparse.SUPPRESS)
+    parser.add_argument("--master", help=argparse.SUPPRESS)
+    parser.add_argument("--busy", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.master:
-        options.out.write_text(
-            json.dumps(_measured(MASTERS[options.master], is_quick=options.quick))
-        )
+        measured = _slowed if options.busy else _read
+        options.out.write_text(json.dumps(measured(options.master, is_quick=options.quick)))
         return
     start = time.monotonic()
-    masters = {}
+    masters: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in MASTERS:
-            part = Path(folder) / f"{name}.json"
-            command = [sys.executable, __file__, "--master", name, "--out", str(part)]
-            subprocess.run(command + ["--quick"] * options.quick, check=True)
-            masters[name] = json.loads(part.read_text())
+        part = Path(folder) / "part.json"
+        command = [sys.executable, __file__, "--out", str(part), *["--quick"] * options.quick]
+        for name, (leisure, busy) in MASTERS.items():
+            masters[name] = {}
+            for arguments in (["--master", leisure], ["--master", busy, "--busy"]):
+                subprocess.run(command + arguments, check=True)
+                masters[name] |= json.loads(part.read_text())
     results = {
         "command": "make bench-live" + " QUICK=1" * options.quick,
         "seconds": round(time.monotonic() - start),
@@ -79,23 +87,20 @@ def main() -> None:
             print(f"{name:8} {figure:56} {value:10.3f}")
 
 
-def _measured(master: str, *, is_quick: bool) -> dict[str, float]:
-    spark = _session(master)
-    directory = Path(tempfile.mkdtemp(prefix="bench-live-"))
+def _read(master: str, *, is_quick: bool) -> dict[str, float]:
     scale = 10 if is_quick else 1
-    try:
-        with _query(spark, directory / "paced", trigger="1 second") as query:
-            figures = _lookups(query, 5000 // scale, 100 // scale)
-            figures |= _scans(spark, query, directory / "paced", max(2, 10 // scale))
-        with _query(spark, directory / "busy", trigger="0 seconds") as query:
-            figures |= _slowdowns(query, rounds=max(1, 4 // scale), seconds=8)
-    finally:
-        spark.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-    return figures
+    with _session(master) as spark, _query(spark, trigger="1 second") as (query, checkpoint):
+        figures = _lookups(query, 5000 // scale, 100 // scale)
+        return figures | _scans(spark, query, checkpoint, max(2, 10 // scale))
 
 
-def _session(master: str) -> SparkSession:
+def _slowed(master: str, *, is_quick: bool) -> dict[str, float]:
+    with _session(master) as spark, _query(spark, trigger="0 seconds") as (query, _):
+        return _slowdowns(query, rounds=1 if is_quick else 6, seconds=8)
+
+
+@contextmanager
+def _session(master: str) -> Iterator[SparkSession]:
     builder = statemark.configure(SparkSession.builder.master(master).appName("bench-live"))
     # Executors of a cluster load the plugin when they start, before Spark sends them its jar.
     settings = {
@@ -111,11 +116,16 @@ def _session(master: str) -> SparkSession:
         builder = builder.config(key, str(value))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager
-def _query(spark: SparkSession, directory: Path, *, trigger: str) -> Iterator[StreamingQuery]:
+def _query(spark: SparkSession, *, trigger: str) -> Iterator[tuple[StreamingQuery, Path]]:
+    """Run the query, and give it and its checkpoint once it is warm."""
+    directory = Path(tempfile.mkdtemp(prefix="bench-live-"))
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).load()
     # 7,919 has no divisor in common with the number of keys: every batch has keys of all places.
     key = (sf.col("value") * 7919) % KEYS
@@ -130,24 +140,18 @@ def _query(spark: SparkSession, directory: Path, *, trigger: str) -> Iterator[St
         .start()
     )
     try:
-        _await(query, lambda: (query.lastProgress or {"batchId": -1})["batchId"] >= SEEDED + 5)
-        yield query
+        while _last_batch(query) < WARM:
+            if error := query.exception():
+                raise error
+            time.sleep(0.05)
+        yield query, directory
     finally:
         query.stop()
-
-
-def _await(query: StreamingQuery, fact: Callable[[], bool]) -> None:
-    while not fact():
-        if error := query.exception():
-            raise error
-        time.sleep(0.05)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _lookups(query: StreamingQuery, gets: int, reads: int) -> dict[str, float]:
     pick = random.Random(1)
-
-    def get() -> None:
-        assert statemark.get(query, {"key": pick.randrange(KEYS)})
 
     def read() -> None:
         where = sf.col("key.key") == pick.randrange(KEYS)
@@ -159,7 +163,7 @@ def _lookups(query: StreamingQuery, gets: int, reads: int) -> dict[str, float]:
 
     figures = {}
     for name, body, times in (
-        ("get", get, gets),
+        ("get", lambda: _get(query, pick), gets),
         ("get_many of 100", many, reads),
         ("data source with the key as filter", read, reads),
     ):
@@ -176,11 +180,10 @@ def _scans(
     spark: SparkSession, query: StreamingQuery, checkpoint: Path, rounds: int
 ) -> dict[str, float]:
     def live() -> None:
-        statemark.live(query).write.format("noop").mode("overwrite").save()
+        _scan(statemark.live(query))
 
     def offline() -> None:
-        state = spark.read.format("statestore").load(str(checkpoint))
-        state.write.format("noop").mode("overwrite").save()
+        _scan(spark.read.format("statestore").load(str(checkpoint)))
 
     live()
     offline()
@@ -200,21 +203,14 @@ def _slowdowns(query: StreamingQuery, *, rounds: int, seconds: int) -> dict[str,
     pick = random.Random(2)
 
     def get() -> None:
-        statemark.get(query, {"key": pick.randrange(KEYS)})
-
-    def paced() -> None:
-        took = _timed(get)
+        took = _timed(lambda: _get(query, pick))
         time.sleep(max(0.0, 0.01 - took))
 
     def scan() -> None:
-        statemark.live(query).write.format("noop").mode("overwrite").save()
+        _scan(statemark.live(query))
         time.sleep(1)
 
-    readers: dict[str, Callable[[], None]] = {
-        "100 gets a second": paced,
-        "gets without a pause": get,
-        "a scan a second": scan,
-    }
+    readers: dict[str, Callable[[], None]] = {"100 gets a second": get, "a scan a second": scan}
     took: dict[str, list[float]] = {name: [] for name in ["", *readers]}
     for _ in range(rounds):
         for name, body in readers.items():
@@ -248,7 +244,15 @@ def _batches(query: StreamingQuery, body: Callable[[], None] | None, seconds: in
 
 def _last_batch(query: StreamingQuery) -> int:
     progress: Any = query.lastProgress
-    return int(progress["batchId"])
+    return int(progress["batchId"]) if progress else -1
+
+
+def _get(query: StreamingQuery, pick: random.Random) -> None:
+    assert statemark.get(query, {"key": pick.randrange(KEYS)})
+
+
+def _scan(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
 
 
 def _timed(body: Callable[[], None]) -> float:

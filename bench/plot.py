@@ -41,12 +41,12 @@ end of its first batch (`Trigger.AvailableNow`), after a session that has run a 
 local` begins each restart with an empty local directory. A ratio is divided by Spark's provider."""
 
 LIVE = """\
-A query counts the rows of 100,000 keys, 50,000 rows a batch, in four partitions; `cluster` is two
+A query counts the rows of 100,000 keys, 50,000 rows a batch, in four partitions; `cluster` is
 executors of one core beside the driver, all on the same machine. Lookups and scans are timed while
-it has a second between its batches; batch times are medians of a query that runs without a pause,
-some seconds with readers and some without in turn. The scan by format `statestore` reads the same
-query's checkpoint. Goals: `get` p50 below 2 ms local and 5 ms on the cluster, scan throughput not
-below 1, batch time not above 1.1."""
+it has a second between its batches. The scan by format `statestore` reads the same query's
+checkpoint. Batch times are medians of a query that runs without a pause on one core of the
+machine, some seconds with readers and some without in turn. Goals: `get` p50 below 2 ms local and
+5 ms on the cluster, scan throughput not below 1, batch time not above 1.1."""
 
 
 def unit_of(figure: str) -> str:
@@ -61,6 +61,28 @@ def three_digits(value: float | None) -> str:
         return "n/a"
     digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 4
     return f"{value:,.{digits}f}"
+
+
+def table(header: list[str], rows: dict[str, list[float | None]]) -> list[str]:
+    """Render a table: the name of each row, then its values."""
+    return [
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" + "---:|" * (len(header) - 1),
+        *(
+            "| " + " | ".join([name, *map(three_digits, values)]) + " |"
+            for name, values in rows.items()
+        ),
+    ]
+
+
+def medians(
+    figures: list[dict[str, Any]], variants: list[str], ratios: list[str]
+) -> dict[str, list[float | None]]:
+    """Collect the medians of each figure, then its ratios."""
+    return {
+        f["figure"]: [*map(f["median"].get, variants), *map(f["ratio"].get, ratios)]
+        for f in figures
+    }
 
 
 def plot(figures: list[dict[str, Any]], providers: list[str], file: Path) -> None:
@@ -97,20 +119,12 @@ def plot(figures: list[dict[str, Any]], providers: list[str], file: Path) -> Non
 def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> str:
     """Render the table, the way it was measured and the pictures."""
     ratios = list(dict.fromkeys(r for f in results["figures"] for r in f["ratio"]))
-    header = ["median", *providers, *ratios]
     lines = [
         "# State store providers side by side",
         "",
         "Written by `bench/plot.py` from `bench/results`; do not edit.",
         "",
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" + "---:|" * (len(header) - 1),
-    ]
-    for f in results["figures"]:
-        cells = [three_digits(f["median"].get(p)) for p in providers]
-        cells += [three_digits(f["ratio"].get(r)) for r in ratios]
-        lines.append("| " + " | ".join([f["figure"], *cells]) + " |")
-    lines += [
+        *table(["median", *providers, *ratios], medians(results["figures"], providers, ratios)),
         "",
         f"Run by `{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
     ]
@@ -141,14 +155,7 @@ def restart(results: dict[str, Any]) -> str:
     lines = [
         "## Restarts",
         "",
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" + "---:|" * (len(header) - 1),
-    ]
-    for f in results["figures"]:
-        cells = [three_digits(f["median"].get(v)) for v in variants]
-        cells += [three_digits(f["ratio"].get(r)) for r in ratios]
-        lines.append("| " + " | ".join([f["figure"], *cells]) + " |")
-    lines += [
+        *table(header, medians(results["figures"], variants, ratios)),
         "",
         f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']} rounds;"
         f" {environment_of(results)}.",
@@ -161,16 +168,14 @@ def restart(results: dict[str, Any]) -> str:
 def live(results: dict[str, Any]) -> str:
     """Render the table of live reads."""
     masters = results["masters"]
+    rows = {
+        figure: [figures[figure] for figures in masters.values()]
+        for figure in next(iter(masters.values()))
+    }
     lines = [
         "## Live reads",
         "",
-        "| | " + " | ".join(masters) + " |",
-        "|" + "---|" + "---:|" * len(masters),
-    ]
-    for figure in next(iter(masters.values())):
-        cells = [three_digits(figures[figure]) for figures in masters.values()]
-        lines.append("| " + " | ".join([figure, *cells]) + " |")
-    lines += [
+        *table(["", *masters], rows),
         "",
         f"`{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
         *LIVE.splitlines(),
