@@ -21,9 +21,10 @@ import matplotlib.pyplot as plt
 import statemark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from statemark import IsolationLevel
 
 PAGES = ("start", "search", "basket", "checkout", "help")
-LEVELS = ("READ_COMMITTED", "READ_UNCOMMITTED")
+LEVELS = tuple(level.name for level in IsolationLevel)
 EVERY_S = 0.5
 
 

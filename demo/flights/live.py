@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import statemark
 from pyspark.sql import functions as sf
+from statemark import IsolationLevel
 
 from flights import queries
 from flights.session import STATEMARK_PROVIDER, streaming_session
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 #: A task rests so long after each row that it has staged: there is a batch to look into.
 _REST_MS = 60
-_LEVELS = ("READ_COMMITTED", "READ_UNCOMMITTED")
+_LEVELS = tuple(level.name for level in IsolationLevel)
 _EVERY_S = 0.5
 
 

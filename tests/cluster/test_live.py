@@ -32,11 +32,8 @@ def test_reads_reach_stores_of_other_executors(
     wait: str,
 ) -> None:
     """Without the state's files in the checkpoint: what is loaded is never restored for a read."""
-    cluster = cluster_of(2)
-    application = cluster.start(**{"spark.locality.wait": wait})
-    stream.arrivals.add(*[events(i * BATCH, BATCH, keys=KEYS) for i in range(3)])
-    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
-    application.call("idle")
+    settings = {"spark.locality.wait": wait}
+    application = _started(cluster_of(2), stream, checkpoint_format, batches=3, **settings)
     hidden = _hide_state(stream.directory / "checkpoint/state", tmp_path / "hidden")
     assert hidden
     rows = application.call("live")
@@ -50,10 +47,7 @@ def test_reads_reach_stores_of_other_executors(
 def test_every_read_beside_running_batches_is_one_batch(
     cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
 ) -> None:
-    cluster = cluster_of(2)
-    application = cluster.start()
-    stream.arrivals.add(events(0, BATCH, keys=KEYS))
-    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
+    application = _started(cluster_of(2), stream, checkpoint_format)
     seen = []
     for i in range(1, 13):
         stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
@@ -69,11 +63,7 @@ def test_every_read_beside_running_batches_is_one_batch(
 def test_a_read_that_was_planned_shows_its_batch(
     cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str, tmp_path: Path
 ) -> None:
-    cluster = cluster_of(2)
-    application = cluster.start()
-    stream.arrivals.add(events(0, BATCH, keys=KEYS))
-    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
-    application.call("idle")
+    application = _started(cluster_of(2), stream, checkpoint_format)
     application.call("plan")
     for i in range(1, 8):
         stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
@@ -87,10 +77,7 @@ def test_executors_die_under_reads(
     cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
 ) -> None:
     cluster = cluster_of(2)
-    application = cluster.start(**{"spark.locality.wait": 0})
-    stream.arrivals.add(events(0, BATCH, keys=KEYS))
-    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
-    application.call("idle")
+    application = _started(cluster, stream, checkpoint_format, **{"spark.locality.wait": 0})
     application.call("start_reading")
     for i in range(1, 5):
         stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
@@ -141,6 +128,22 @@ def running(
 @pytest.mark.parametrize("cell", [cell.__name__ for cell in CELLS])
 def test_reads_of_every_operator(running: Application, cell: str) -> None:
     running.call("live_cell", name=cell)
+
+
+def _started(
+    cluster: Cluster,
+    stream: Stream,
+    checkpoint_format: str,
+    *,
+    batches: int = 1,
+    **settings: object,
+) -> Application:
+    """Start an application whose query has done so many batches."""
+    application = cluster.start(**settings)
+    stream.arrivals.add(*[events(i * BATCH, BATCH, keys=KEYS) for i in range(batches)])
+    application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
+    application.call("idle")
+    return application
 
 
 def _hide_state(state: Path, target: Path) -> int:

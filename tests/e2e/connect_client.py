@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import statemark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-
-SCHEMA = "id LONG, key STRING, value LONG, ts TIMESTAMP"
+from support.streams import EVENT_SCHEMA
 
 
 def totals(df: Any) -> Any:
@@ -30,7 +31,7 @@ def main(url: str, directory: Path, query_id: str | None) -> None:
     if query_id is None:
         spark.conf.set("spark.sql.shuffle.partitions", "3")
         query = (
-            totals(spark.readStream.schema(SCHEMA).json(events))
+            totals(spark.readStream.schema(EVENT_SCHEMA).json(events))
             .writeStream.outputMode("update")
             .format("noop")
             .option("checkpointLocation", str(directory / "checkpoint"))
@@ -41,7 +42,7 @@ def main(url: str, directory: Path, query_id: str | None) -> None:
     position = statemark.position(query_id)
     live = statemark.live(query_id, position_bound=position, timeout=30)
     live.createOrReplaceTempView("live")
-    wanted = sorted(totals(spark.read.schema(SCHEMA).json(events)).collect())
+    wanted = sorted(totals(spark.read.schema(EVENT_SCHEMA).json(events)).collect())
     keys = [{"key": row.key} for row in wanted]
     found = {
         "session": spark.session_id,

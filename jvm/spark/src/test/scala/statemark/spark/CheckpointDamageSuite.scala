@@ -4,7 +4,7 @@ import java.nio.file.{Files, Path}
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.StoreUnusableException
+import statemark.common.{Causes, StoreUnusableException}
 
 /** Files of the checkpoint that are gone, cut short or changed: passed over for others that lead to the same
   * version; where nothing does, the load fails by name, and succeeds when the file is back.
@@ -191,7 +191,7 @@ class CheckpointDamageSuite extends AnyFunSuite with LocalStores {
 
   private def assertRefused(e: SparkException, words: String): Unit = {
     assert(e.getCondition.startsWith("CANNOT_LOAD_STATE_STORE"))
-    val all = causes(e).toSeq ++ causes(e).flatMap(_.getSuppressed)
+    val all = Causes.of(e).toSeq ++ Causes.of(e).flatMap(_.getSuppressed)
     val messages = all.map(c => String.valueOf(c.getMessage))
     assert(messages.exists(_.contains(words)))
   }
@@ -204,7 +204,7 @@ class CheckpointDamageSuite extends AnyFunSuite with LocalStores {
   ): Unit =
     try check(provider, version, ids, expected(version))
     catch {
-      case e: Exception if causes(e).exists(_.isInstanceOf[StoreUnusableException]) =>
+      case e: Exception if Causes.of(e).exists(_.isInstanceOf[StoreUnusableException]) =>
         check(provider, version, ids, expected(version))
     }
 

@@ -7,6 +7,7 @@ import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.common.Causes
 
 /** A disk without room, or without leave to write: the task fails and says where, or goes on where it can; with
   * room again the same version is served, and rightly.
@@ -217,5 +218,5 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
   }
 
   private def says(e: Throwable, words: String): Boolean =
-    causes(e).exists(c => c.toString.contains(words))
+    Causes.of(e).exists(c => c.toString.contains(words))
 }

@@ -3,7 +3,7 @@ package statemark.spark
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.{Distrust, StoreUnusableException}
+import statemark.common.{Causes, Distrust, StoreUnusableException}
 
 /** I6 under damage of the files of a home: whatever is broken, the answer is right; at once, or where only a
   * read can meet the damage, at the next attempt of the task.
@@ -112,7 +112,7 @@ class LocalDamageSuite extends AnyFunSuite with LocalStores {
       check(provider, version, ids, wanted)
       keeperOf(provider).load.distrusted.nonEmpty
     } catch {
-      case e: Exception if causes(e).exists(_.isInstanceOf[StoreUnusableException]) =>
+      case e: Exception if Causes.of(e).exists(_.isInstanceOf[StoreUnusableException]) =>
         check(provider, version, ids, wanted)
         true
     }

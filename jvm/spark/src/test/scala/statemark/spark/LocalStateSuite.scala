@@ -6,7 +6,7 @@ import java.time.temporal.ChronoUnit
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.common.Distrust
+import statemark.common.{Causes, Distrust}
 import statemark.testkit.FileCounts
 
 /** I6: what an earlier process or run left of a store is used when identity and history prove it, and only
@@ -188,7 +188,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       val damaged = after.getStore(1, id)
       assert(keeperOf(after).load.source == LoadSource.Local)
       val e = intercept[Exception](rows(damaged))
-      assert(causes(e).exists(_.getMessage.contains("cannot read")))
+      assert(Causes.of(e).exists(_.getMessage.contains("cannot read")))
       damaged.abort()
       check(after, 1, Vector(None, id), many)
       assertServed(after, 1, Vector(None, id), LoadSource.Checkpoint)
@@ -309,14 +309,14 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       query.getFileSystem.getUserPrincipalLookupService.lookupPrincipalByName("nobody")
     )
     val e = intercept[Exception](open().getStore(1, None))
-    assert(causes(e).exists(_.getMessage.contains("belongs to nobody")))
+    assert(Causes.of(e).exists(_.getMessage.contains("belongs to nobody")))
   }
 
   test("a root that cannot be written is refused with its name") {
     val file = Files.createFile(queryDir.resolve("file"))
     val e =
       intercept[Exception](open(Map(localDir -> file.resolve("x").toString)).getStore(0, None))
-    assert(causes(e).exists(c =>
+    assert(Causes.of(e).exists(c =>
       c.getMessage.contains("localDir is") && c.getMessage.contains("file/x")
     ))
   }

@@ -162,9 +162,6 @@ trait LocalStores extends Providers { this: Suite =>
     assert(keeperOf(provider).load.replayed == replayed)
     assertServed(provider, version, ids, source)
   }
-
-  protected def causes(e: Throwable): Iterator[Throwable] =
-    Iterator.iterate(e)(_.getCause).takeWhile(_ != null)
 }
 
 object LocalStores {

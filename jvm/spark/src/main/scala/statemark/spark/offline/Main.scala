@@ -4,7 +4,7 @@ import java.io.{FileDescriptor, FileOutputStream, PrintWriter, StringWriter}
 import org.apache.spark.SparkConf
 import org.apache.spark.sql.SparkSession
 import scala.util.control.NonFatal
-import statemark.common.{Clock, StatemarkException}
+import statemark.common.{Causes, Clock, StatemarkException}
 
 /** The entry point of the offline tools, for spark-submit: `Main [--verbose] COMMAND ARGUMENTS`. */
 object Main {
@@ -36,7 +36,7 @@ object Main {
     catch {
       case e: StatemarkException => failed(console, isVerbose, e.getMessage, e)
       case NonFatal(e) =>
-        val reason = Iterator.iterate[Throwable](e)(_.getCause).takeWhile(_ != null).toSeq.last
+        val reason = Causes.of(e).toSeq.last
         val problem = s"the command failed: $reason".linesIterator.take(3).mkString(" ")
         val remedy = "look at the cause with --verbose"
         failed(console, isVerbose, s"$problem\n  reason: unexpected\n  remedy: $remedy", e)

@@ -23,7 +23,7 @@ trait Banks extends BeforeAndAfterEach { this: Suite with OneSession =>
 
   /** @param over what comes out of the aggregation goes through it */
   protected final class Bank(
-      name: String,
+      val name: String,
       format: String,
       over: DataFrame => DataFrame = identity
   ) {

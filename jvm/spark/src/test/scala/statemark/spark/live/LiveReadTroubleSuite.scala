@@ -10,29 +10,36 @@ import scala.concurrent.{Await, Future}
 import scala.concurrent.ExecutionContext.Implicits.global
 import scala.concurrent.duration.Duration
 import scala.util.{Failure, Random, Success, Try}
-import statemark.common.{InvalidInputException, ViewClosedException}
+import statemark.common.{Causes, InvalidInputException, ViewClosedException}
 import statemark.spark.OneSession
 
 /** Reads of a query in trouble: each is a committed batch, or fails by name. */
 class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
   override protected def master: String = "local[2, 4]"
 
-  /** What reads saw, one after the other until `body` has ended, and how often each failure came. */
-  private def readingDuring(name: String)(body: => Unit): (Seq[Long], Map[String, Int]) = {
+  /** Reads on and on while `trouble` comes to the bank, after its first batch, and once at the end.
+    * @param trouble has one more batch go through
+    * @return what reads saw, one after the other, and how often each failure came
+    */
+  private def readingThrough(bank: Bank, times: Int)(
+      trouble: Bank => Unit
+  ): (Seq[Long], Map[String, Int]) = {
+    bank.batch()
     val seen = mutable.Buffer.empty[Long]
     val failures = mutable.Map.empty[String, Int].withDefaultValue(0)
     @volatile var isOver = false
     val reader = Future {
-      while (!isOver || seen.isEmpty) Try(moves(name)) match {
+      while (!isOver || seen.isEmpty) Try(moves(bank.name)) match {
         case Success(moved) => seen += moved
         case Failure(e) => failures(LiveReadTroubleSuite.named(e)) += 1
       }
     }
-    try body
+    try (1 to times).foreach(_ => trouble(bank))
     finally isOver = true
     Await.result(reader, Duration.Inf)
     assert(seen == seen.sorted, "a batch that was seen is gone")
     info(s"${seen.length} reads of ${seen.distinct.length} batches, failures: ${failures.toMap}")
+    assert(moves(bank.name) == (times + 1) * 2 * accounts)
     (seen.toSeq, failures.toMap)
   }
 
@@ -41,35 +48,27 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
       LiveReadTroubleSuite.failed.set(0)
       val fails = udf(LiveReadTroubleSuite.failsAtFirst(_: Long)).asNondeterministic()
       val bank = new Bank(s"aborts$format", format, _.where(fails(col("balance"))))
-      bank.batch()
-      val (seen, failures) = readingDuring(s"aborts$format")((1 to 20).foreach(_ => bank.batch()))
+      val (seen, failures) = readingThrough(bank, times = 20)(_.batch())
       assert(LiveReadTroubleSuite.failed.get > 5 && seen.distinct.length > 5 && failures.isEmpty)
-      assert(moves(s"aborts$format") == 21 * 2 * accounts)
     }
 
     test(s"stores that are unloaded while they are read (v$format)") {
-      val bank = new Bank(s"unloads$format", format)
-      bank.batch()
-      val (seen, _) = readingDuring(s"unloads$format")((1 to 15).foreach { _ =>
+      val (seen, _) = readingThrough(new Bank(s"unloads$format", format), times = 15) { bank =>
         bank.batch()
         StateStore.stop()
-      })
+      }
+      // When it ended they were open nowhere: the checkpoint had them.
       assert(seen.distinct.length > 2)
-      // Open nowhere: the checkpoint has it.
-      assert(moves(s"unloads$format") == 16 * 2 * accounts)
     }
 
     test(s"a query that stops and starts again (v$format)") {
       val bank = new Bank(s"stops$format", format)
-      bank.batch()
-      val (seen, _) = readingDuring(s"stops$format")((1 to 8).foreach { _ =>
+      readingThrough(bank, times = 8) { bank =>
         bank.restart()
         bank.batch()
-      })
-      assert(seen.nonEmpty)
-      assert(moves(s"stops$format") == 9 * 2 * accounts)
+      }
       bank.query.stop()
-      intercept[InvalidInputException](moves(s"stops$format"))
+      intercept[InvalidInputException](moves(bank.name))
     }
   }
 }
@@ -89,7 +88,7 @@ private object LiveReadTroubleSuite {
 
   /** The name of a failure that a read may end with; others are failures of the test. */
   def named(failure: Throwable): String =
-    Iterator.iterate(failure)(_.getCause).takeWhile(_ != null).collectFirst {
+    Causes.of(failure).collectFirst {
       case e @ (_: VersionGoneException | _: StoreMovedException | _: ViewClosedException |
           _: PositionBoundException | _: InvalidInputException) => e.getClass.getSimpleName
     }.getOrElse(throw failure)

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadat
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.{RpcUtils, SerializableConfiguration}
 import scala.jdk.CollectionConverters._
-import statemark.common.Position
+import statemark.common.{Causes, Position}
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
@@ -118,8 +118,7 @@ object StatemarkBridge extends BridgeShims {
     * The class of the failure is private to Spark's package of remote calls.
     */
   def lacksCoordinator(failure: Throwable): Boolean =
-    Iterator.iterate(failure)(_.getCause).takeWhile(_ != null)
-      .exists(_.getClass.getSimpleName == "RpcEndpointNotFoundException")
+    Causes.of(failure).exists(_.getClass.getSimpleName == "RpcEndpointNotFoundException")
 
   /** The codec of changelogs. */
   def codec(name: String): CompressionCodec =
