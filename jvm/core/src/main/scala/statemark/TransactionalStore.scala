@@ -2,8 +2,8 @@ package statemark
 
 import java.io.File
 import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
-import org.rocksdb.RocksDBException
 import scala.annotation.tailrec
+import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
 import statemark.common._
 import statemark.engine._
@@ -26,16 +26,23 @@ import statemark.transaction._
   *
   * ''Source:'' KIP-892, `TransactionalStateStore`; design: prepared versions are Spark's addition.
   */
-final class TransactionalStore private (
+final class TransactionalStore private[statemark] (
     engine: RocksEngine,
     initial: StoreState,
     usesFamilies: Boolean,
     options: EngineOptions,
     observer: CommitObserver,
     isOnDisk: Boolean,
-    retention: ReadRetention
+    retention: ReadRetention,
+    limit: Option[UncommittedLimit]
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
+  private val staging = limit.map { l =>
+    val member = l.memory.join(l.bytes)(() => spillPrepared())
+    new Staging(ReopenedStore.stagingOf(engine.directory), options, member, observer)
+  }
+  // Of the version that was confirmed last: readers may have begun it when it was prepared.
+  private var applied = Option.empty[FileBatch]
   @volatile private var versions = ReadableVersions(initial, engine.view())
   // Versions that reads were pinned to, and until when they are kept.
   private val pins = new ConcurrentHashMap[Long, Long]
@@ -69,7 +76,7 @@ final class TransactionalStore private (
   def newTransaction(openChangelog: () => ChangelogWriter): Transaction = synchronized {
     require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
     require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
-    val transaction = new Transaction(engine, base, mergeDelimiter, openChangelog)
+    val transaction = new Transaction(engine, base, mergeDelimiter, openChangelog, staging)
     versions = versions.copy(open = Some(transaction))
     transaction
   }
@@ -132,28 +139,60 @@ final class TransactionalStore private (
       val newest = if (uploadSnapshot.isDefined) next.state.at else base.lastSnapshot
       val prepared = next.copy(state = withSnapshot(next.state, newest))
       versions = versions.copy(prepared = Some(prepared), open = None)
+      holdsPrepared(prepared.bytes)
     }
+    staging.foreach(_.memory.checkPrepared())
     observer.reached(CommitPhase.VersionPrepared)
     next
   }
 
   /** Moves the prepared version into the base: rows and offsets in one write (I2). Does nothing
-    * where none is prepared.
+    * where none is prepared. A version on disk is durable when this returns.
+    * @param prove as in `flush`, asked for a version on disk
     * @throws StoreUnusableException where RocksDB fails: close the store and load it again
     */
-  def confirm(): Unit = prepared.foreach { next =>
-    observer.reached(CommitPhase.ConfirmStarted)
-    synchronized(apply(next))
-    observer.reached(CommitPhase.ConfirmApplied)
-  }
+  def confirm(prove: VersionId => Option[HistoryProof] = _ => None): Unit =
+    prepared.foreach { next =>
+      observer.reached(CommitPhase.ConfirmStarted)
+      val proof = if (next.isOnDisk) prove(next.state.at) else None
+      synchronized(prepared.foreach(apply(_, proof)))
+      observer.reached(CommitPhase.ConfirmApplied)
+    }
 
   /** Drops the prepared version: the base stands at the version before it, as if that version had
     * never been committed. True where there was one. Reads nothing (I4).
     */
   def dropPrepared(): Boolean = synchronized {
-    val isDropped = prepared.isDefined
+    val dropped = prepared
     versions = versions.copy(prepared = None)
-    isDropped
+    dropped.foreach(delete)
+    dropped.isDefined
+  }
+
+  private def delete(version: PreparedTransaction): Unit = {
+    holdsPrepared(0)
+    version.batch match {
+      case file: FileBatch => file.delete()
+      case _: HeapBatch => ()
+    }
+  }
+
+  private def holdsPrepared(bytes: Long): Unit = staging.foreach(_.memory.holdsPrepared(bytes))
+
+  /** Moves the prepared version to disk, where it is on the heap.
+    *
+    * ''Thread:'' any that does not hold the lock of another store.
+    */
+  private def spillPrepared(): Unit = synchronized {
+    for (s <- staging; p <- prepared if !isClosed) p.batch match {
+      case heap: HeapBatch if heap.bytes > 0 =>
+        val file = SpilledBatch.spill(heap, engine, mergeDelimiter, s, p.state.version)
+        versions = versions.copy(prepared = Some(p.copy(batch = file)))
+        s.memory.spilled(file.bytes)
+        holdsPrepared(file.heapBytes)
+        observer.reached(CommitPhase.VersionSpilled)
+      case _ => ()
+    }
   }
 
   /** Replays the changelog of version `base + 1` into the base: `writes` stages it. */
@@ -163,18 +202,35 @@ final class TransactionalStore private (
       writes(transaction)
       val at = VersionId(base.version + 1, checkpointId)
       val next = transaction.serialize(at, usesFamilies, position = None)
-      synchronized(apply(next))
+      synchronized(apply(next, proof = None))
     } finally transaction.rollback()
   }
 
-  private def apply(version: PreparedTransaction): Unit = {
-    try
+  private def apply(version: PreparedTransaction, proof: Option[HistoryProof]): Unit = {
+    val records = TransactionalStore.records(version.state, Some(base)) ++
+      proof.map(p => OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p))
+    val redo = version.batch match {
+      case file: FileBatch => Some(Redo(file.file.getName, records))
+      case _: HeapBatch => None
+    }
+    try {
       engine.apply(
-        version.segments,
-        TransactionalStore.records(version.state, Some(base)),
-        OffsetsColumnFamily.encodeIntent(version.state.version)
+        version.batch,
+        records,
+        Intent(version.state.version, redo),
+        () => observer.reached(CommitPhase.PartApplied)
       )
-    catch { case e: RocksDBException => throw unusable(version.state, e) }
+      redo.foreach { _ => // from here on no crash needs the file
+        engine.flush()
+        flushed_ = version.state.version
+      }
+    } catch { case NonFatal(e) => throw unusable(version.state, e) }
+    applied.foreach(_.delete())
+    applied = version.batch match {
+      case file: FileBatch => Some(file)
+      case _: HeapBatch => None
+    }
+    holdsPrepared(0)
     val now = retention.clock.nanos()
     pins.values.removeIf(_ - now < 0)
     val isPinned = (state: StoreState) => pins.containsKey(state.version)
@@ -194,25 +250,25 @@ final class TransactionalStore private (
     *   base nor prepared any more, or the store is closed
     */
   def snapshot(version: VersionId, target: File): Option[(StoreState, Set[String])] =
-    imageOf(version, target).map { case (segments, state) => (state, exported(target, segments)) }
+    imageOf(version, target).map { case (batch, state) => (state, exported(target, batch)) }
 
   /** As [[snapshot]], of a version that is being committed. */
   def snapshot(next: PreparedTransaction, target: File): (StoreState, Set[String]) = {
     synchronized(engine.checkpoint(target))
-    (next.state, exported(target, next.segments))
+    (next.state, exported(target, Some(next.batch)))
   }
 
   private def imageOf(version: VersionId, target: File) = synchronized {
-    val image = prepared.filter(_.state.at == version).map(p => (p.segments, p.state))
-      .orElse(Option.when(base.at == version)((Vector.empty[Array[Byte]], base)))
+    val image = prepared.filter(_.state.at == version).map(p => (Some(p.batch), p.state))
+      .orElse(Option.when(base.at == version)((None, base)))
     val there = image.filterNot(_ => isClosed)
     there.foreach(_ => engine.checkpoint(target))
     there
   }
 
-  private def exported(target: File, segments: Seq[Array[Byte]]): Set[String] = {
+  private def exported(target: File, batch: Option[SerializedBatch]): Set[String] = {
     val linked = target.list.filter(_.endsWith(".sst")).toSet
-    RocksEngine.exportFrom(target, options, segments)
+    RocksEngine.exportFrom(target, options, batch)
     linked & target.list.toSet
   }
 
@@ -286,10 +342,13 @@ final class TransactionalStore private (
   override def close(): Unit = synchronized {
     isClosed = true
     versions.open.foreach(_.end())
+    prepared.foreach(delete)
+    applied.foreach(_.delete())
+    staging.foreach(_.memory.close())
     engine.close()
   }
 
-  private def unusable(state: StoreState, cause: RocksDBException) = new StoreUnusableException(
+  private def unusable(state: StoreState, cause: Throwable) = new StoreUnusableException(
     s"RocksDB cannot take version ${state.version}: ${cause.getMessage}. The local copy is given up; " +
       "it is loaded again from the checkpoint.",
     Some(cause)
@@ -318,7 +377,8 @@ object TransactionalStore {
       state: StoreState,
       usesFamilies: Boolean,
       observer: CommitObserver,
-      retention: ReadRetention = ReadRetention.none
+      retention: ReadRetention = ReadRetention.none,
+      limit: Option[UncommittedLimit] = None
   ): TransactionalStore = {
     val engine = RocksEngine.open(directory, options)
     val header = Seq(
@@ -334,7 +394,8 @@ object TransactionalStore {
         options,
         observer,
         isOnDisk = false,
-        retention
+        retention,
+        limit
       )
     } catch {
       case e: Throwable =>
@@ -342,71 +403,6 @@ object TransactionalStore {
         throw e
     }
   }
-
-  /** Opens the base store that an earlier process left in `directory`. Its records are read and
-    * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
-    *
-    * @throws DistrustException where it is not the store `identity`, or cannot be used
-    */
-  def reopen(
-      directory: File,
-      options: EngineOptions,
-      identity: StoreIdentity,
-      usesFamilies: Boolean,
-      observer: CommitObserver,
-      retention: ReadRetention = ReadRetention.none
-  ): ReopenedStore = {
-    val engine =
-      try RocksEngine.reopen(directory, options)
-      catch { case e: StoreUnusableException => throw damaged(directory, e) }
-    try {
-      val found = BaseRecords.read(engine)
-      found.intent.foreach(version => throw unfinished(directory, version))
-      if (found.identity != identity) throw otherStore(directory, found.identity, identity)
-      val store = new TransactionalStore(
-        engine,
-        found.state,
-        usesFamilies,
-        options,
-        observer,
-        isOnDisk = true,
-        retention
-      )
-      ReopenedStore(store, found.proof, found.uploads)
-    } catch {
-      case e: Throwable =>
-        engine.close()
-        throw (e match {
-          case e: StoreUnusableException => damaged(directory, e)
-          case _ => e
-        })
-    }
-  }
-
-  /** What the base store in `directory` says of itself on disk. Whoever has it open is not disturbed.
-    * @throws DistrustException where it says nothing, or cannot be read
-    */
-  def inspect(directory: File, options: EngineOptions): BaseRecords =
-    try {
-      val engine = RocksEngine.openReadOnly(directory, options)
-      try BaseRecords.read(engine)
-      finally engine.close()
-    } catch { case e: StoreUnusableException => throw damaged(directory, e) }
-
-  private def damaged(directory: File, cause: StoreUnusableException): Throwable =
-    new DistrustException(
-      Distrust.Damaged,
-      s"$directory cannot be read: ${cause.getMessage}",
-      Some(cause)
-    )
-
-  private def unfinished(directory: File, version: Long): Throwable = new DistrustException(
-    Distrust.Unfinished,
-    s"$directory holds a part of version $version: the process died while it was written."
-  )
-
-  private def otherStore(directory: File, found: StoreIdentity, wanted: StoreIdentity): Throwable =
-    new DistrustException(Distrust.OtherStore, s"$directory holds $found and not $wanted.")
 
   /** Number of rows of an image that does not tell it, by reading all of them. */
   def count(
@@ -421,7 +417,7 @@ object TransactionalStore {
   }
 
   /** Column families and position have records of their own, written only where they changed. */
-  private def records(
+  private[statemark] def records(
       state: StoreState,
       before: Option[StoreState]
   ): Seq[(Array[Byte], Array[Byte])] = {
@@ -436,14 +432,3 @@ object TransactionalStore {
     (OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(state)) +: changed.flatten
   }
 }
-
-/** A base store of an earlier process.
-  *
-  * @param proof what the planned flush of some version left, in checkpoint format v1
-  * @param uploads its SST files that lay in the checkpoint location
-  */
-final case class ReopenedStore(
-    store: TransactionalStore,
-    proof: Option[HistoryProof],
-    uploads: Vector[UploadedSst]
-)

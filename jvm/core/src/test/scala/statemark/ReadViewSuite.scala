@@ -188,10 +188,10 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     val transaction = begin(store)
     Random.shuffle(expected).foreach { case (k, v) => transaction.put(bytes(k), bytes(v)) }
     store.commit(transaction, None, None): Unit
-    val whole = store.prepared.get.segments
-    val writer = new engine.BatchWriter(segmentBytes = 5000)
-    expected.foreach { case (k, v) => writer.put(bytes(k), bytes(v), v.length) }
-    val split = writer.result()
+    val whole = store.prepared.get.batch.segments.toVector
+    val split = engine.BatchWriter.collect(segmentBytes = 5000) { writer =>
+      expected.foreach { case (k, v) => writer.put(bytes(k), bytes(v), v.length) }
+    }
     assert(split.length > 10 && whole.length == 1)
     for (segments <- Seq(whole, split)) {
       val reader = new engine.BatchReader(segments)

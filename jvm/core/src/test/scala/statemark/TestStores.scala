@@ -37,7 +37,8 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
       state: StoreState = StoreState.empty(0, RowCounts.zero),
       usesFamilies: Boolean = false,
       observer: CommitObserver = CommitObserver.none,
-      retention: ReadRetention = ReadRetention.none
+      retention: ReadRetention = ReadRetention.none,
+      limit: Option[UncommittedLimit] = None
   ): TransactionalStore = {
     val store = TransactionalStore.create(
       new File(root, name),
@@ -46,7 +47,8 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
       state,
       usesFamilies,
       observer,
-      retention
+      retention,
+      limit
     )
     opened = store :: opened
     store

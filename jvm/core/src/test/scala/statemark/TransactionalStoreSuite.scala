@@ -56,7 +56,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     }
     store.flush()
     store.close()
-    val found = TransactionalStore.inspect(new File(root, "store"), options)
+    val found = ReopenedStore.inspect(new File(root, "store"), options)
     assert(found.identity == TestStores.identity)
     assert(found.state.version == 3 && found.state.counts == RowCounts(1, 0))
   }

@@ -19,6 +19,10 @@ final class DistrustException(
     cause: Option[Throwable] = None
 ) extends StatemarkException(message, cause)
 
+/** The local disk does not take staged writes over the limit: the task fails, and nothing is lost. */
+final class ScratchFullException(message: String, cause: Option[Throwable])
+    extends StatemarkException(message, cause)
+
 /** A live view cannot be read any more, because its store has gone: read again, from where it is now. */
 final class ViewClosedException(message: String) extends StatemarkException(message, None)
 

@@ -13,7 +13,7 @@ final case class BaseRecords(
     state: StoreState,
     proof: Option[HistoryProof],
     uploads: Vector[UploadedSst],
-    intent: Option[Long]
+    intent: Option[Intent]
 )
 
 object BaseRecords {

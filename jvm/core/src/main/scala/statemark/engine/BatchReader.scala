@@ -83,7 +83,11 @@ object BatchRecord {
   case object Delete extends BatchRecord
 }
 
-private object BatchReader {
+private[engine] object BatchReader {
+
+  /** The key of the first record. */
+  def firstKey(segment: Array[Byte]): Array[Byte] = keyAt(segment, BatchWriter.HeaderBytes)
+
   private def keyAt(segment: Array[Byte], at: Int): Array[Byte] = sized(segment, at + 1)
 
   private def valueAt(segment: Array[Byte], at: Int): Array[Byte] =

@@ -13,17 +13,26 @@ import java.util.Arrays
   * batch would outgrow `segmentBytes` it goes on in another segment: an array cannot hold 2 GiB.
   *
   * ''Thread:'' one.
+  *
+  * @param full takes each segment when it is complete
   */
-final class BatchWriter(segmentBytes: Int = BatchWriter.DefaultSegmentBytes) {
+final class BatchWriter(segmentBytes: Int)(full: Array[Byte] => Unit) {
   import BatchWriter._
 
-  private var done = Vector.empty[Array[Byte]]
   private var buffer = new Array[Byte](1024)
   private var length = HeaderBytes
   private var count = 0
 
   def put(key: Array[Byte], value: Array[Byte], valueLength: Int): Unit =
     record(Put, key, value, valueLength)
+
+  /** A put of one byte and then a value. */
+  def putTagged(key: Array[Byte], tag: Byte, value: Array[Byte], valueLength: Int): Unit = {
+    begin(Put, key, valueLength + 1)
+    writeVarint(valueLength + 1)
+    writeByte(tag)
+    append(value, valueLength)
+  }
 
   def delete(key: Array[Byte]): Unit =
     record(Delete, key, NoValue, -1)
@@ -34,30 +43,28 @@ final class BatchWriter(segmentBytes: Int = BatchWriter.DefaultSegmentBytes) {
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
     record(DeleteRange, begin, end, end.length)
 
-  /** The batch, as segments to be written in this order; the writer is empty afterwards. */
-  def result(): Vector[Array[Byte]] = {
-    closeSegment()
-    val segments = done
-    done = Vector.empty
-    segments
-  }
-
-  private def closeSegment(): Unit =
+  /** Completes the last segment; the writer is empty afterwards. */
+  def finish(): Unit =
     if (count > 0) {
       val segment = Arrays.copyOf(buffer, length)
       for (i <- 0 until 4) segment(8 + i) = (count >>> (8 * i)).toByte
-      done = done :+ segment
       length = HeaderBytes
       count = 0
+      full(segment)
     }
 
   private def record(tag: Byte, key: Array[Byte], value: Array[Byte], valueLength: Int): Unit = {
-    val room = 1 + 2 * MaxVarint + key.length.toLong + math.max(valueLength, 0)
-    if (count > 0 && length + room > segmentBytes) closeSegment()
+    begin(tag, key, math.max(valueLength, 0))
+    if (valueLength >= 0) writeBytes(value, valueLength)
+  }
+
+  /** All of a record but its value. */
+  private def begin(tag: Byte, key: Array[Byte], valueLength: Int): Unit = {
+    val room = 1 + 2 * MaxVarint + key.length.toLong + valueLength
+    if (count > 0 && length + room > segmentBytes) finish()
     ensure(room)
     writeByte(tag)
     writeBytes(key, key.length)
-    if (valueLength >= 0) writeBytes(value, valueLength)
     count += 1
   }
 
@@ -84,6 +91,10 @@ final class BatchWriter(segmentBytes: Int = BatchWriter.DefaultSegmentBytes) {
 
   private def writeBytes(bytes: Array[Byte], n: Int): Unit = {
     writeVarint(n)
+    append(bytes, n)
+  }
+
+  private def append(bytes: Array[Byte], n: Int): Unit = {
     System.arraycopy(bytes, 0, buffer, length, n)
     length += n
   }
@@ -91,6 +102,16 @@ final class BatchWriter(segmentBytes: Int = BatchWriter.DefaultSegmentBytes) {
 
 object BatchWriter {
   val DefaultSegmentBytes: Int = 256 * 1024 * 1024
+
+  /** The segments of what `write` writes. */
+  def collect(segmentBytes: Int = DefaultSegmentBytes)(write: BatchWriter => Unit)
+      : Vector[Array[Byte]] = {
+    val segments = Vector.newBuilder[Array[Byte]]
+    val writer = new BatchWriter(segmentBytes)(segment => segments += segment)
+    write(writer)
+    writer.finish()
+    segments.result()
+  }
 
   private[engine] val HeaderBytes = 12
   private val MaxVarint = 5

@@ -15,7 +15,7 @@ import statemark.common.{Distrust, DistrustException, Position, StoreUnusableExc
   *   key "position"  int32 n | n x (int8 known [| text offset])
   *   key "proof"     int64 version | utf file | int64 length | int64 modifiedMs
   *   key "uploads"   int32 n | n x (utf localName | utf remoteName | int64 bytes | int64 version)
-  *   key "intent"    int64 version
+  *   key "intent"    int64 version [| UTF file, int32 n, n x (int32 length, key, int32 length, value)]
   *   versionId       int64 version | int8 hasId [| utf checkpointId]
   *   utf             uint16 length | modified UTF-8   (java.io.DataOutput.writeUTF)
   *   text            int32 length | UTF-8
@@ -134,20 +134,41 @@ object OffsetsColumnFamily {
     Vector.fill(in.readInt())(UploadedSst(in.readUTF(), in.readUTF(), in.readLong(), in.readLong()))
   }
 
-  def encodeIntent(version: Long): Array[Byte] = encode(_.writeLong(version))
+  def encodeIntent(intent: Intent): Array[Byte] = encode { out =>
+    out.writeLong(intent.version)
+    intent.redo.foreach { redo =>
+      out.writeUTF(redo.file)
+      out.writeInt(redo.records.length)
+      redo.records.foreach { case (key, value) =>
+        writeBytes(out, key)
+        writeBytes(out, value)
+      }
+    }
+  }
 
-  def decodeIntent(bytes: Array[Byte]): Long = decode("intent", bytes)(_.readLong())
+  def decodeIntent(bytes: Array[Byte]): Intent = decode("intent", bytes) { in =>
+    Intent(
+      in.readLong(),
+      Option.when(in.available() > 0)(
+        Redo(in.readUTF(), Seq.fill(in.readInt())((readBytes(in), readBytes(in))))
+      )
+    )
+  }
 
-  private def writeText(out: DataOutputStream, text: String): Unit = {
-    val bytes = text.getBytes(UTF_8)
+  private def writeText(out: DataOutputStream, text: String): Unit =
+    writeBytes(out, text.getBytes(UTF_8))
+
+  private def readText(in: DataInputStream): String = new String(readBytes(in), UTF_8)
+
+  private def writeBytes(out: DataOutputStream, bytes: Array[Byte]): Unit = {
     out.writeInt(bytes.length)
     out.write(bytes)
   }
 
-  private def readText(in: DataInputStream): String = {
+  private def readBytes(in: DataInputStream): Array[Byte] = {
     val bytes = new Array[Byte](in.readInt())
     in.readFully(bytes)
-    new String(bytes, UTF_8)
+    bytes
   }
 
   private def writeVersionId(out: DataOutputStream, id: VersionId): Unit = {
@@ -185,6 +206,17 @@ object OffsetsColumnFamily {
       cause
     )
 }
+
+/** A version is being written in several segments.
+  *
+  * @param redo how to write it to the end, where its writes lie on disk
+  */
+final case class Intent(version: Long, redo: Option[Redo])
+
+/** @param file with the version's writes ([[FileBatch]]), in the directory for staged writes
+  * @param records for the offsets column family, that come with the last segment
+  */
+final case class Redo(file: String, records: Seq[(Array[Byte], Array[Byte])])
 
 /** How a base store writes its offsets column family. One case per step, for ever. */
 sealed abstract class FormatVersion(val number: Int)

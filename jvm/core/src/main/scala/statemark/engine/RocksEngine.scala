@@ -144,30 +144,37 @@ final class RocksEngine private (
         )
     }
 
-  /** Applies serialized write batches in order, the last one together with `records` for the
-    * offsets column family. Where there are several, the first one brings `intent` and the last one
-    * removes it: a directory that holds one has rows of a version that it does not name (I2).
+  /** Applies a version's writes, the last segment together with `records` for the offsets column family.
+    * Where there are several segments, the first one brings `intent` and the last one removes it: a
+    * directory that holds one has rows of a version that it does not name (I2).
+    *
+    * @param onPart is called after each segment but the last
     */
   def apply(
-      segments: Seq[Array[Byte]],
+      batch: SerializedBatch,
       records: Seq[(Array[Byte], Array[Byte])],
-      intent: Array[Byte]
+      intent: => Intent,
+      onPart: () => Unit = () => ()
   ): Unit = {
-    val isSplit = segments.length > 1
-    segments.dropRight(1).zipWithIndex.foreach { case (segment, i) =>
-      val batch = new WriteBatch(segment)
-      if (i == 0) batch.put(offsets, OffsetsColumnFamily.IntentKey, intent)
-      write(batch)
-    }
-    val last = segments.lastOption.fold(new WriteBatch())(new WriteBatch(_))
-    if (isSplit) last.delete(offsets, OffsetsColumnFamily.IntentKey)
-    records.foreach { case (key, value) => last.put(offsets, key, value) }
-    write(last)
+    val segments = batch.segments
+    var isFirst = true
+    do {
+      val write = if (segments.hasNext) new WriteBatch(segments.next()) else new WriteBatch()
+      if (batch.isSplit && isFirst)
+        write.put(offsets, OffsetsColumnFamily.IntentKey, OffsetsColumnFamily.encodeIntent(intent))
+      if (!segments.hasNext) {
+        if (batch.isSplit) write.delete(offsets, OffsetsColumnFamily.IntentKey)
+        records.foreach { case (key, value) => write.put(offsets, key, value) }
+      }
+      this.write(write)
+      if (segments.hasNext) onPart()
+      isFirst = false
+    } while (segments.hasNext)
   }
 
   /** Records for the offsets column family alone. */
   def note(records: Seq[(Array[Byte], Array[Byte])]): Unit =
-    apply(Nil, records, Array.emptyByteArray)
+    apply(SerializedBatch.empty, records, Intent(0, None))
 
   /** Waits for memtables that are being written, as RocksDB does; not for those that it cannot write, which on a
     * full disk is for ever.
@@ -313,14 +320,14 @@ object RocksEngine {
   def reopen(directory: File, options: EngineOptions): RocksEngine =
     open(directory, options, isForExport = false, isThere = true)
 
-  /** Opens a RocksDB checkpoint, applies `segments` and strips it for export: see
+  /** Opens a RocksDB checkpoint, applies a version's writes and strips it for export: see
     * [[RocksEngine.stripAndClose]]. SST files that are there stay as they are.
     */
-  def exportFrom(directory: File, options: EngineOptions, segments: Seq[Array[Byte]]): Unit = {
+  def exportFrom(directory: File, options: EngineOptions, batch: Option[SerializedBatch]): Unit = {
     val engine = open(directory, options, isForExport = true, isThere = true)
     try {
-      if (segments.nonEmpty) {
-        engine.apply(segments, Nil, Array.emptyByteArray)
+      batch.filter(_.bytes > 0).foreach { writes =>
+        engine.apply(writes, Nil, Intent(0, None))
         engine.flush()
       }
       engine.stripAndClose()

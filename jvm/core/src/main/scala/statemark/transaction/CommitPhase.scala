@@ -47,6 +47,18 @@ object CommitPhase {
   /** Maintenance has uploaded an image. */
   case object SnapshotEnded extends CommitPhase("snapshot-ended")
 
+  /** A part of what an open transaction has staged is on disk. */
+  case object WritesSpilled extends CommitPhase("writes-spilled")
+
+  /** A prepared version is on disk, and not in memory any more. */
+  case object VersionSpilled extends CommitPhase("version-spilled")
+
+  /** A version that takes several writes is in the base store in part. */
+  case object PartApplied extends CommitPhase("part-applied")
+
+  /** A version that a process died over is about to be written to the end. */
+  case object RedoStarted extends CommitPhase("redo-started")
+
   /** What a version passes; the others come beside it. */
   val all: Seq[CommitPhase] = Seq(
     BatchSerialized,
@@ -61,6 +73,9 @@ object CommitPhase {
   /** Loads, flushes and snapshots. */
   val besides: Seq[CommitPhase] =
     Seq(HomeProven, StoreLoaded, FlushStarted, FlushFrozen, SnapshotStarted, SnapshotEnded)
+
+  /** What a version passes besides where memory has no room for it. */
+  val spills: Seq[CommitPhase] = Seq(WritesSpilled, VersionSpilled, PartApplied, RedoStarted)
 }
 
 /** Is told of every phase, on the thread that passes it; what it throws fails that thread's work. */

@@ -8,6 +8,12 @@ import statemark.common.Bytes
 final class RangeTombstones private (begins: Vector[Array[Byte]], ends: Vector[Array[Byte]]) {
   def isEmpty: Boolean = begins.isEmpty
 
+  /** Heap bytes held. */
+  def bytes: Long =
+    begins.iterator.zip(ends).map { case (b, e) =>
+      b.length + e.length + RangeTombstones.Overhead
+    }.sum
+
   def ranges: Vector[(Array[Byte], Array[Byte])] = begins.zip(ends)
 
   def covers(key: Array[Byte]): Boolean = {
@@ -41,5 +47,8 @@ final class RangeTombstones private (begins: Vector[Array[Byte]], ends: Vector[A
 }
 
 object RangeTombstones {
+  // Two array headers, and a share in two vectors.
+  private val Overhead = 64L
+
   val none: RangeTombstones = new RangeTombstones(Vector.empty, Vector.empty)
 }

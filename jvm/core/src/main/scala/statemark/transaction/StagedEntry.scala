@@ -25,6 +25,15 @@ private[transaction] final class StagedEntry(val key: Array[Byte], val hash: Int
   var nextInSlot: StagedEntry = _
 
   def hasWrite: Boolean = op != StagedEntry.NoWrite
+
+  /** The write that stood at `seq`. */
+  def at(seq: Long): Option[StagedEntry.OlderWrite] =
+    if (hasWrite && this.seq <= seq) Some(StagedEntry.OlderWrite(this.seq, op, value, length, None))
+    else {
+      var write = older
+      while (write.exists(_.seq > seq)) write = write.get.older
+      write
+    }
 }
 
 private[transaction] object StagedEntry {

@@ -1,7 +1,7 @@
 package statemark.transaction
 
 import statemark.common.Bytes
-import statemark.engine.{BatchReader, BatchRecord}
+import statemark.engine.{BatchReader, BatchRecord, SerializedBatch}
 
 /** Writes that lie over a base, as a read view sees them.
   *
@@ -20,30 +20,55 @@ private[statemark] object StagedRows {
   object None extends StagedRows {
     override def lookup(key: Array[Byte]): StagedLookup = StagedLookup.NotStaged
     override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor =
-      new IndexedCursor(0, 0, RangeTombstones.none)(_ => throw new NoSuchElementException)
+      new LayeredCursor(Vector.empty, RangeTombstones.none)
   }
 }
 
 /** The writes of a prepared version, read where they lie serialized; the first read finds where each is. */
-private[statemark] final class PreparedRows(segments: Vector[Array[Byte]]) extends StagedRows {
-  private lazy val batch = new BatchReader(segments)
+private[statemark] final class PreparedRows(batch: SerializedBatch) extends StagedRows {
   private lazy val tombstones = batch.ranges.foldLeft(RangeTombstones.none) {
     case (all, (begin, end)) => all.added(begin, end)
   }
 
-  override def lookup(key: Array[Byte]): StagedLookup =
-    batch.find(key).map(write).getOrElse(
+  override def lookup(key: Array[Byte]): StagedLookup = {
+    val part = partOf(key)
+    val found = if (part < 0) scala.None
+    else {
+      val reader = batch.part(part)
+      reader.find(key).map(PreparedRows.write(reader, _))
+    }
+    found.getOrElse(
       if (tombstones.covers(key)) StagedLookup.Deleted else StagedLookup.NotStaged
-    )
-
-  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor = {
-    val from = begin.fold(0)(batch.firstFrom)
-    new IndexedCursor(from, end.fold(batch.length)(batch.firstFrom), tombstones)(i =>
-      (batch.key(i), write(i))
     )
   }
 
-  private def write(i: Int): StagedLookup = batch.record(i) match {
+  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor = {
+    val first = math.max(begin.fold(0)(partOf), 0)
+    val writes = (first until batch.parts).iterator
+      .takeWhile(part => end.forall(Bytes.order.lt(batch.firstKey(part), _)))
+      .map(batch.part)
+      .flatMap { part =>
+        val until = end.fold(part.length)(part.firstFrom)
+        (begin.fold(0)(part.firstFrom) until until).iterator
+          .map(i => (part.key(i), PreparedRows.write(part, i)))
+      }
+    new LayeredCursor(Vector(new IteratorLayer(writes)), tombstones)
+  }
+
+  /** The last part that begins at or before `key`, -1 where none does. */
+  private def partOf(key: Array[Byte]): Int = {
+    var low = 0
+    var high = batch.parts - 1
+    while (low <= high) {
+      val middle = (low + high) >>> 1
+      if (Bytes.order.lteq(batch.firstKey(middle), key)) low = middle + 1 else high = middle - 1
+    }
+    high
+  }
+}
+
+private object PreparedRows {
+  def write(reader: BatchReader, i: Int): StagedLookup = reader.record(i) match {
     case BatchRecord.Put(value) => StagedLookup.Value(value)
     // Under a range that the version deleted, operands begin a row.
     case BatchRecord.Merge(operand) => StagedLookup.Operands(operand)
@@ -57,26 +82,17 @@ private[statemark] final class PreparedRows(segments: Vector[Array[Byte]]) exten
 private[statemark] final class OpenRows(buffer: TransactionBuffer) extends StagedRows {
   override def lookup(key: Array[Byte]): StagedLookup = buffer.lookupBeside(key)
 
-  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor = {
-    val (writes, tombstones) = buffer.copyBeside(key =>
-      begin.forall(Bytes.order.lteq(_, key)) && end.forall(Bytes.order.lt(key, _))
-    )
-    val sorted = writes.sortBy(_._1)(Bytes.order)
-    new IndexedCursor(0, sorted.length, tombstones)(sorted)
-  }
+  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor =
+    buffer.scanBeside(begin, end)
 }
 
-private final class IndexedCursor(from: Int, until: Int, val tombstones: RangeTombstones)(
-    at: Int => (Array[Byte], StagedLookup)
-) extends StagedCursor {
-  private var next = from
-  private var current: Option[(Array[Byte], StagedLookup)] = None
-  advance()
+/** Writes in key order. */
+private[transaction] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
+    extends StagedLayer {
+  private var current = writes.nextOption()
 
+  override def headKey: Option[Array[Byte]] = current.map(_._1)
   override def head: Option[(Array[Byte], StagedLookup)] = current
-  override def advance(): Unit = {
-    current = Option.when(next < until)(at(next))
-    next += 1
-  }
+  override def advance(): Unit = current = writes.nextOption()
   override def close(): Unit = ()
 }

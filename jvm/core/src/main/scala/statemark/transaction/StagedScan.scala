@@ -18,43 +18,77 @@ private[statemark] trait StagedCursor extends AutoCloseable {
   def tombstones: RangeTombstones
 }
 
-/** Staged writes of a key range in key order, as they stood when the scan was opened. Entries
-  * without a write at that time are passed over.
+/** A part of what is staged, in key order. */
+private[transaction] trait StagedLayer extends AutoCloseable {
+  def headKey: Option[Array[Byte]]
+  def head: Option[(Array[Byte], StagedLookup)]
+  def advance(): Unit
+}
+
+/** Staged writes in key order, out of several layers: of those that have a key, the first decides.
   *
-  * ''Thread:'' the owner of the transaction.
+  * ''Thread:'' one.
   */
-final class StagedScan private[transaction] (
-    buffer: TransactionBuffer,
-    entries: Iterator[StagedEntry],
-    seq: Long,
+private[transaction] class LayeredCursor(
+    initial: Vector[StagedLayer],
     val tombstones: RangeTombstones
 ) extends StagedCursor {
+  protected var layers: Vector[StagedLayer] = initial
   private var isClosed = false
-  private var current: Option[(Array[Byte], StagedLookup)] = None
-  advance()
+  private var current = smallest
 
   override def head: Option[(Array[Byte], StagedLookup)] = current
 
   override def advance(): Unit = {
-    current = None
-    while (current.isEmpty && entries.hasNext) {
-      val entry = entries.next()
-      current = visible(entry).map((entry.key, _))
-    }
+    if (layers.length == 1) layers(0).advance()
+    else
+      current.foreach { case (key, _) =>
+        layers.foreach(l => if (l.headKey.exists(Bytes.order.equiv(_, key))) l.advance())
+      }
+    current = smallest
   }
 
-  private def visible(entry: StagedEntry): Option[StagedLookup] =
-    if (entry.hasWrite && entry.seq <= seq)
-      Some(buffer.resultOf(entry.op, entry.value, entry.length))
-    else {
-      var write = entry.older
-      while (write.exists(_.seq > seq)) write = write.get.older
-      write.map(w => buffer.resultOf(w.op, w.value, w.length))
-    }
+  private def smallest: Option[(Array[Byte], StagedLookup)] =
+    if (layers.length == 1) layers(0).head
+    else layers.filter(_.headKey.isDefined).minByOption(_.headKey.get)(Bytes.order).flatMap(_.head)
 
   override def close(): Unit = if (!isClosed) {
     isClosed = true
-    buffer.scanClosed()
+    layers.foreach(_.close())
+  }
+}
+
+/** Staged writes of a key range in key order, as they stood when the scan was opened: those in memory over those
+  * that are spilled. Where memory is spilled meanwhile, the scan goes on with what was written of it.
+  *
+  * ''Thread:'' the owner of the transaction.
+  *
+  * @param seq of the newest write that it sees
+  */
+final class StagedScan private[transaction] (
+    buffer: TransactionBuffer,
+    memory: StagedLayer,
+    spilled: Option[SpilledCursor],
+    end: Option[Array[Byte]],
+    private[transaction] val seq: Long,
+    tombstones: RangeTombstones
+) extends LayeredCursor(memory +: spilled.toVector, tombstones) {
+
+  /** Memory has been spilled as this scan sees it, and nothing later has. Older cursors are of use only where
+    * ranges were deleted after they were opened.
+    */
+  private[transaction] def moveTo(spilled: SpilledWrites): Unit = {
+    val (useful, useless) = layers.partition {
+      case cursor: SpilledCursor => cursor.rangeDeletes != spilled.rangeDeletes
+      case _ => false
+    }
+    useless.foreach(_.close())
+    layers = head.map { case (key, _) => spilled.scan(Some(key), end) }.toVector ++ useful
+  }
+
+  override def close(): Unit = {
+    super.close()
+    buffer.scanClosed(this)
   }
 }
 

@@ -21,9 +21,14 @@ final class Transaction private[statemark] (
     engine: BaseRows,
     val base: StoreState,
     mergeDelimiter: Array[Byte],
-    openChangelog: () => ChangelogWriter
+    openChangelog: () => ChangelogWriter,
+    staging: Option[Staging] = None
 ) {
   private val buffer = new TransactionBuffer(mergeDelimiter)
+  private var spills_ = 0L
+  private var spilledBytes_ = 0L
+  // Heap bytes at which memory is asked again.
+  private var nextCheck = staging.fold(Long.MaxValue)(_.memory.step)
   private var openedChangelog: Option[ChangelogWriter] = None
   private var scans = Set.empty[TransactionScan]
   private var newestScan: Option[TransactionScan] = None
@@ -35,10 +40,14 @@ final class Transaction private[statemark] (
   /** Column families of this transaction; what it created is gone if it rolls back. */
   def families: ColumnFamilies = families_
 
-  /** Heap bytes held by staged writes and remembered reads. ''Source:'' KIP-892,
+  /** Bytes of staged writes and remembered reads, on the heap and spilled. ''Source:'' KIP-892,
     * `approximateNumUncommittedBytes`.
     */
-  def approximateNumUncommittedBytes: Long = buffer.bytes
+  def approximateNumUncommittedBytes: Long = buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
+
+  /** How often, and how many bytes, it has spilled. */
+  def spills: Long = spills_
+  def spilledBytes: Long = spilledBytes_
 
   /** The row of `key`; the array is the caller's. */
   def get(key: Array[Byte]): Option[Array[Byte]] = {
@@ -49,7 +58,10 @@ final class Transaction private[statemark] (
       case StagedLookup.Operands(bytes) => Some(buffer.merged(engine.get(key), bytes))
       case StagedLookup.NotStaged =>
         val found = engine.get(key)
-        if (base.counts.isTracked) buffer.rememberBase(key, found.isDefined)
+        if (base.counts.isTracked) {
+          buffer.rememberBase(key, found.isDefined)
+          checkMemory()
+        }
         found
     }
   }
@@ -76,6 +88,7 @@ final class Transaction private[statemark] (
     rememberScanned(key)
     buffer.put(key, value)
     changelog.put(key, value)
+    checkMemory()
   }
 
   /** Deletes `key`; a key that is not there is fine. */
@@ -84,6 +97,7 @@ final class Transaction private[statemark] (
     rememberScanned(key)
     buffer.remove(key)
     changelog.delete(key)
+    checkMemory()
   }
 
   /** Appends `operand` to the row of `key`, or makes it the row. */
@@ -91,6 +105,7 @@ final class Transaction private[statemark] (
     checkOpen()
     buffer.merge(key, operand)
     changelog.merge(key, operand)
+    checkMemory()
   }
 
   /** Deletes every row in `[begin, end)`. */
@@ -98,6 +113,7 @@ final class Transaction private[statemark] (
     checkOpen()
     buffer.deleteRange(begin, end)
     changelog.deleteRange(begin, end)
+    checkMemory()
   }
 
   /** Deletes every row in `[begin, end)`, each with a delete of its own in the changelog. */
@@ -160,22 +176,64 @@ final class Transaction private[statemark] (
       position: Option[Position]
   ): PreparedTransaction = {
     checkOpen()
-    val entries = buffer.sorted
-    val counts = countedRows(entries, usesFamilies)
-    val batch = new BatchWriter
-    buffer.tombstones.ranges.foreach { case (begin, end) => batch.deleteRange(begin, end) }
-    entries.foreach { entry =>
-      entry.op match {
-        case StagedEntry.Put => batch.put(entry.key, entry.value, entry.length)
-        case StagedEntry.Delete => batch.delete(entry.key)
-        case _ => batch.merge(entry.key, entry.value, entry.length)
-      }
+    val counter = new RowCounter(
+      base.counts,
+      // A family that this transaction dropped is known to the base only.
+      if (usesFamilies) Seq(families_, base.families) else Nil
+    )
+    val batch = buffer.spilled match {
+      case Some(spilled) =>
+        spill()
+        new SpilledBatch(engine, base.counts, mergeDelimiter)
+          .write(spilled, buffer.tombstones, counter, staging.get, at.version)
+      case None => serialized(counter, at.version)
     }
+    if (base.counts.isTracked && !base.counts.isZero) countDeleted(counter)
+    val counts = if (base.counts.isTracked) counter.result else RowCounts.untracked
     val lineage = if (at.checkpointId.isDefined) base.lineage :+ at else Vector.empty
     PreparedTransaction(
-      batch.result(),
+      batch,
       StoreState(at, counts, families_, base.lastSnapshot, lineage, position)
     )
+  }
+
+  /** What is staged, all of it in memory: in memory, if there is room for both, else on disk. */
+  private def serialized(counter: RowCounter, version: Long): SerializedBatch = {
+    val entries = buffer.sorted
+    if (base.counts.isTracked) count(entries, counter)
+    val ranges = buffer.tombstones.ranges
+    staging.filter(_.memory.holdsOpen(2 * buffer.bytes)) match {
+      case Some(s) =>
+        val file = s.write(version, ranges) { out =>
+          write(entries, out) { (key, operands) =>
+            val row = buffer.merged(engine.get(key), operands)
+            out.put(key, row, row.length)
+          }
+        }
+        spilled(s, file.bytes)
+        file
+      case None => new HeapBatch(BatchWriter.collect() { out =>
+          ranges.foreach { case (begin, end) => out.deleteRange(begin, end) }
+          write(entries, out)((key, operands) => out.merge(key, operands, operands.length))
+        })
+    }
+  }
+
+  private def spilled(to: Staging, bytes: Long): Unit = if (bytes > 0) {
+    spills_ += 1
+    spilledBytes_ += bytes
+    to.memory.spilled(bytes)
+    to.observer.reached(CommitPhase.WritesSpilled)
+  }
+
+  private def write(entries: Array[StagedEntry], out: BatchWriter)(
+      merge: (Array[Byte], Array[Byte]) => Unit
+  ): Unit = entries.foreach { entry =>
+    entry.op match {
+      case StagedEntry.Put => out.put(entry.key, entry.value, entry.length)
+      case StagedEntry.Delete => out.delete(entry.key)
+      case _ => merge(entry.key, java.util.Arrays.copyOf(entry.value, entry.length))
+    }
   }
 
   /** What is staged, for readers of other threads. */
@@ -188,38 +246,50 @@ final class Transaction private[statemark] (
     writer
   }
 
-  /** Marks the transaction as committed. */
-  private[statemark] def end(): Unit = {
+  /** Marks the transaction as committed. Idempotent. */
+  private[statemark] def end(): Unit = if (isOpen_) {
     isOpen_ = false
     newestScan = None
     scans.foreach(_.close())
+    buffer.close()
+    staging.foreach(_.memory.holdsOpen(0))
   }
 
-  /** Rows after this transaction: what reads remembered, one sorted read of the base for the rest,
-    * and a scan of the base under range tombstones.
+  private def checkMemory(): Unit = if (buffer.bytes >= nextCheck) {
+    staging.foreach { s =>
+      if (s.memory.holdsOpen(buffer.bytes)) spill()
+      nextCheck = buffer.bytes + s.memory.step
+    }
+  }
+
+  private def spill(): Unit = staging.foreach { s =>
+    val before = buffer.spilled.fold(0L)(_.bytes)
+    buffer.spill(() => s.newScratch())
+    s.memory.holdsOpen(buffer.bytes): Unit
+    spilled(s, buffer.spilled.fold(0L)(_.bytes) - before)
+  }
+
+  /** Adds what staged writes make of the number of rows: what reads remembered, one sorted read of the base for
+    * the rest.
     */
-  private def countedRows(entries: Array[StagedEntry], usesFamilies: Boolean): RowCounts =
-    if (!base.counts.isTracked) RowCounts.untracked
-    else {
-      if (!base.counts.isZero) resolveExistence(entries)
-      val counter = new RowCounter(
-        base.counts,
-        // A family that this transaction dropped is known to the base only.
-        if (usesFamilies) Seq(families_, base.families) else Nil
+  private def count(entries: Array[StagedEntry], counter: RowCounter): Unit = {
+    if (!base.counts.isZero) resolveExistence(entries)
+    entries.foreach { entry =>
+      counter.written(
+        entry.key,
+        entry.op != StagedEntry.Delete,
+        entry.inBase == StagedEntry.Present && !buffer.tombstones.covers(entry.key)
       )
-      val tombstones = buffer.tombstones
-      entries.foreach { entry =>
-        val isInBase = entry.inBase == StagedEntry.Present && !tombstones.covers(entry.key)
-        val isRow = entry.op != StagedEntry.Delete
-        if (isRow != isInBase) counter.add(entry.key, if (isRow) 1 else -1)
-      }
-      if (!base.counts.isZero) tombstones.ranges.foreach { case (begin, end) =>
-        val deleted = engine.scan(Some(begin), Some(end))
-        try
-          while (deleted.keyOrEnd().map(counter.add(_, -1)).isDefined) deleted.next()
-        finally deleted.close()
-      }
-      counter.result
+    }
+  }
+
+  /** Takes off rows of the base under range tombstones. */
+  private def countDeleted(counter: RowCounter): Unit =
+    buffer.tombstones.ranges.foreach { case (begin, end) =>
+      val deleted = engine.scan(Some(begin), Some(end))
+      try
+        while (deleted.keyOrEnd().map(counter.add(_, -1)).isDefined) deleted.next()
+      finally deleted.close()
     }
 
   /** Operators evict the row that a scan stands at: the base has it, no read need tell. */
@@ -259,10 +329,16 @@ private[statemark] object Transaction {
 }
 
 /** Adds up row counts, those of internal column families apart. */
-private final class RowCounter(from: RowCounts, families: Seq[ColumnFamilies]) {
+private[transaction] final class RowCounter(from: RowCounts, families: Seq[ColumnFamilies]) {
   private val hasInternal = families.exists(_.hasInternal)
   private var keys = from.keys
   private var internalKeys = from.internalKeys
+
+  /** @param isRow whether the write leaves a row
+    * @param isInBase whether the base has one that counts
+    */
+  def written(key: Array[Byte], isRow: Boolean, isInBase: Boolean): Unit =
+    if (isRow != isInBase) add(key, if (isRow) 1 else -1)
 
   def add(key: Array[Byte], n: Int): Unit =
     if (hasInternal && families.exists(_.isInternal(RocksEngine.familyId(key)))) internalKeys += n

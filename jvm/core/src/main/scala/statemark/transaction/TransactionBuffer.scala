@@ -30,15 +30,18 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   import TransactionBuffer._
 
   // Slots and chains end with null, inside this class only: they are the hot path of every write.
-  private var slots = new Array[StagedEntry](256)
+  private var slots = new Array[StagedEntry](MinSlots)
   private var entries = 0
   private var index: Option[ConcurrentSkipListMap[Array[Byte], StagedEntry]] = None
   // New keys since the last scan: no open scan may see them, so they enter the index with the next.
   private val unindexed = mutable.ArrayBuffer.empty[StagedEntry]
   private var tombstones_ = RangeTombstones.none
   private var seq = 0L
-  private var openScans = 0
+  // Those that need what is in memory as it was when they were opened.
+  private val openScans = mutable.Set.empty[StagedScan]
   private var newestScanSeq = -1L
+  // Below what is in memory.
+  private var spilled_ = Option.empty[SpilledWrites]
   private var bytes_ = 0L
   private var rememberedBytes = 0L
   private var writes = 0
@@ -49,16 +52,22 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   /** Heap bytes held, keys, values and bookkeeping. */
   def bytes: Long = bytes_
 
+  /** What memory had no room for. */
+  private[transaction] def spilled: Option[SpilledWrites] = spilled_
+
   def tombstones: RangeTombstones = tombstones_
 
-  def isEmpty: Boolean = writes == 0 && tombstones_.isEmpty
+  def isEmpty: Boolean = writes == 0 && tombstones_.isEmpty && spilled_.isEmpty
 
   def lookup(key: Array[Byte]): StagedLookup = {
     val entry = find(key)
     if (entry != null && entry.hasWrite) resultOf(entry.op, entry.value, entry.length)
-    else if (entry != null && entry.inBase == Absent) StagedLookup.KnownAbsent
-    else if (tombstones_.covers(key)) StagedLookup.Deleted
-    else StagedLookup.NotStaged
+    else
+      spilled_.flatMap(_.lookup(key)).getOrElse(
+        if (entry != null && entry.inBase == Absent) StagedLookup.KnownAbsent
+        else if (tombstones_.covers(key)) StagedLookup.Deleted
+        else StagedLookup.NotStaged
+      )
   }
 
   /** `key` and `value` are the buffer's from now on: the caller does not change them. */
@@ -69,6 +78,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   def merge(key: Array[Byte], operand: Array[Byte]): Unit = changing {
     val entry = entryFor(key)
+    if (!entry.hasWrite) recall(entry)
     entry.op match {
       case Put | Merge => append(entry, operand)
       case Delete => write(entry, Put, operand, operand.length)
@@ -79,12 +89,17 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
 
   /** Deletes `[begin, end)`, staged and base. */
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
-    if (Bytes.order.lt(begin, end)) changing {
-      orderedIndex.subMap(begin, true, end, false).values.forEach { entry =>
-        if (entry.hasWrite) write(entry, Delete, Bytes.empty, 0)
+    if (Bytes.order.lt(begin, end)) {
+      changing {
+        orderedIndex.subMap(begin, true, end, false).values.forEach { entry =>
+          if (entry.hasWrite) write(entry, Delete, Bytes.empty, 0)
+        }
+        bytes_ -= tombstones_.bytes
+        tombstones_ = tombstones_.added(begin, end)
+        bytes_ += tombstones_.bytes
       }
-      tombstones_ = tombstones_.added(begin, end)
-      bytes_ += begin.length + end.length + EntryOverhead
+      // After the tombstone: a reader that misses what goes here finds that.
+      spilled_.foreach(_.deleteRange(begin, end))
     }
 
   /** Keeps what a read found in the base, so that counting rows at commit need not ask again. */
@@ -106,10 +121,52 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       case (None, Some(e)) => all.headMap(e, false)
       case (None, None) => all
     }
-    openScans += 1
+    val at = seq
+    val memory = new IteratorLayer(part.values.iterator.asScala.flatMap { entry =>
+      entry.at(at).map(w => (entry.key, resultOf(w.op, w.value, w.length)))
+    })
+    val scan =
+      new StagedScan(this, memory, spilled_.map(_.scan(begin, end)), end, at, tombstones_)
+    openScans += scan
     newestScanSeq = seq
-    new StagedScan(this, part.values.iterator.asScala, seq, tombstones_)
+    scan
   }
+
+  /** Moves what is in memory to disk. Open scans go on there: each distinct moment at which one was opened is
+    * written before what came after it.
+    *
+    * @param make where nothing was spilled before
+    * @throws statemark.common.ScratchFullException where the disk does not take it: all is in memory as before
+    */
+  private[transaction] def spill(make: () => SpilledWrites): Unit = {
+    if (writes > 0) {
+      val target = spilled_.getOrElse(make())
+      changing { spilled_ = Some(target) }
+      val all = sorted
+      val moments = openScans.groupBy(_.seq).toVector.sortBy(_._1)
+      val last = moments.foldLeft(NoSeq) { case (since, (seq, scans)) =>
+        target.add(all, since, seq)
+        scans.foreach(_.moveTo(target))
+        seq
+      }
+      target.add(all, last, Long.MaxValue)
+      openScans.clear()
+      newestScanSeq = -1L
+    }
+    // Reads that are remembered are forgotten as well.
+    changing {
+      slots = new Array[StagedEntry](MinSlots)
+      entries = 0
+      writes = 0
+      index = None
+      unindexed.clear()
+      bytes_ = tombstones_.bytes
+      rememberedBytes = 0
+    }
+  }
+
+  /** The owner is done: spilled writes are deleted. */
+  private[transaction] def close(): Unit = spilled_.foreach(_.close())
 
   /** All entries with a write, in key order: from the index where it lacks few of them. */
   private[statemark] def sorted: Array[StagedEntry] =
@@ -122,14 +179,27 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     }
 
   /** As [[lookup]], from another thread. */
-  private[transaction] def lookupBeside(key: Array[Byte]): StagedLookup = beside(lookup(key))
+  private[transaction] def lookupBeside(key: Array[Byte]): StagedLookup =
+    beside {
+      val entry = find(key)
+      if (entry != null && entry.hasWrite) Left(resultOf(entry.op, entry.value, entry.length))
+      else Right(spilled_)
+    } match {
+      case Left(write) => write
+      case Right(spilled) =>
+        // Not in memory, then not spilled: it was not staged, or a range was deleted that is found now.
+        spilled.flatMap(_.lookupBeside(key)).getOrElse(
+          if (beside(tombstones_).covers(key)) StagedLookup.Deleted else StagedLookup.NotStaged
+        )
+    }
 
-  /** Writes to the keys that `isWanted` picks, and range tombstones, from another thread: each as it was at
-    * some moment of the call. In no order.
-    */
-  private[transaction] def copyBeside(
-      isWanted: Array[Byte] => Boolean
-  ): (Array[(Array[Byte], StagedLookup)], RangeTombstones) = {
+  /** Writes in `[begin, end)` from another thread, each as it was at some moment of the call. */
+  private[transaction] def scanBeside(
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]]
+  ): StagedCursor = {
+    def isWanted(key: Array[Byte]) =
+      begin.forall(Bytes.order.lteq(_, key)) && end.forall(Bytes.order.lt(key, _))
     @tailrec def copied(): Array[(Array[Byte], StagedLookup)] = {
       val table = beside(slots)
       val result = mutable.ArrayBuffer.empty[(Array[Byte], StagedLookup)]
@@ -144,7 +214,13 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       // It has grown, and entries have moved.
       if (isSame) result.toArray else copied()
     }
-    (copied(), beside(tombstones_))
+    val memory = copied().sortBy(_._1)(Bytes.order)
+    // In this order: what memory has lost is spilled, what was spilled no more lies under a range.
+    val spilled = beside(spilled_).map(_.scanBeside(begin, end))
+    new LayeredCursor(
+      new IteratorLayer(memory.iterator) +: spilled.toVector,
+      beside(tombstones_)
+    )
   }
 
   private def writesOf(slot: StagedEntry): List[(Array[Byte], StagedLookup)] = {
@@ -189,9 +265,9 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     changes.getOpaque == since
   }
 
-  private[transaction] def scanClosed(): Unit = {
-    openScans -= 1
-    if (openScans == 0) newestScanSeq = -1L
+  private[transaction] def scanClosed(scan: StagedScan): Unit = {
+    openScans -= scan
+    if (openScans.isEmpty) newestScanSeq = -1L
   }
 
   private[transaction] def resultOf(op: Byte, value: Array[Byte], length: Int): StagedLookup =
@@ -220,6 +296,13 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     entry.length = length
   }
 
+  /** What is spilled of the key becomes what is staged in memory. */
+  private def recall(entry: StagedEntry): Unit =
+    spilled_.flatMap(_.recall(entry.key)).foreach { found =>
+      if (entry.inBase == Unknown) entry.inBase = found.inBase
+      write(entry, found.op, found.value, found.value.length)
+    }
+
   private def append(entry: StagedEntry, operand: Array[Byte]): Unit = {
     val needed = entry.length + mergeDelimiter.length + operand.length
     val room =
@@ -236,7 +319,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private def ownsTail(entry: StagedEntry): Boolean = entry.value.length > entry.length
 
   private def keepForScans(entry: StagedEntry): Unit =
-    if (openScans == 0) entry.older = None
+    if (openScans.isEmpty) entry.older = None
     else if (entry.hasWrite && entry.seq <= newestScanSeq)
       entry.older = Some(OlderWrite(entry.seq, entry.op, entry.value, entry.length, entry.older))
 
@@ -309,6 +392,9 @@ object TransactionBuffer {
       operands: Array[Byte],
       delimiter: Array[Byte]
   ): Array[Byte] = base.fold(operands)(Bytes.concat(_, delimiter, operands))
+
+  private val MinSlots = 256
+  private val NoSeq = -1L
 
   // Heap bytes of an entry with its slot and two array headers; of a skip list node and its tower.
   private val EntryOverhead = 128

@@ -5,7 +5,7 @@ import org.rocksdb._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.jdk.CollectionConverters._
-import statemark.{TestStores, TransactionalStore}
+import statemark.{ReopenedStore, TestStores, TransactionalStore}
 import statemark.changelog.ChangelogWriter
 
 /** Goal: what a killed process leaves on disk is one version, rows and offsets alike (I2). Method: a
@@ -121,7 +121,7 @@ object FlushCrash {
 
   /** The state in the offsets family and the version in the row. */
   def read(directory: File): (StoreState, Long) = {
-    val state = TransactionalStore.inspect(directory, TestStores.options).state
+    val state = ReopenedStore.inspect(directory, TestStores.options).state
     val engine = RocksEngine.open(directory, TestStores.options)
     try (state, engine.get("version".getBytes).fold(0L)(v => new String(v).toLong))
     finally engine.close()

@@ -34,6 +34,10 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     Some(Position(Vector(Some("""{"topic":{"0":42}}"""), None)))
   )
   private val proof = HistoryProof(41, "41.changelog", 1234, 1700000000123L)
+  private val redo = Redo(
+    "42.batch",
+    Seq("state" -> "next", "families" -> "").map { case (k, v) => (k.getBytes, v.getBytes) }
+  )
   private val uploads = Vector(UploadedSst("000012.sst", "000012-0a1b.sst", 4096, 40))
 
   private def records: Seq[(String, Array[Byte])] = Seq(
@@ -46,7 +50,8 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     "position, unknown" -> OffsetsColumnFamily.encodePosition(None),
     "proof" -> OffsetsColumnFamily.encodeProof(proof),
     "uploads" -> OffsetsColumnFamily.encodeUploads(uploads),
-    "intent" -> OffsetsColumnFamily.encodeIntent(42)
+    "intent" -> OffsetsColumnFamily.encodeIntent(Intent(42, None)),
+    "intent, writes on disk" -> OffsetsColumnFamily.encodeIntent(Intent(42, Some(redo)))
   )
 
   test("bytes are those of the golden file") {
@@ -70,7 +75,11 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     assert(OffsetsColumnFamily.decodePosition(stored("position, unknown")).isEmpty)
     assert(OffsetsColumnFamily.decodeProof(stored("proof")) == proof)
     assert(OffsetsColumnFamily.decodeUploads(stored("uploads")) == uploads)
-    assert(OffsetsColumnFamily.decodeIntent(stored("intent")) == 42)
+    assert(OffsetsColumnFamily.decodeIntent(stored("intent")) == Intent(42, None))
+    val intent = OffsetsColumnFamily.decodeIntent(stored("intent, writes on disk"))
+    assert(intent.version == 42 && intent.redo.map(_.file).contains("42.batch"))
+    val texts = (r: Redo) => r.records.map { case (k, v) => (new String(k), new String(v)) }
+    assert(intent.redo.map(texts).contains(texts(redo)))
     for ((name, state) <- Seq("v1" -> v1, "v2" -> v2)) {
       val bytes = stored(s"state, checkpoint format $name")
       assert(OffsetsColumnFamily.decodeState(bytes, families, state.position) == state)

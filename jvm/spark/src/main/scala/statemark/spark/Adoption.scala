@@ -88,13 +88,14 @@ final class Adoption(
 
   /** @throws DistrustException where the home is of no use for `at` */
   private def proven(home: Home, at: VersionId): (Generation, LoadFigures) = {
-    val reopened = TransactionalStore.reopen(
+    val reopened = ReopenedStore.open(
       home.base,
       context.options,
       context.identity,
       context.usesFamilies,
       context.observer,
-      context.retention
+      context.retention,
+      context.limit
     )
     try {
       val figures = brought(reopened, at)

@@ -12,7 +12,7 @@ import statemark.ReadRetention
 import statemark.common.Clock
 import statemark.engine._
 import statemark.spark.live.{LiveRead, StoreAddress}
-import statemark.transaction.CommitObserver
+import statemark.transaction.{CommitObserver, UncommittedLimit}
 
 /** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
   * all that loads native code or touches a disk is made at the first use.
@@ -142,6 +142,7 @@ final class ProviderContext(
       settings.readRetentionMs,
       clock
     ),
+    settings.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
     homes,
     (file, version) => status(file, version),
     observer,

@@ -77,6 +77,17 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     CommittedAttempt.driver = Some(message => context.ask(message))
     if (context.executorID() != StatemarkPlugin.Driver) serveReads(context)
     reportInventory(context)
+    val memory = UncommittedStores.memory
+    Seq[(String, () => Long)](
+      "openStores" -> (() => LiveStores.count.toLong),
+      "uncommittedBytes" -> (() => memory.bytes),
+      "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
+      "spills" -> (() => memory.spills),
+      "spilledBytes" -> (() => memory.spilledBytes)
+    ).foreach { case (name, value) =>
+      val gauge: Gauge[Long] = () => value()
+      context.metricRegistry().register(name, gauge): Unit
+    }
   }
 
   override def shutdown(): Unit = CommittedAttempt.driver = None
@@ -102,8 +113,6 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
         }
         context.send(LocalInventory(context.executorID(), hostOf(context), homes.toVector))
       }
-      val open: Gauge[Int] = () => LiveStores.count
-      context.metricRegistry().register("openStores", open): Unit
     } catch {
       case NonFatal(e) =>
         log.warn("The driver was not told what the local directory holds: stores are restored.", e)

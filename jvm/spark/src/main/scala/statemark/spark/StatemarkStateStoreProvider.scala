@@ -226,7 +226,6 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   private[spark] def commit(store: StatemarkRocksDBStateStore): Commit = {
     import store.checkedOut.transaction
     val generation = loaded
-    val uncommittedBytes = transaction.approximateNumUncommittedBytes
     val next = transaction.base.version + 1
     val needsSnapshot = store.isSnapshotForced || !store.checkedOut.hasChangelog ||
       transaction.families != transaction.base.families || keeper.hasStaleSnapshot(next)
@@ -249,7 +248,9 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         changelogMs,
         uploaded,
         keeper.confirmMs,
-        uncommittedBytes,
+        transaction.approximateNumUncommittedBytes,
+        transaction.spills,
+        transaction.spilledBytes,
         prepared.bytes,
         store.gets,
         store.puts,
@@ -258,7 +259,6 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       )
       StatemarkBridge.reportCommit(stateStoreId, next, context.storeConf, context.hadoopConf)
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
-      warnAboutLimit(uncommittedBytes)
       Commit(
         metricsOf(generation.store, figures),
         StateStoreCheckpointInfo(
@@ -392,13 +392,6 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     NativeMemory.update(context.memoryId, used, context.conf.boundedMemoryUsage)
     used
   }
-
-  private def warnAboutLimit(bytes: Long): Unit =
-    context.settings.maxUncommittedBytes.filter(bytes > _).foreach { limit =>
-      log.warn(s"A batch staged $bytes bytes in $stateStoreId, above maxUncommittedBytes = $limit. " +
-        "This release counts them but keeps them on the heap: raise the executor's memory or lower " +
-        "the size of a batch.")
-    }
 
   private[spark] def keeper: StoreKeeper = holding.getOrElse(
     throw new IllegalStateException(s"$stateStoreId was not initialized; call init first.")

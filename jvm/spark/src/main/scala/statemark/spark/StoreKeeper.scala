@@ -138,7 +138,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   private def confirm(generation: Generation): Unit =
     try {
-      confirmMs_ = Clock.timedMs(context.clock)(generation.store.confirm())._2
+      def proof(at: VersionId) = if (generation.home.isDurable) context.proofOf(at) else None
+      confirmMs_ = Clock.timedMs(context.clock)(generation.store.confirm(proof))._2
       superseded.foreach(_.delete())
       superseded = Nil
       flushes.noted(generation)

@@ -7,7 +7,7 @@ import scala.util.control.NonFatal
 import statemark.{ReadRetention, TransactionalStore}
 import statemark.common._
 import statemark.engine._
-import statemark.transaction.CommitObserver
+import statemark.transaction.{CommitObserver, UncommittedLimit}
 
 /** What all loads of one provider have in common.
   *
@@ -22,6 +22,7 @@ final case class LoadContext(
     checksums: RowChecksums,
     usesFamilies: Boolean,
     retention: ReadRetention,
+    limit: Option[UncommittedLimit],
     homes: Homes,
     status: (String, Long) => Option[HistoryProof],
     observer: CommitObserver,
@@ -300,7 +301,8 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
         state,
         usesFamilies,
         observer,
-        retention
+        retention,
+        limit
       )
     val generation = Generation(store, home, new UploadedFiles(uploaded))
     generation.noteUploads()

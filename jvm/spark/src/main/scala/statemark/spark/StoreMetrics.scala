@@ -35,6 +35,8 @@ final case class CommitFigures(
     snapshot: Option[SnapshotFigures],
     confirmMs: Long,
     uncommittedBytes: Long,
+    spills: Long,
+    spilledBytes: Long,
     preparedBytes: Long,
     gets: Long,
     puts: Long,
@@ -56,7 +58,15 @@ object StoreMetrics {
   )
   val UncommittedBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
     "statemarkUncommittedBytes",
-    "Statemark: heap bytes of staged writes at commit"
+    "Statemark: bytes of staged writes at commit"
+  )
+  val SpillCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
+    "statemarkSpillCount",
+    "Statemark: number of times that staged writes went to disk"
+  )
+  val SpilledBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
+    "statemarkSpilledBytes",
+    "Statemark: bytes of staged writes that went to disk"
   )
   val PreparedBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
     "statemarkPreparedBytes",
@@ -112,6 +122,8 @@ object StoreMetrics {
       CommitLatency,
       ConfirmLatency,
       UncommittedBytes,
+      SpillCount,
+      SpilledBytes,
       PreparedBytes,
       RollbackCount,
       RewindCount,
@@ -160,6 +172,8 @@ object StoreMetrics {
       CommitLatency -> commit.totalMs,
       ConfirmLatency -> commit.confirmMs,
       UncommittedBytes -> commit.uncommittedBytes,
+      SpillCount -> commit.spills,
+      SpilledBytes -> commit.spilledBytes,
       PreparedBytes -> commit.preparedBytes,
       RollbackCount -> rollbacks,
       RewindCount -> rewinds,

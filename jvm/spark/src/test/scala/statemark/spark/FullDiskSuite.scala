@@ -7,7 +7,7 @@ import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.common.Causes
+import statemark.common.{Causes, ScratchFullException}
 
 /** A disk without room, or without leave to write: the task fails and says where, or goes on where it can; with
   * room again the same version is served, and rightly.
@@ -105,6 +105,23 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
         check(provider, 8, all, wanted)
         provider.close()
         check(open(small), 8, all, wanted)
+      }
+
+      test(s"$name while a batch spills: the task fails, the base stands ($format)") {
+        val limited = extra + (StoreSettings.Prefix + "maxUncommittedBytes" -> "64k")
+        val provider = open(limited)
+        val ids = commits(provider, 0 until 3)
+        val many = (0 until 3000).map(i => s"many-$i" -> i).toMap
+        disk.refusing {
+          val store = provider.getStore(3, ids.last)
+          val e = intercept[ScratchFullException](put(store, many))
+          assert(says(e, "maxUncommittedBytes") && says(e, local.toString))
+          store.abort()
+        }
+        check(provider, 3, ids, expected(3))
+        assertServed(provider, 3, ids, LoadSource.Memory)
+        val all = ids :+ commit(provider, 3, many, ids.last).stateStoreCkptId
+        check(provider, 4, all, expected(3) ++ many)
       }
 
       test(s"$name while a store is restored: refused, and right with room ($format)") {

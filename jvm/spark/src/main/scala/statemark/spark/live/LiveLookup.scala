@@ -13,7 +13,7 @@ import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
-import statemark.common.{Causes, InvalidInputException}
+import statemark.common.{Causes, InvalidInputException, ViewClosedException}
 
 /** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
   * executors that hold them, over the connections that Spark has.
@@ -76,10 +76,10 @@ object LiveLookup {
       made
     }
 
-  /** Whether the store has left the version, or its executor, since the read was planned. */
+  /** Whether the store has left the version, its transaction or its executor since the read was planned. */
   private def isOutlived(failure: Throwable): Boolean =
     Causes.of(failure).exists {
-      case _: VersionGoneException | _: StoreMovedException => true
+      case _: VersionGoneException | _: StoreMovedException | _: ViewClosedException => true
       case _ => false
     }
 

@@ -49,6 +49,7 @@ object ReadRequest {
 sealed trait ReadReply
 
 object ReadReply {
+
   /** What was asked for has been done, and there is nothing to say of it. */
   case object Done extends ReadReply
 

@@ -4,7 +4,7 @@ import java.io.File
 import java.time.Instant
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.rocksdb.{CompressionType, LRUCache}
-import statemark.TransactionalStore
+import statemark.ReopenedStore
 import statemark.common.DistrustException
 import statemark.engine.{BaseRecords, EngineOptions}
 import statemark.spark.{Home, LocalDirectory}
@@ -71,7 +71,7 @@ final class LocalHomes(root: File) {
     val records: Either[String, BaseRecords] =
       if (isInUse) Left("in use")
       else
-        try ofItsPath(TransactionalStore.inspect(new File(home, Home.BaseName), options), home)
+        try ofItsPath(ReopenedStore.inspect(new File(home, Home.BaseName), options), home)
         catch { case e: DistrustException => Left(s"${e.reason.name}: ${e.getMessage}") }
     val found = records.toOption
     HomeFacts(

@@ -1,0 +1,118 @@
+package statemark
+
+import java.io.File
+import statemark.common._
+import statemark.engine._
+import statemark.transaction._
+
+/** A base store that an earlier process has left.
+  *
+  * @param proof what the planned flush of some version left, in checkpoint format v1
+  * @param uploads its SST files that lay in the checkpoint location
+  */
+final case class ReopenedStore(
+    store: TransactionalStore,
+    proof: Option[HistoryProof],
+    uploads: Vector[UploadedSst]
+)
+
+object ReopenedStore {
+
+  /** Opens the base store that an earlier process left in `directory`. Its records are read and
+    * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
+    *
+    * @throws DistrustException where it is not the store `identity`, or cannot be used
+    */
+  def open(
+      directory: File,
+      options: EngineOptions,
+      identity: StoreIdentity,
+      usesFamilies: Boolean,
+      observer: CommitObserver,
+      retention: ReadRetention = ReadRetention.none,
+      limit: Option[UncommittedLimit] = None
+  ): ReopenedStore = {
+    val engine =
+      try RocksEngine.reopen(directory, options)
+      catch { case e: StoreUnusableException => throw damaged(directory, e) }
+    try {
+      val before = BaseRecords.read(engine)
+      if (before.identity != identity) throw otherStore(directory, before.identity, identity)
+      before.intent.foreach(finish(engine, _, observer))
+      val found = BaseRecords.read(engine)
+      deleteStaged(directory)
+      val store = new TransactionalStore(
+        engine,
+        found.state,
+        usesFamilies,
+        options,
+        observer,
+        isOnDisk = true,
+        retention,
+        limit
+      )
+      ReopenedStore(store, found.proof, found.uploads)
+    } catch {
+      case e: Throwable =>
+        engine.close()
+        throw (e match {
+          case e: StoreUnusableException => damaged(directory, e)
+          case _ => e
+        })
+    }
+  }
+
+  /** What the base store in `directory` says of itself on disk. Whoever has it open is not disturbed.
+    * @throws DistrustException where it says nothing, or cannot be read
+    */
+  def inspect(directory: File, options: EngineOptions): BaseRecords =
+    try {
+      val engine = RocksEngine.openReadOnly(directory, options)
+      try BaseRecords.read(engine)
+      finally engine.close()
+    } catch { case e: StoreUnusableException => throw damaged(directory, e) }
+
+  private def damaged(directory: File, cause: StoreUnusableException): Throwable =
+    new DistrustException(
+      Distrust.Damaged,
+      s"$directory cannot be read: ${cause.getMessage}",
+      Some(cause)
+    )
+
+  /** Writes a version to the end that a process died over: all of it once more, from the file that the process
+    * had made of it. Idempotent: the file has puts and deletes only.
+    */
+  private def finish(engine: RocksEngine, intent: Intent, observer: CommitObserver): Unit = {
+    val redo = intent.redo.getOrElse(throw unfinished(engine.directory, intent.version, None))
+    val batch =
+      try FileBatch.open(new File(stagingOf(engine.directory), redo.file))
+      catch {
+        case e: StoreUnusableException =>
+          throw unfinished(engine.directory, intent.version, Some(e))
+      }
+    observer.reached(CommitPhase.RedoStarted)
+    engine.apply(batch, redo.records, intent)
+    engine.flush()
+  }
+
+  private def unfinished(directory: File, version: Long, cause: Option[Throwable]): Throwable =
+    new DistrustException(
+      Distrust.Unfinished,
+      s"$directory holds a part of version $version: the process died while it was written, and " +
+        cause.fold("its writes were in memory")(_.getMessage),
+      cause
+    )
+
+  /** For staged writes: in the base store's directory, where RocksDB leaves it alone. */
+  private[statemark] def stagingOf(directory: File): File = new File(directory, "staged")
+
+  /** What earlier owners have put aside. */
+  private def deleteStaged(directory: File): Unit =
+    Option(stagingOf(directory).listFiles).toSeq.flatten.foreach { found =>
+      Option(found.listFiles).toSeq.flatten.foreach(_.delete())
+      found.delete()
+    }
+
+  private def otherStore(directory: File, found: StoreIdentity, wanted: StoreIdentity): Throwable =
+    new DistrustException(Distrust.OtherStore, s"$directory holds $found and not $wanted.")
+}

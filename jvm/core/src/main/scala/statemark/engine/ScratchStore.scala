@@ -1,0 +1,116 @@
+package statemark.engine
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicInteger
+import org.rocksdb._
+import statemark.common.{ScratchFullException, StoreUnusableException}
+
+/** Rows that one transaction has put aside: a RocksDB of its own, empty at first, deleted at the end.
+  *
+  * ''Thread:'' one writes; any read. Each reader but the owner holds a share while it reads, so that the files go
+  * when nobody needs them.
+  *
+  * @param directory does not exist
+  */
+final class ScratchStore(directory: File, options: EngineOptions) extends AutoCloseable {
+  private val handles = new NativeHandles
+  private val users = new AtomicInteger(1)
+  private val readOptions = handles.add(new ReadOptions())
+  private val writeOptions = handles.add(new WriteOptions().setDisableWAL(true))
+  private val flushOptions = handles.add(new FlushOptions().setWaitForFlush(true))
+  private val db = open()
+
+  private def open(): RocksDB = {
+    val table = new BlockBasedTableConfig()
+      .setBlockSize(options.blockSizeBytes)
+      .setBlockCache(options.blockCache)
+      .setFilterPolicy(handles.add(new BloomFilter()))
+      .setFormatVersion(options.tableFormatVersion)
+    val settings = handles.add(
+      new Options()
+        .setCreateIfMissing(true)
+        .setErrorIfExists(true)
+        .setCompressionType(options.compression)
+        .setTableFormatConfig(table)
+        .setWriteBufferSize(ScratchStore.MemtableBytes)
+        .setMaxOpenFiles(options.maxOpenFiles)
+        .setAllowFAllocate(options.allowFallocate)
+        .setInfoLogLevel(InfoLogLevel.ERROR_LEVEL)
+    )
+    options.writeBufferManager.foreach(settings.setWriteBufferManager)
+    writing {
+      val _ = directory.mkdirs()
+      handles.add(RocksDB.open(settings, directory.getPath))
+    }
+  }
+
+  /** Puts rows aside, on disk when it returns.
+    * @param rows writes them
+    * @throws ScratchFullException where the disk does not take them
+    */
+  def write(rows: BatchWriter => Unit): Unit = writing {
+    val writer = new BatchWriter(ScratchStore.SegmentBytes)(segment => {
+      val batch = new WriteBatch(segment)
+      try db.write(writeOptions, batch)
+      finally batch.close()
+    })
+    rows(writer)
+    writer.finish()
+    db.flush(flushOptions)
+  }
+
+  /** @throws ScratchFullException where the disk does not take it */
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
+    writing(db.deleteRange(writeOptions, begin, end))
+
+  def get(key: Array[Byte]): Option[Array[Byte]] = reading(Option(db.get(readOptions, key)))
+
+  /** Rows of `[begin, end)` in key order, as they are now; the caller closes the cursor. */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor = {
+    val scanHandles = new NativeHandles
+    val options = scanHandles.add(new ReadOptions())
+    end.foreach(e => options.setIterateUpperBound(scanHandles.add(new Slice(e))))
+    val iterator = scanHandles.add(db.newIterator(options))
+    begin.fold(iterator.seekToFirst())(iterator.seek)
+    new EngineScan(iterator, scanHandles, () => reading(iterator.status()))
+  }
+
+  /** One more user, who closes it as well; false where the last one is gone. */
+  def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0
+
+  /** One user less; each calls it once. The last one deletes the files. */
+  override def close(): Unit = if (users.decrementAndGet() == 0) {
+    db.cancelAllBackgroundWork(true)
+    handles.close()
+    Option(directory.listFiles).toSeq.flatten.foreach(_.delete())
+    directory.delete(): Unit
+  }
+
+  private def writing[A](write: => A): A =
+    try write
+    catch { case e: RocksDBException => throw ScratchStore.full(directory, e) }
+
+  private def reading[A](read: => A): A =
+    try read
+    catch {
+      case e: RocksDBException =>
+        throw new StoreUnusableException(
+          s"Staged writes in $directory cannot be read: ${e.getMessage}. The task fails; the next attempt " +
+            "begins anew.",
+          Some(e)
+        )
+    }
+}
+
+private[engine] object ScratchStore {
+  private val MemtableBytes = 8L * 1024 * 1024
+  private val SegmentBytes = 1024 * 1024
+
+  def full(path: File, cause: Exception): ScratchFullException = new ScratchFullException(
+    s"Staged writes cannot be put aside in $path: ${cause.getMessage}. The batch stages more than " +
+      "maxUncommittedBytes, and what is over it goes to the local disk. Nothing is lost: the task fails and " +
+      "can be tried again. Give the executor more local disk, raise maxUncommittedBytes, or make batches " +
+      "smaller.",
+    Some(cause)
+  )
+}

@@ -1,0 +1,216 @@
+package statemark.engine
+
+import java.io.{EOFException, File, IOException}
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.file.{Files, NoSuchFileException, StandardOpenOption}
+import java.util.zip.CRC32C
+import statemark.common.{StoreUnusableException, ViewClosedException}
+
+/** The writes of one version in the form in which RocksDB takes them: first the ranges that it deleted, then at
+  * most one record for each key, ascending.
+  *
+  * ''Thread:'' immutable.
+  */
+sealed trait SerializedBatch {
+
+  /** Write batches, to be written in this order. */
+  def segments: Iterator[Array[Byte]]
+
+  /** Whether there is more than one. */
+  def isSplit: Boolean
+
+  /** Heap bytes held. */
+  def heapBytes: Long
+
+  /** Bytes of all segments, wherever they are. */
+  def bytes: Long
+
+  /** How many parts there are to read; keys of one part lie below those of the next. */
+  def parts: Int
+  def firstKey(part: Int): Array[Byte]
+  def part(i: Int): BatchReader
+
+  /** Ranges that it deleted. */
+  def ranges: Vector[(Array[Byte], Array[Byte])]
+}
+
+object SerializedBatch {
+  val empty: SerializedBatch = new HeapBatch(Vector.empty)
+}
+
+/** In memory. */
+final class HeapBatch(all: Vector[Array[Byte]]) extends SerializedBatch {
+  private lazy val reader = new BatchReader(all)
+
+  override def segments: Iterator[Array[Byte]] = all.iterator
+  override def isSplit: Boolean = all.length > 1
+  override val bytes: Long = all.iterator.map(_.length.toLong).sum
+  override def heapBytes: Long = bytes
+  override def parts: Int = if (reader.length > 0) 1 else 0
+  override def firstKey(part: Int): Array[Byte] = reader.key(0)
+  override def part(i: Int): BatchReader = reader
+  override def ranges: Vector[(Array[Byte], Array[Byte])] = reader.ranges
+}
+
+/** In a file of a home, for whom memory has no room. Its records are puts and deletes: merges were resolved when it
+  * was written.
+  *
+  * @param places offset and length of each segment; the first ones have `ranges` and nothing else
+  * @param firstKeys of the segments that have keys
+  */
+final class FileBatch private (
+    val file: File,
+    places: Vector[(Long, Int)],
+    firstKeys: Vector[Array[Byte]],
+    val ranges: Vector[(Array[Byte], Array[Byte])]
+) extends SerializedBatch {
+  override def segments: Iterator[Array[Byte]] = places.indices.iterator.map(read)
+  override def isSplit: Boolean = places.length > 1
+  override val bytes: Long = places.iterator.map(_._2.toLong).sum
+  override def heapBytes: Long = firstKeys.iterator.map(_.length + FileBatch.KeyOverhead).sum
+  override def parts: Int = firstKeys.length
+  override def firstKey(part: Int): Array[Byte] = firstKeys(part)
+  override def part(i: Int): BatchReader = new BatchReader(Vector(read(places.length - parts + i)))
+
+  /** Nobody needs it any more. Readers of old views meet [[ViewClosedException]]. */
+  def delete(): Unit = Files.deleteIfExists(file.toPath): Unit
+
+  private def read(segment: Int): Array[Byte] = {
+    val (offset, length) = places(segment)
+    val bytes = ByteBuffer.allocate(length)
+    try {
+      val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
+      try FileBatch.readFully(channel, bytes, offset)
+      finally channel.close()
+    } catch {
+      case _: NoSuchFileException => throw new ViewClosedException(
+          s"The version in $file was left while it was read. Read the newest one."
+        )
+    }
+    bytes.array
+  }
+}
+
+/** {{{
+  *   segment   int32 length | int32 CRC32C of the bytes | the bytes of a write batch
+  *   end       int32 -1     | int32 number of segments
+  * }}}
+  * Integers are big endian.
+  */
+object FileBatch {
+  private val KeyOverhead = 24L
+  private val HeaderBytes = 8
+  private val End = -1
+
+  /** Writes a batch to `file`, on disk when it returns.
+    * @param segmentBytes size of a segment; reading a row reads one
+    * @param ranges that it deletes
+    * @param rows writes its puts and deletes, keys ascending
+    * @throws ScratchFullException where the disk does not take it
+    */
+  def write(file: File, segmentBytes: Int, ranges: Vector[(Array[Byte], Array[Byte])])(
+      rows: BatchWriter => Unit
+  ): FileBatch =
+    try {
+      Files.createDirectories(file.getParentFile.toPath): Unit
+      val channel = FileChannel.open(
+        file.toPath,
+        StandardOpenOption.CREATE,
+        StandardOpenOption.TRUNCATE_EXISTING,
+        StandardOpenOption.WRITE
+      )
+      try {
+        val places = Vector.newBuilder[(Long, Int)]
+        var count = 0
+        def add(segment: Array[Byte]): Unit = {
+          places += ((channel.position() + HeaderBytes, segment.length))
+          count += 1
+          writeFully(channel, header(segment.length, checksum(segment)))
+          writeFully(channel, ByteBuffer.wrap(segment))
+        }
+        if (ranges.nonEmpty) BatchWriter.collect() { writer =>
+          ranges.foreach { case (begin, end) => writer.deleteRange(begin, end) }
+        }.foreach(add)
+        val firstKeys = Vector.newBuilder[Array[Byte]]
+        val writer = new BatchWriter(segmentBytes)(segment => {
+          firstKeys += BatchReader.firstKey(segment)
+          add(segment)
+        })
+        rows(writer)
+        writer.finish()
+        writeFully(channel, header(End, count))
+        channel.force(true)
+        new FileBatch(file, places.result(), firstKeys.result(), ranges)
+      } finally channel.close()
+    } catch {
+      case e: Throwable =>
+        Files.deleteIfExists(file.toPath): Unit
+        throw (e match {
+          case e: IOException => ScratchStore.full(file, e)
+          case _ => e
+        })
+    }
+
+  /** The batch that lies in `file`.
+    * @throws StoreUnusableException where it is not whole
+    */
+  def open(file: File): FileBatch =
+    try {
+      val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
+      try opened(file, channel)
+      finally channel.close()
+    } catch { case e: IOException => throw damaged(file, e.toString, Some(e)) }
+
+  private def opened(file: File, channel: FileChannel): FileBatch = {
+    val places = Vector.newBuilder[(Long, Int)]
+    val firstKeys = Vector.newBuilder[Array[Byte]]
+    var ranges = Vector.empty[(Array[Byte], Array[Byte])]
+    var count = 0
+    var at = 0L
+    var isOver = false
+    while (!isOver) {
+      val head = ByteBuffer.allocate(HeaderBytes)
+      readFully(channel, head, at)
+      val (length, second) = (head.getInt(0), head.getInt(4))
+      at += HeaderBytes
+      if (length == End) {
+        if (second != count) throw damaged(file, s"$count segments instead of $second", None)
+        isOver = true
+      } else {
+        if (length < BatchWriter.HeaderBytes || length > channel.size() - at)
+          throw damaged(file, s"a segment of $length bytes", None)
+        val segment = ByteBuffer.allocate(length)
+        readFully(channel, segment, at)
+        if (checksum(segment.array) != second)
+          throw damaged(file, s"a wrong checksum of segment $count", None)
+        val reader = new BatchReader(Vector(segment.array))
+        ranges ++= reader.ranges
+        if (reader.length > 0) firstKeys += reader.key(0)
+        places += ((at, length))
+        count += 1
+        at += length
+      }
+    }
+    new FileBatch(file, places.result(), firstKeys.result(), ranges)
+  }
+
+  private def damaged(file: File, what: String, cause: Option[Throwable]) =
+    new StoreUnusableException(s"$file is not whole: $what.", cause)
+
+  private def header(first: Int, second: Int): ByteBuffer =
+    ByteBuffer.allocate(HeaderBytes).putInt(first).putInt(second).flip()
+
+  private def checksum(bytes: Array[Byte]): Int = {
+    val crc = new CRC32C
+    crc.update(bytes)
+    crc.getValue.toInt
+  }
+
+  private def writeFully(channel: FileChannel, bytes: ByteBuffer): Unit =
+    while (bytes.hasRemaining) channel.write(bytes): Unit
+
+  private def readFully(channel: FileChannel, into: ByteBuffer, offset: Long): Unit =
+    while (into.hasRemaining)
+      if (channel.read(into, offset + into.position()) < 0) throw new EOFException(s"at $offset")
+}

@@ -1,0 +1,136 @@
+package statemark.transaction
+
+import java.util.Arrays
+import statemark.common.ViewClosedException
+import statemark.engine.{RowCursor, ScratchStore}
+
+/** Staged writes of one transaction that memory has no room for, below those that are in memory. A record has one
+  * byte, the kind of the write and what is known of the base, and then the value.
+  *
+  * ''Thread:'' the owner of the transaction; `lookupBeside` and `scanBeside` any.
+  */
+private[transaction] final class SpilledWrites(scratch: ScratchStore) extends AutoCloseable {
+  import SpilledWrites._
+
+  private var bytes_ = 0L
+  private var writes_ = 0L
+  private var rangeDeletes_ = 0
+
+  /** Bytes of keys and values that were spilled. */
+  def bytes: Long = bytes_
+
+  /** No fewer than there are. */
+  def writes: Long = writes_
+
+  /** How often ranges were deleted from it. */
+  def rangeDeletes: Int = rangeDeletes_
+
+  /** Spills what stood at `seq` of entries in key order, where it came after `since`.
+    * @throws statemark.common.ScratchFullException where the disk does not take it
+    */
+  def add(entries: Array[StagedEntry], since: Long, seq: Long): Unit = scratch.write { writer =>
+    entries.foreach { entry =>
+      entry.at(seq).filter(_.seq > since).foreach { write =>
+        val tag = (write.op | entry.inBase << InBaseShift).toByte
+        writer.putTagged(entry.key, tag, write.value, write.length)
+        bytes_ += entry.key.length + write.length
+        writes_ += 1
+      }
+    }
+  }
+
+  def lookup(key: Array[Byte]): Option[StagedLookup] = scratch.get(key).map(resultOf)
+
+  /** The write of `key` with what is known of the base, to stage it again. */
+  def recall(key: Array[Byte]): Option[SpilledWrite] = scratch.get(key).map(writeOf)
+
+  /** `[begin, end)` is deleted. */
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = {
+    scratch.deleteRange(begin, end)
+    rangeDeletes_ += 1
+  }
+
+  /** Writes in `[begin, end)` as they are now. */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): SpilledCursor =
+    new SpilledCursor(scratch.scan(begin, end), rangeDeletes_, () => ())
+
+  def lookupBeside(key: Array[Byte]): Option[StagedLookup] = {
+    share()
+    try lookup(key)
+    finally scratch.close()
+  }
+
+  def scanBeside(begin: Option[Array[Byte]], end: Option[Array[Byte]]): SpilledCursor = {
+    share()
+    try new SpilledCursor(scratch.scan(begin, end), rangeDeletes_, () => scratch.close())
+    catch {
+      case e: Throwable =>
+        scratch.close()
+        throw e
+    }
+  }
+
+  private def share(): Unit = if (!scratch.retain()) {
+    throw new ViewClosedException(
+      "The transaction ended while its staged writes were read. Read them again."
+    )
+  }
+
+  /** The owner is done. */
+  override def close(): Unit = scratch.close()
+}
+
+/** @param inBase as in [[StagedEntry]] */
+private[transaction] final case class SpilledWrite(op: Byte, inBase: Byte, value: Array[Byte])
+
+private[transaction] object SpilledWrites {
+  private val InBaseShift = 4
+  private val OpMask = (1 << InBaseShift) - 1
+
+  def writeOf(record: Array[Byte]): SpilledWrite = SpilledWrite(
+    (record(0) & OpMask).toByte,
+    (record(0) >> InBaseShift).toByte,
+    Arrays.copyOfRange(record, 1, record.length)
+  )
+
+  def resultOf(record: Array[Byte]): StagedLookup = {
+    val write = writeOf(record)
+    write.op match {
+      case StagedEntry.Put => StagedLookup.Value(write.value)
+      case StagedEntry.Merge => StagedLookup.Operands(write.value)
+      case _ => StagedLookup.Deleted
+    }
+  }
+}
+
+/** Spilled writes in key order.
+  *
+  * @param rangeDeletes how many there had been when it was opened
+  */
+private[transaction] final class SpilledCursor(
+    rows: RowCursor,
+    val rangeDeletes: Int,
+    onClose: () => Unit
+) extends StagedLayer {
+  private var isClosed = false
+  private var key = rows.keyOrEnd()
+
+  override def head: Option[(Array[Byte], StagedLookup)] =
+    key.map((_, SpilledWrites.resultOf(rows.value)))
+
+  override def headKey: Option[Array[Byte]] = key
+
+  /** As [[head]], for who writes the version out. */
+  def write: SpilledWrite = SpilledWrites.writeOf(rows.value)
+
+  override def advance(): Unit = {
+    rows.next()
+    key = rows.keyOrEnd()
+  }
+
+  override def close(): Unit = if (!isClosed) {
+    isClosed = true
+    rows.close()
+    onClose()
+  }
+}

@@ -1,0 +1,40 @@
+package statemark.transaction
+
+import java.io.File
+import statemark.engine.{BatchWriter, EngineOptions, FileBatch, ScratchStore}
+
+/** Where a store puts staged writes that memory has no room for.
+  *
+  * ''Thread:'' the owner of the store.
+  *
+  * @param directory its own, in the base store's directory: RocksDB leaves it alone
+  */
+private[statemark] final class Staging(
+    val directory: File,
+    options: EngineOptions,
+    val memory: UncommittedMemory#Member,
+    val observer: CommitObserver
+) {
+  private var created = 0
+
+  /** For one transaction, which closes it. */
+  def newScratch(): SpilledWrites = {
+    created += 1
+    new SpilledWrites(new ScratchStore(new File(directory, s"scratch-$created"), options))
+  }
+
+  /** Writes of one version. */
+  def write(version: Long, ranges: Vector[(Array[Byte], Array[Byte])])(
+      rows: BatchWriter => Unit
+  ): FileBatch =
+    FileBatch.write(new File(directory, s"$version.batch"), segmentBytes, ranges)(rows)
+
+  /** A small part of the limit: a segment is on the heap while it is written and read. */
+  private def segmentBytes: Int =
+    math.min(Staging.MaxSegmentBytes, math.max(memory.ownLimit / 8, Staging.MinSegmentBytes)).toInt
+}
+
+private object Staging {
+  private val MaxSegmentBytes = 256L * 1024
+  private val MinSegmentBytes = 256L
+}

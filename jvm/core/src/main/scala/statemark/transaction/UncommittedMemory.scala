@@ -1,0 +1,107 @@
+package statemark.transaction
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
+import scala.jdk.CollectionConverters._
+
+/** The heap that uncommitted and prepared writes of an executor's stores take together, and the limit on it: the
+  * smallest that one of them brings. Over it a thread spills prepared versions of any store, the largest first, and
+  * then the transaction that it owns; never one that another thread owns (I8).
+  *
+  * ''Thread:'' any.
+  */
+final class UncommittedMemory {
+  private val members = ConcurrentHashMap.newKeySet[Member]()
+  private val used = new AtomicLong
+  private val openTransactions = new AtomicInteger
+  private val spills_ = new AtomicLong
+  private val spilledBytes_ = new AtomicLong
+  @volatile private var limit_ = Long.MaxValue
+
+  /** Heap bytes that members hold. */
+  def bytes: Long = used.get
+
+  /** None where there are no members. */
+  def limit: Option[Long] = Some(limit_).filter(_ < Long.MaxValue)
+
+  /** How often something was spilled. */
+  def spills: Long = spills_.get
+
+  /** Bytes that were spilled. */
+  def spilledBytes: Long = spilledBytes_.get
+
+  /** Adds a store; it closes its membership when it closes.
+    * @param spillPrepared moves the prepared version to disk; called by any thread
+    */
+  def join(limit: Long)(spillPrepared: () => Unit): Member = {
+    val member = new Member(limit, spillPrepared)
+    members.add(member): Unit
+    setLimit()
+    member
+  }
+
+  private def setLimit(): Unit = synchronized {
+    limit_ = members.iterator.asScala.map(_.ownLimit).minOption.getOrElse(Long.MaxValue)
+  }
+
+  private def isOver: Boolean = used.get > limit_
+
+  private def spillPrepared(): Unit = if (isOver) {
+    members.asScala.toSeq.sortBy(-_.preparedBytes).iterator
+      .takeWhile(member => isOver && member.preparedBytes > 0)
+      .foreach(_.spillPrepared())
+  }
+
+  /** What one store holds. */
+  final class Member private[UncommittedMemory] (
+      val ownLimit: Long,
+      private[UncommittedMemory] val spillPrepared: () => Unit
+  ) extends AutoCloseable {
+    @volatile private var open = 0L
+    @volatile private var prepared = 0L
+
+    private[UncommittedMemory] def preparedBytes: Long = prepared
+
+    /** By how much a transaction may grow before it tells. */
+    def step: Long = math.min(limit_ / 64, UncommittedMemory.MaxStep)
+
+    /** The open transaction holds so much; whether its owner has to spill it now. Small ones need not as long as
+      * large ones are there: they would spill at every write.
+      */
+    def holdsOpen(bytes: Long): Boolean = {
+      if (bytes > 0 && open == 0) openTransactions.incrementAndGet(): Unit
+      if (bytes == 0 && open > 0) openTransactions.decrementAndGet(): Unit
+      used.addAndGet(bytes - open): Unit
+      open = bytes
+      if (bytes > 0) UncommittedMemory.this.spillPrepared()
+      isOver && bytes * 16 * openTransactions.get >= limit_
+    }
+
+    /** The prepared version holds so much; who tells has the store's lock. */
+    def holdsPrepared(bytes: Long): Unit = {
+      used.addAndGet(bytes - prepared): Unit
+      prepared = bytes
+    }
+
+    /** Spills prepared versions where the limit asks for it. */
+    def checkPrepared(): Unit = UncommittedMemory.this.spillPrepared()
+
+    def spilled(bytes: Long): Unit = {
+      spills_.incrementAndGet(): Unit
+      spilledBytes_.addAndGet(bytes): Unit
+    }
+
+    override def close(): Unit = if (members.remove(this)) {
+      holdsOpen(0): Unit
+      holdsPrepared(0)
+      setLimit()
+    }
+  }
+}
+
+private object UncommittedMemory {
+  private val MaxStep = 64L * 1024
+}
+
+/** @param bytes the limit that a store brings */
+final case class UncommittedLimit(memory: UncommittedMemory, bytes: Long)
