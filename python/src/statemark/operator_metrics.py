@@ -52,6 +52,10 @@ class OperatorMetrics:
         Total time in which commits were confirmed.
     uncommitted_bytes : int
         Bytes that the committed transactions had staged (Kafka: ``uncommitted-bytes``).
+    spills : int
+        Times that staged writes went to disk, as ``maxUncommittedBytes`` asked for.
+    spilled_bytes : int
+        Bytes of staged writes that went to disk.
     prepared_bytes : int
         Bytes of versions that are prepared and not yet confirmed.
     rollbacks : int
@@ -96,6 +100,8 @@ class OperatorMetrics:
     commit_latency_max_ms: int | None
     confirm_latency_ms: int
     uncommitted_bytes: int
+    spills: int
+    spilled_bytes: int
     prepared_bytes: int
     rollbacks: int
     rewinds: int
@@ -159,6 +165,8 @@ def _row(
         commit_latency_max_ms=max(slowest, default=None),
         confirm_latency_ms=custom.get("statemarkConfirmLatencyMs", 0),
         uncommitted_bytes=custom.get("statemarkUncommittedBytes", 0),
+        spills=custom.get("statemarkSpillCount", 0),
+        spilled_bytes=custom.get("statemarkSpilledBytes", 0),
         prepared_bytes=custom.get("statemarkPreparedBytes", 0),
         rollbacks=custom.get("statemarkRollbackCount", 0),
         rewinds=custom.get("statemarkRewindCount", 0),

@@ -37,10 +37,10 @@ def configure(
     isolation_level : IsolationLevel or str, optional
         What a live query sees unless it says otherwise. Unset: ``READ_COMMITTED``.
     max_uncommitted_bytes : int or str, optional
-        Limit on staged writes, in bytes (> 0) or as a byte string of Spark's (``"64m"``);
-        ``-1`` for no limit; ``"auto"``, as if unset, for a tenth of the executor's heap, at
-        least 64 MiB. This release warns when one store goes beyond it in one batch; it does not
-        enforce it.
+        Limit on the heap that staged writes of all stores of an executor take, in bytes (> 0)
+        or as a byte string of Spark's (``"64m"``); ``-1`` for no limit; ``"auto"``, as if unset,
+        for a tenth of the executor's heap, at least 64 MiB. What is over it goes to the local
+        disk.
     local_dir : str or os.PathLike, optional
         Absolute path, or ``file:`` URI, of the directory on each executor under which stores
         outlive the application, so that a restart replays only what is missing.

@@ -51,6 +51,8 @@ OPERATOR: dict[str, Any] = {
         "statemarkRewindCount": 2,
         "statemarkRollbackCount": 3,
         "statemarkUncommittedBytes": 2048,
+        "statemarkSpillCount": 6,
+        "statemarkSpilledBytes": 7000,
     },
 }
 PROGRESS: dict[str, Any] = {
@@ -84,6 +86,8 @@ EXPECTED = OperatorMetrics(
     commit_latency_max_ms=6,
     confirm_latency_ms=7,
     uncommitted_bytes=2048,
+    spills=6,
+    spilled_bytes=7000,
     prepared_bytes=512,
     rollbacks=3,
     rewinds=2,
@@ -101,9 +105,10 @@ COLUMNS = [
     "query_id", "run_id", "name", "batch_id", "timestamp", "operator", "operator_id",
     "batch_duration_ms", "rows_total", "rows_updated", "rows_removed", "memory_used_bytes",
     "commit_count", "commit_rate", "commit_latency_avg_ms", "commit_latency_max_ms",
-    "confirm_latency_ms", "uncommitted_bytes", "prepared_bytes", "rollbacks", "rewinds",
-    "reloads", "loads_memory", "loads_local", "loads_checkpoint", "replayed_changelogs",
-    "load_checkpoint_bytes", "load_latency_ms", "distrusted", "unflushed_versions",
+    "confirm_latency_ms", "uncommitted_bytes", "spills", "spilled_bytes", "prepared_bytes",
+    "rollbacks", "rewinds", "reloads", "loads_memory", "loads_local", "loads_checkpoint",
+    "replayed_changelogs", "load_checkpoint_bytes", "load_latency_ms", "distrusted",
+    "unflushed_versions",
 ]  # fmt: skip
 
 
