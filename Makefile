@@ -63,9 +63,9 @@ test-lines: ## the tests of every other line, one after the other
 compile-lines: ## main and test sources of every other line
 	for line in $(OTHER_LINES); do $(MAKE) venv SPARK=$$line && SPARK=$$line $(SBT) Test/compile || exit 1; done
 
-# Other lines run fewer histories of the model, and fewer kills: each place once in each format.
+# Other lines run fewer histories of the model.
 test-jvm: | $(VENV)/.installed
-	$(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100 STATEMARK_KILLS=26) $(SBT) test
+	$(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100) $(SBT) test
 
 test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS) $(S3_JARS))
 	$(PY) -m pytest -c python/pyproject.toml --rootdir . -n 2 --dist loadfile python/tests tests $(if $(IS_DEFAULT),,--ignore tests/conformance)
@@ -78,7 +78,7 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(QUICK),--quick) \
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(COMPARE)) --folder $(dir $(SUITE_OPTIONS))
 
-crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=40 as `make test` does
+crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=48 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(SBT) 'provider/testOnly *CrashSuite'
 
 check: $(VENV)/.installed ## formatters, linters, type checkers, house rules, documents

@@ -69,6 +69,8 @@ object CrashChild {
       .config("spark.sql.streaming.minBatchesToRetain", "5")
       .config(s"$store.providerClass", classOf[StatemarkStateStoreProvider].getName)
       .config(s"$store.statemark.localDir", root.resolve("local").toString)
+      // Some of the batches have room, others go to disk, open or prepared.
+      .config(s"$store.statemark.maxUncommittedBytes", "4k")
       .config(s"$store.checkpointFormatVersion", format)
       .config(s"$store.minDeltasForSnapshot", "3")
       .config(s"$store.maintenanceInterval", "300ms")
