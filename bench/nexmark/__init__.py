@@ -1,0 +1,1 @@
+"""The Nexmark benchmark: an auction site's events, and stateful queries over them."""
