@@ -21,7 +21,7 @@ PYTHON_CODE := python tests demo bench examples
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-live fmt clean
+.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-live bench-nexmark fmt clean
 .PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,10 +94,11 @@ demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statem
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts and live reads, an hour; QUICK=1 for a look
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, live reads and Nexmark, 90 minutes; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
 	$(MAKE) bench-restart
 	$(MAKE) bench-live
+	$(MAKE) bench-nexmark
 	$(PY) bench/plot.py
 
 # Sizes of one partition, and of a query of 64.
@@ -109,6 +110,9 @@ bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local st
 
 bench-live: build ## reads of a running query, local and on executors, 13 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
+
+bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, about 25 minutes; QUICK=1 for a look
+	PYTHONPATH=bench $(PY) -m nexmark $(if $(QUICK),--quick) --out bench/results/nexmark.json
 
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json

@@ -14,6 +14,7 @@ matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "statemark"
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
+from nexmark.page import section as nexmark  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 COLORS = {
@@ -190,6 +191,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results/latest.json")
     parser.add_argument("--restart", type=Path, default=ROOT / "bench/results/restart.json")
     parser.add_argument("--live", type=Path, default=ROOT / "bench/results/live.json")
+    parser.add_argument("--nexmark", type=Path, default=ROOT / "bench/results/nexmark.json")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks")
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
@@ -207,6 +209,8 @@ def main() -> None:
         page += "\n" + restart(json.loads(options.restart.read_text()))
     if options.live.exists():
         page += "\n" + live(json.loads(options.live.read_text()))
+    if options.nexmark.exists():
+        page += "\n" + nexmark(json.loads(options.nexmark.read_text()))
     (options.out / "README.md").write_text(page)
 
 
