@@ -38,9 +38,15 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
         .setInfoLogLevel(InfoLogLevel.ERROR_LEVEL)
     )
     options.writeBufferManager.foreach(settings.setWriteBufferManager)
-    writing {
-      val _ = directory.mkdirs()
-      handles.add(RocksDB.open(settings, directory.getPath))
+    try
+      writing {
+        val _ = directory.mkdirs()
+        handles.add(RocksDB.open(settings, directory.getPath))
+      }
+    catch {
+      case e: Throwable =>
+        handles.close()
+        throw e
     }
   }
 

@@ -52,11 +52,12 @@ final class UncommittedMemory {
       .foreach(_.spillPrepared())
   }
 
-  /** What one store holds. */
+  /** What one store holds. Once it is closed, that is nothing. */
   final class Member private[UncommittedMemory] (
       val ownLimit: Long,
       private[UncommittedMemory] val spillPrepared: () => Unit
   ) extends AutoCloseable {
+    private var isClosed = false
     @volatile private var open = 0L
     @volatile private var prepared = 0L
 
@@ -69,18 +70,25 @@ final class UncommittedMemory {
       * large ones are there: they would spill at every write.
       */
     def holdsOpen(bytes: Long): Boolean = {
-      if (bytes > 0 && open == 0) openTransactions.incrementAndGet(): Unit
-      if (bytes == 0 && open > 0) openTransactions.decrementAndGet(): Unit
-      used.addAndGet(bytes - open): Unit
-      open = bytes
+      setOpen(bytes)
       if (bytes > 0) UncommittedMemory.this.spillPrepared()
       isOver && bytes * 16 * openTransactions.get >= limit_
     }
 
-    /** The prepared version holds so much; who tells has the store's lock. */
-    def holdsPrepared(bytes: Long): Unit = {
-      used.addAndGet(bytes - prepared): Unit
-      prepared = bytes
+    // A store may be closed by another thread than the one that owns its transaction.
+    private def setOpen(bytes: Long): Unit = synchronized {
+      val next = if (isClosed) 0L else bytes
+      if (next > 0 && open == 0) openTransactions.incrementAndGet(): Unit
+      if (next == 0 && open > 0) openTransactions.decrementAndGet(): Unit
+      used.addAndGet(next - open): Unit
+      open = next
+    }
+
+    /** The prepared version holds so much. */
+    def holdsPrepared(bytes: Long): Unit = synchronized {
+      val next = if (isClosed) 0L else bytes
+      used.addAndGet(next - prepared): Unit
+      prepared = next
     }
 
     /** Spills prepared versions where the limit asks for it. */
@@ -91,9 +99,11 @@ final class UncommittedMemory {
       spilledBytes_.addAndGet(bytes): Unit
     }
 
-    override def close(): Unit = if (members.remove(this)) {
-      holdsOpen(0): Unit
+    override def close(): Unit = {
+      synchronized { isClosed = true }
+      setOpen(0)
       holdsPrepared(0)
+      members.remove(this): Unit
       setLimit()
     }
   }
