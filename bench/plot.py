@@ -15,6 +15,7 @@ matplotlib.rcParams["svg.hashsalt"] = "statemark"
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
+from tables import table  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 COLORS = {
@@ -64,16 +65,9 @@ def three_digits(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
-def table(header: list[str], rows: dict[str, list[float | None]]) -> list[str]:
-    """Render a table: the name of each row, then its values."""
-    return [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" + "---:|" * (len(header) - 1),
-        *(
-            "| " + " | ".join([name, *map(three_digits, values)]) + " |"
-            for name, values in rows.items()
-        ),
-    ]
+def rounded(rows: dict[str, list[float | None]]) -> list[list[str]]:
+    """Render the name of each row, then its values."""
+    return [[name, *map(three_digits, values)] for name, values in rows.items()]
 
 
 def medians(
@@ -125,7 +119,10 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
         "",
         "Written by `bench/plot.py` from `bench/results`; do not edit.",
         "",
-        *table(["median", *providers, *ratios], medians(results["figures"], providers, ratios)),
+        *table(
+            ["median", *providers, *ratios],
+            rounded(medians(results["figures"], providers, ratios)),
+        ),
         "",
         f"Run by `{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
     ]
@@ -156,7 +153,7 @@ def restart(results: dict[str, Any]) -> str:
     lines = [
         "## Restarts",
         "",
-        *table(header, medians(results["figures"], variants, ratios)),
+        *table(header, rounded(medians(results["figures"], variants, ratios))),
         "",
         f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']} rounds;"
         f" {environment_of(results)}.",
@@ -176,7 +173,7 @@ def live(results: dict[str, Any]) -> str:
     lines = [
         "## Live reads",
         "",
-        *table(["", *masters], rows),
+        *table(["", *masters], rounded(rows)),
         "",
         f"`{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
         *LIVE.splitlines(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tables import table
+
 #: Of the throughput over Spark's RocksDB provider with its defaults.
 BASE, MEAN_GOAL, LEAST_GOAL = "spark-rocksdb", 1.3, 1.0
 HOW = """\
@@ -36,7 +38,7 @@ def section(results: dict[str, Any]) -> str:
     lines = [
         "## Nexmark",
         "",
-        *_table(
+        *table(
             ["events/s", *providers, *(f"÷ {name}" for name in ratios)],
             [*_speeds(results, providers, ratios)],
         ),
@@ -49,7 +51,7 @@ def section(results: dict[str, Any]) -> str:
         "",
         *_settings(results),
         "",
-        *_table(
+        *table(
             ["peak / heap", *providers],
             [
                 [f["query"], *(_memory(f["median"][p]) for p in providers)]
@@ -115,11 +117,3 @@ def _settings(results: dict[str, Any]) -> list[str]:
 def _memory(median: dict[str, float]) -> str:
     peak = median.get("peak MB")
     return f"{f'{peak:,.0f}' if peak else 'n/a'} / {median['heap MB']:,.0f}"
-
-
-def _table(header: list[str], rows: list[list[str]]) -> list[str]:
-    return [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" + "---:|" * (len(header) - 1),
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]

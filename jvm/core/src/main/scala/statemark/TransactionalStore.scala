@@ -154,7 +154,7 @@ final class TransactionalStore private[statemark] (
   def confirm(prove: VersionId => Option[HistoryProof] = _ => None): Unit =
     prepared.foreach { next =>
       observer.reached(CommitPhase.ConfirmStarted)
-      val proof = if (next.isOnDisk) prove(next.state.at) else None
+      val proof = next.file.flatMap(_ => prove(next.state.at))
       synchronized(prepared.foreach(apply(_, proof)))
       observer.reached(CommitPhase.ConfirmApplied)
     }
@@ -171,10 +171,7 @@ final class TransactionalStore private[statemark] (
 
   private def delete(version: PreparedTransaction): Unit = {
     holdsPrepared(0)
-    version.batch match {
-      case file: FileBatch => file.delete()
-      case _: HeapBatch => ()
-    }
+    version.file.foreach(_.delete())
   }
 
   private def holdsPrepared(bytes: Long): Unit = staging.foreach(_.memory.holdsPrepared(bytes))
@@ -209,10 +206,7 @@ final class TransactionalStore private[statemark] (
   private def apply(version: PreparedTransaction, proof: Option[HistoryProof]): Unit = {
     val records = TransactionalStore.records(version.state, Some(base)) ++
       proof.map(p => OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p))
-    val redo = version.batch match {
-      case file: FileBatch => Some(Redo(file.file.getName, records))
-      case _: HeapBatch => None
-    }
+    val redo = version.file.map(batch => Redo(batch.file.getName, records))
     try {
       engine.apply(
         version.batch,
@@ -226,10 +220,7 @@ final class TransactionalStore private[statemark] (
       }
     } catch { case NonFatal(e) => throw unusable(version.state, e) }
     applied.foreach(_.delete())
-    applied = version.batch match {
-      case file: FileBatch => Some(file)
-      case _: HeapBatch => None
-    }
+    applied = version.file
     holdsPrepared(0)
     val now = retention.clock.nanos()
     pins.values.removeIf(_ - now < 0)

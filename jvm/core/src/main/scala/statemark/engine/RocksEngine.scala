@@ -99,13 +99,9 @@ final class RocksEngine private (
       end: Option[Array[Byte]],
       configure: ReadOptions => Unit
   ): EngineScan = {
-    val scanHandles = new NativeHandles
-    val options = scanHandles.add(new ReadOptions())
+    val options = new ReadOptions()
     configure(options)
-    end.foreach(e => options.setIterateUpperBound(scanHandles.add(new Slice(e))))
-    val iterator = scanHandles.add(db.newIterator(rows, options))
-    begin.fold(iterator.seekToFirst())(iterator.seek)
-    new EngineScan(iterator, scanHandles, () => reading(iterator.status()))
+    EngineScan.open(db.newIterator(rows, _), options, begin, end)(status => reading(status()))
   }
 
   /** The rows as they are now, for other threads; the caller closes it. */

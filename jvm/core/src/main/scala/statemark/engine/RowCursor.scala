@@ -1,6 +1,6 @@
 package statemark.engine
 
-import org.rocksdb.RocksIterator
+import org.rocksdb.{ReadOptions, RocksIterator, Slice}
 
 /** A cursor over rows of a base store, in key order.
   *
@@ -51,4 +51,25 @@ final class EngineScan private[engine] (
   override def value: Array[Byte] = iterator.value()
   override def next(): Unit = iterator.next()
   override def close(): Unit = handles.close()
+}
+
+private[engine] object EngineScan {
+
+  /** Rows of `[begin, end)`.
+    * @param options the scan's from now on
+    * @param checked asks for the state of the iterator, which throws where it could not read
+    */
+  def open(
+      newIterator: ReadOptions => RocksIterator,
+      options: ReadOptions,
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]]
+  )(checked: (() => Unit) => Unit): EngineScan = {
+    val handles = new NativeHandles
+    handles.add(options): Unit
+    end.foreach(e => options.setIterateUpperBound(handles.add(new Slice(e))))
+    val iterator = handles.add(newIterator(options))
+    begin.fold(iterator.seekToFirst())(iterator.seek)
+    new EngineScan(iterator, handles, () => checked(() => iterator.status()))
+  }
 }

@@ -72,14 +72,10 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
   def get(key: Array[Byte]): Option[Array[Byte]] = reading(Option(db.get(readOptions, key)))
 
   /** Rows of `[begin, end)` in key order, as they are now; the caller closes the cursor. */
-  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor = {
-    val scanHandles = new NativeHandles
-    val options = scanHandles.add(new ReadOptions())
-    end.foreach(e => options.setIterateUpperBound(scanHandles.add(new Slice(e))))
-    val iterator = scanHandles.add(db.newIterator(options))
-    begin.fold(iterator.seekToFirst())(iterator.seek)
-    new EngineScan(iterator, scanHandles, () => reading(iterator.status()))
-  }
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
+    EngineScan.open(db.newIterator(_: ReadOptions), new ReadOptions(), begin, end)(status =>
+      reading(status())
+    )
 
   /** One more user, who closes it as well; false where the last one is gone. */
   def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0

@@ -10,10 +10,10 @@ final case class PreparedTransaction(batch: SerializedBatch, state: StoreState) 
   /** Heap bytes held. */
   def bytes: Long = batch.heapBytes
 
-  /** Whether its writes lie in a file. */
-  def isOnDisk: Boolean = batch match {
-    case _: FileBatch => true
-    case _: HeapBatch => false
+  /** Where its writes lie, if not on the heap. */
+  def file: Option[FileBatch] = batch match {
+    case file: FileBatch => Some(file)
+    case _: HeapBatch => None
   }
 
   /** The writes, for readers. */

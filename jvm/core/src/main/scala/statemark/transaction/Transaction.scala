@@ -205,8 +205,9 @@ final class Transaction private[statemark] (
     staging.filter(_.memory.holdsOpen(2 * buffer.bytes)) match {
       case Some(s) =>
         val file = s.write(version, ranges) { out =>
-          write(entries, out) { (key, operands) =>
-            val row = buffer.merged(engine.get(key), operands)
+          write(entries, out) { (key, operands, length) =>
+            val exact = java.util.Arrays.copyOf(operands, length)
+            val row = buffer.merged(engine.get(key), exact)
             out.put(key, row, row.length)
           }
         }
@@ -214,7 +215,7 @@ final class Transaction private[statemark] (
         file
       case None => new HeapBatch(BatchWriter.collect() { out =>
           ranges.foreach { case (begin, end) => out.deleteRange(begin, end) }
-          write(entries, out)((key, operands) => out.merge(key, operands, operands.length))
+          write(entries, out)(out.merge)
         })
     }
   }
@@ -227,12 +228,12 @@ final class Transaction private[statemark] (
   }
 
   private def write(entries: Array[StagedEntry], out: BatchWriter)(
-      merge: (Array[Byte], Array[Byte]) => Unit
+      merge: (Array[Byte], Array[Byte], Int) => Unit
   ): Unit = entries.foreach { entry =>
     entry.op match {
       case StagedEntry.Put => out.put(entry.key, entry.value, entry.length)
       case StagedEntry.Delete => out.delete(entry.key)
-      case _ => merge(entry.key, java.util.Arrays.copyOf(entry.value, entry.length))
+      case _ => merge(entry.key, entry.value, entry.length)
     }
   }
 
