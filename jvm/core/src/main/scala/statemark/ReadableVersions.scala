@@ -1,20 +1,29 @@
 package statemark
 
+import java.util.concurrent.TimeUnit
 import statemark.common.Clock
 import statemark.engine.{EngineView, StoreState, VersionId}
 import statemark.transaction.{PreparedTransaction, StagedRows, Transaction}
 
 /** Which versions that a store has left can still be read.
   *
-  * @param versions the last so many
+  * @param versions the last so many, while the store has readers
   * @param ms and those that reads were pinned to, for so long from then
   */
-final case class ReadRetention(versions: Int, ms: Long, clock: Clock)
+final case class ReadRetention(versions: Int, ms: Long, clock: Clock) {
+
+  /** Whether somebody who read at `lastRead` is taken to read on. */
+  private[statemark] def hasReaders(lastRead: Long, now: Long): Boolean =
+    now - lastRead < ReadRetention.ReadersStayNanos
+}
 
 object ReadRetention {
 
   /** The most that may be kept without being asked for: RocksDB keeps every version of a row that a snapshot sees. */
   val MaxVersions: Int = 512
+
+  /** So long after a read a store goes on keeping versions: RocksDB pays for them with each flush and scan. */
+  private[statemark] val ReadersStayNanos = TimeUnit.MINUTES.toNanos(10)
 
   /** Readers see the newest version only. */
   val none: ReadRetention = ReadRetention(0, 0, Clock.system)

@@ -46,6 +46,8 @@ final class TransactionalStore private[statemark] (
   @volatile private var versions = ReadableVersions(initial, engine.view())
   // Versions that reads were pinned to, and until when they are kept.
   private val pins = new ConcurrentHashMap[Long, Long]
+  // When somebody has read last.
+  @volatile private var lastRead = Option.empty[Long]
   @volatile private var isClosed = false
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
@@ -99,16 +101,24 @@ final class TransactionalStore private[statemark] (
   def readAt(at: VersionId): Option[ReadView] = view(_.find(at))
 
   /** A read of `version` has been planned: the store keeps the version for a time, also when it leaves it. */
-  def pin(version: Long): Unit =
-    pins.put(version, retention.clock.nanos() + TimeUnit.MILLISECONDS.toNanos(retention.ms)): Unit
+  def pin(version: Long): Unit = {
+    val now = retention.clock.nanos()
+    lastRead = Some(now)
+    pins.put(version, now + TimeUnit.MILLISECONDS.toNanos(retention.ms)): Unit
+  }
 
-  @tailrec private def view(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] =
+  private def view(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] = {
+    lastRead = Some(retention.clock.nanos())
+    retained(find)
+  }
+
+  @tailrec private def retained(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] =
     find(versions) match {
       case None => None
       case Some(found) if found.base.retain() =>
         Some(new ReadView(found.base, found.staged, found.state, mergeDelimiter))
       // Nobody finds it any more since it was found: there are newer versions.
-      case Some(_) => view(find)
+      case Some(_) => retained(find)
     }
 
   /** Makes the open transaction the prepared version `base + 1`: its changelog becomes durable
@@ -225,8 +235,8 @@ final class TransactionalStore private[statemark] (
     val now = retention.clock.nanos()
     pins.values.removeIf(_ - now < 0)
     val isPinned = (state: StoreState) => pins.containsKey(state.version)
-    val (next, useless) =
-      versions.advanced(version.state, engine.view(), retention.versions, isPinned)
+    val keeps = if (lastRead.exists(retention.hasReaders(_, now))) retention.versions else 0
+    val (next, useless) = versions.advanced(version.state, engine.view(), keeps, isPinned)
     versions = next
     useless.foreach(_.close())
   }

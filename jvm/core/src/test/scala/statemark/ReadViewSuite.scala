@@ -26,8 +26,12 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
 
   private def at(version: Long) = VersionId(version, None)
 
-  private def keeping(versions: Int, ms: Long) =
-    newStore(retention = ReadRetention(versions, ms, clock))
+  /** A store that has been read. */
+  private def keeping(versions: Int, ms: Long) = {
+    val store = newStore(retention = ReadRetention(versions, ms, clock))
+    store.readOnly(IsolationLevel.ReadCommitted).close()
+    store
+  }
 
   private def put(version: Int)(t: Transaction): Unit = t.put(bytes("k"), bytes(s"v$version"))
 
@@ -75,6 +79,22 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     assert((0 to 7).map(v => at(store, v.toLong)) ==
       Seq(None, None, Some("v2"), Some("v3"), Some("v4"), Some("v5"), Some("v6"), None))
     assert(store.readAt(VersionId(4, Some("another"))).isEmpty)
+  }
+
+  test("versions are kept while there are readers") {
+    val store = newStore(retention = ReadRetention(versions = 3, ms = 0, clock))
+    (1 to 6).foreach(advance(store, _))
+    def there(versions: Range) = versions.filter(v => at(store, v.toLong).isDefined)
+    assert(there(1 to 6) == Seq(5, 6))
+    (7 to 9).foreach(advance(store, _))
+    assert(there(1 to 9) == Seq(5, 6, 7, 8, 9))
+    clock.now += ReadRetention.ReadersStayNanos
+    advance(store, 10)
+    assert(there(1 to 10) == Seq(9, 10))
+    clock.now += ReadRetention.ReadersStayNanos
+    store.pin(9)
+    (11 to 12).foreach(advance(store, _))
+    assert(there(1 to 12) == Seq(9, 10, 11, 12))
   }
 
   test("versions that reads were pinned to are kept for a time, and no others") {

@@ -15,11 +15,13 @@ import java.util.Arrays
   * ''Thread:'' one.
   *
   * @param full takes each segment when it is complete
+  * @param expectedBytes of what will be written; more and less are fine
   */
-final class BatchWriter(segmentBytes: Int)(full: Array[Byte] => Unit) {
+final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[Byte] => Unit) {
   import BatchWriter._
 
-  private var buffer = new Array[Byte](1024)
+  private var buffer =
+    new Array[Byte](math.min(math.max(expectedBytes, 1024L), segmentBytes.toLong).toInt)
   private var length = HeaderBytes
   private var count = 0
 
@@ -104,10 +106,11 @@ object BatchWriter {
   val DefaultSegmentBytes: Int = 256 * 1024 * 1024
 
   /** The segments of what `write` writes. */
-  def collect(segmentBytes: Int = DefaultSegmentBytes)(write: BatchWriter => Unit)
-      : Vector[Array[Byte]] = {
+  def collect(segmentBytes: Int = DefaultSegmentBytes, expectedBytes: Long = 0)(
+      write: BatchWriter => Unit
+  ): Vector[Array[Byte]] = {
     val segments = Vector.newBuilder[Array[Byte]]
-    val writer = new BatchWriter(segmentBytes)(segment => segments += segment)
+    val writer = new BatchWriter(segmentBytes, expectedBytes)(segment => segments += segment)
     write(writer)
     writer.finish()
     segments.result()

@@ -18,9 +18,6 @@ private[transaction] final class StagedEntry(val key: Array[Byte], val hash: Int
   /** Whether the base has the key; Unknown until a read told. */
   var inBase: Byte = StagedEntry.Unknown
 
-  /** Eight key bytes after what all keys share, for sorting; set by [[TransactionBuffer.sorted]]. */
-  var sortPrefix: Long = 0L
-
   /** The next entry of the same hash slot, null at the end. */
   var nextInSlot: StagedEntry = _
 

@@ -213,7 +213,8 @@ final class Transaction private[statemark] (
         }
         spilled(s, file.bytes)
         file
-      case None => new HeapBatch(BatchWriter.collect() { out =>
+      case None =>
+        new HeapBatch(BatchWriter.collect(expectedBytes = buffer.expectedBatchBytes) { out =>
           ranges.foreach { case (begin, end) => out.deleteRange(begin, end) }
           write(entries, out)(out.merge)
         })

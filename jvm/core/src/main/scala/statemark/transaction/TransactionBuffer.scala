@@ -52,6 +52,10 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   /** Heap bytes held, keys, values and bookkeeping. */
   def bytes: Long = bytes_
 
+  /** About what a batch of all that is in memory takes. */
+  private[transaction] def expectedBatchBytes: Long =
+    bytes_ - entries * (EntryOverhead - BatchRecordOverhead)
+
   /** What memory had no room for. */
   private[transaction] def spilled: Option[SpilledWrites] = spilled_
 
@@ -173,8 +177,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     if (index.isDefined && unindexed.length <= writes / 8)
       orderedIndex.values.iterator.asScala.toArray
     else {
-      val result = allEntries.filter(_.hasWrite).toArray
-      sort(result)
+      val result = written
+      EntrySort.sort(result)
       result
     }
 
@@ -328,7 +332,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     val ordered = index.getOrElse {
       val built = new ConcurrentSkipListMap[Array[Byte], StagedEntry](Bytes.order)
       index = Some(built)
-      unindexed ++= allEntries.filter(_.hasWrite)
+      unindexed ++= written
       built
     }
     unindexed.foreach(entry => ordered.put(entry.key, entry))
@@ -337,8 +341,22 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     ordered
   }
 
-  private def allEntries: Iterator[StagedEntry] =
-    slots.iterator.flatMap(Iterator.iterate(_)(_.nextInSlot).takeWhile(_ != null))
+  /** All entries with a write, in no order. */
+  private def written: Array[StagedEntry] = {
+    val result = new Array[StagedEntry](writes)
+    var n = 0
+    slots.foreach { head =>
+      var at = head
+      while (at != null) {
+        if (at.hasWrite) {
+          result(n) = at
+          n += 1
+        }
+        at = at.nextInSlot
+      }
+    }
+    result
+  }
 
   private def find(key: Array[Byte]): StagedEntry = find(key, hashOf(key))
 
@@ -397,8 +415,10 @@ object TransactionBuffer {
   private val NoSeq = -1L
 
   // Heap bytes of an entry with its slot and two array headers; of a skip list node and its tower.
-  private val EntryOverhead = 128
+  private val EntryOverhead = 128L
   private val IndexOverhead = 48L
+  // A tag and two lengths.
+  private val BatchRecordOverhead = 8L
 
   /** Beyond this, reads are not remembered: a batch that reads far more than it writes would
     * otherwise hold all keys that it read.
@@ -408,35 +428,5 @@ object TransactionBuffer {
   private def hashOf(key: Array[Byte]): Int = {
     val h = Arrays.hashCode(key) * 0x9e3779b9
     h ^ (h >>> 16)
-  }
-
-  /** Sorts by eight bytes after what all keys share, then in full: encoded rows begin with bytes
-    * that are the same in every key.
-    */
-  private[transaction] def sort(entries: Array[StagedEntry]): Unit = if (entries.length > 1) {
-    val first = entries(0).key
-    val shared = entries.foldLeft(first.length) { (n, entry) =>
-      val m = Arrays.mismatch(first, 0, n, entry.key, 0, math.min(n, entry.key.length))
-      if (m < 0) n else m
-    }
-    entries.foreach(entry => entry.sortPrefix = prefix(entry.key, shared))
-    Arrays.sort(
-      entries,
-      (a: StagedEntry, b: StagedEntry) => {
-        val byPrefix = java.lang.Long.compareUnsigned(a.sortPrefix, b.sortPrefix)
-        if (byPrefix != 0) byPrefix else Arrays.compareUnsigned(a.key, b.key)
-      }
-    )
-  }
-
-  private def prefix(key: Array[Byte], from: Int): Long = {
-    var result = 0L
-    var i = 0
-    while (i < 8) {
-      val byte = if (from + i < key.length) key(from + i) & 0xffL else 0L
-      result = (result << 8) | byte
-      i += 1
-    }
-    result
   }
 }

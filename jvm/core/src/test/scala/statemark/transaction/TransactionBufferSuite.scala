@@ -123,6 +123,26 @@ class TransactionBufferSuite extends AnyFunSuite {
     }
   }
 
+  test("many keys of any shape are sorted as bytes are") {
+    val random = new Random(11)
+    def bytes(n: Int, of: Int) = Array.fill(n)(random.nextInt(of).toByte)
+    val shapes = Seq[() => Array[Byte]](
+      () => bytes(8, 256),
+      () => Bytes.concat(Array.fill[Byte](11)(0), bytes(1 + random.nextInt(12), 256), Bytes.empty),
+      () =>
+        bytes(random.nextInt(40), 2), // long runs of the same eight bytes, keys that end in them
+      () => Array.fill[Byte](random.nextInt(3000))(0), // each begins the next
+      () => Bytes.concat(bytes(2, 2), Array.fill[Byte](30)(7), bytes(4, 256)),
+      () => Array.fill[Byte](8 * random.nextInt(300))(-1)
+    )
+    for (shape <- shapes; count <- Seq(1, 63, 64, 65, 5000)) {
+      val keys = Seq.fill(count)(shape()).distinctBy(_.toSeq)
+      val entries = Random.shuffle(keys).map(new StagedEntry(_, 0)).toArray
+      EntrySort.sort(entries)
+      assert(entries.map(_.key).toSeq == keys.sorted(Bytes.order))
+    }
+  }
+
   test("staged bytes are those of keys, values and a constant for each entry") {
     val buffer = newBuffer
     assert(buffer.bytes == 0)

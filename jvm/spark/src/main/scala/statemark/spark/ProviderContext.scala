@@ -87,7 +87,7 @@ final class ProviderContext(
   private def newFileManager(): RocksDBFileManager = SnapshotFiles.manager(
     storeId,
     newScratch(),
-    hadoopConf,
+    DirectLocalFs.settingsFor(storeId.storeCheckpointLocation(), hadoopConf),
     conf,
     storeConf,
     providerId.toString
