@@ -37,10 +37,17 @@ final class TransactionalStore private[statemark] (
     limit: Option[UncommittedLimit]
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
-  private val staging = limit.map { l =>
-    val member = l.memory.join(l.bytes)(() => spillPrepared())
+  private val staging: Option[Staging] = limit.map { l =>
+    val member = l.memory.join(
+      l.bytes,
+      new UncommittedMemory.Store {
+        override def forget(): Unit = TransactionalStore.this.synchronized(rows.forget())
+        override def spillPrepared(): Unit = TransactionalStore.this.spillPrepared()
+      }
+    )
     new Staging(ReopenedStore.stagingOf(engine.directory), options, member, observer)
   }
+  private val rows: RecentRows = new RecentRows(engine, staging.map(_.memory))
   // Of the version that was confirmed last: readers may have begun it when it was prepared.
   private var applied = Option.empty[FileBatch]
   @volatile private var versions = ReadableVersions(initial, engine.view())
@@ -78,7 +85,7 @@ final class TransactionalStore private[statemark] (
   def newTransaction(openChangelog: () => ChangelogWriter): Transaction = synchronized {
     require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
     require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
-    val transaction = new Transaction(engine, base, mergeDelimiter, openChangelog, staging)
+    val transaction = new Transaction(rows, base, mergeDelimiter, openChangelog, staging)
     versions = versions.copy(open = Some(transaction))
     transaction
   }
@@ -232,6 +239,7 @@ final class TransactionalStore private[statemark] (
     applied.foreach(_.delete())
     applied = version.file
     holdsPrepared(0)
+    rows.written(version.batch)
     val now = retention.clock.nanos()
     pins.values.removeIf(_ - now < 0)
     val isPinned = (state: StoreState) => pins.containsKey(state.version)

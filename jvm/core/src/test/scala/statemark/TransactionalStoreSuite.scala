@@ -147,6 +147,35 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(next.state.counts == RowCounts(100 + 1 - 1 - 1 + 1 - 10 + 1, 0))
   }
 
+  test("keys of the version before are counted without a read") {
+    import org.rocksdb.TickerType.{
+      NUMBER_DB_NEXT,
+      NUMBER_DB_SEEK,
+      NUMBER_KEYS_READ,
+      NUMBER_MULTIGET_KEYS_READ
+    }
+    val store = newStore()
+    def reads = Seq(NUMBER_DB_NEXT, NUMBER_DB_SEEK, NUMBER_KEYS_READ, NUMBER_MULTIGET_KEYS_READ)
+      .map(store.statistics.getTickerCount).sum
+    def version(keys: Range, removes: Range = 0 until 0): Long = {
+      val next = commit(store) { t =>
+        keys.foreach(i => t.put(bytes(f"k$i%03d"), bytes("v")))
+        removes.foreach(i => t.remove(bytes(f"k$i%03d")))
+      }
+      store.confirm()
+      next.state.counts.keys
+    }
+    assert(version(0 until 100) == 100)
+    val before = reads
+    assert(version(0 until 50, removes = 50 until 100) == 50)
+    assert(version(0 until 75, removes = 75 until 100) == 75)
+    assert(reads == before)
+    // Of these, 60 to 74 were not in the version before.
+    assert(version(0 until 60) == 75)
+    assert(version(50 until 75, removes = 0 until 10) == 65)
+    assert(reads > before)
+  }
+
   test("rows of internal column families are counted apart") {
     val store = newStore(usesFamilies = true)
     def in(family: Short, k: String) = RocksEngine.familyPrefix(family) ++ bytes(k)

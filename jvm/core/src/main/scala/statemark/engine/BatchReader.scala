@@ -49,9 +49,17 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   }
 
   /** Index of the first record whose key is not below `key`. */
-  def firstFrom(key: Array[Byte]): Int = {
-    var low = 0
-    var high = places.length
+  def firstFrom(key: Array[Byte]): Int = firstFrom(key, 0)
+
+  /** As the other, from record `start` on; costs the logarithm of how far it is. */
+  def firstFrom(key: Array[Byte], start: Int): Int = {
+    var low = start
+    var step = 1
+    while (low + step <= places.length && compareKey(low + step - 1, key) < 0) {
+      low += step
+      step *= 2
+    }
+    var high = math.min(low + step - 1, places.length)
     while (low < high) {
       val middle = (low + high) >>> 1
       if (compareKey(middle, key) < 0) low = middle + 1 else high = middle
@@ -60,8 +68,13 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   }
 
   /** Index of the record of `key`. */
-  def find(key: Array[Byte]): Option[Int] =
-    Some(firstFrom(key)).filter(i => i < places.length && compareKey(i, key) == 0)
+  def find(key: Array[Byte]): Option[Int] = Some(firstFrom(key)).filter(isAt(_, key))
+
+  /** Whether record `i` is there, and of `key`. */
+  def isAt(i: Int, key: Array[Byte]): Boolean = i < places.length && compareKey(i, key) == 0
+
+  /** Whether there is a row of the record's key once the batch is written. */
+  def leavesRow(i: Int): Boolean = segmentOf(i)(offsetOf(i)) != BatchWriter.Delete
 
   private def compareKey(i: Int, key: Array[Byte]): Int = {
     val segment = segmentOf(i)

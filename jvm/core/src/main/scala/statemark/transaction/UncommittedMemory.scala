@@ -13,6 +13,7 @@ import scala.jdk.CollectionConverters._
 final class UncommittedMemory {
   private val members = ConcurrentHashMap.newKeySet[Member]()
   private val used = new AtomicLong
+  private val remembered = new AtomicLong
   private val openTransactions = new AtomicInteger
   private val spills_ = new AtomicLong
   private val spilledBytes_ = new AtomicLong
@@ -30,11 +31,9 @@ final class UncommittedMemory {
   /** Bytes that were spilled. */
   def spilledBytes: Long = spilledBytes_.get
 
-  /** Adds a store; it closes its membership when it closes.
-    * @param spillPrepared moves the prepared version to disk; called by any thread
-    */
-  def join(limit: Long)(spillPrepared: () => Unit): Member = {
-    val member = new Member(limit, spillPrepared)
+  /** Adds a store; it closes its membership when it closes. */
+  def join(limit: Long, store: UncommittedMemory.Store): Member = {
+    val member = new Member(limit, store)
     members.add(member): Unit
     setLimit()
     member
@@ -44,22 +43,25 @@ final class UncommittedMemory {
     limit_ = members.iterator.asScala.map(_.ownLimit).minOption.getOrElse(Long.MaxValue)
   }
 
-  private def isOver: Boolean = used.get > limit_
+  private def isOver: Boolean = used.get + remembered.get > limit_
 
   private def spillPrepared(): Unit = if (isOver) {
-    members.asScala.toSeq.sortBy(-_.preparedBytes).iterator
+    val all = members.asScala.toSeq
+    all.iterator.takeWhile(_ => isOver).filter(_.remembers).foreach(_.store.forget())
+    all.sortBy(-_.preparedBytes).iterator
       .takeWhile(member => isOver && member.preparedBytes > 0)
-      .foreach(_.spillPrepared())
+      .foreach(_.store.spillPrepared())
   }
 
   /** What one store holds. Once it is closed, that is nothing. */
   final class Member private[UncommittedMemory] (
       val ownLimit: Long,
-      private[UncommittedMemory] val spillPrepared: () => Unit
+      private[UncommittedMemory] val store: UncommittedMemory.Store
   ) extends AutoCloseable {
     private var isClosed = false
     @volatile private var open = 0L
     @volatile private var prepared = 0L
+    @volatile private var kept = 0L
 
     private[UncommittedMemory] def preparedBytes: Long = prepared
 
@@ -91,6 +93,27 @@ final class UncommittedMemory {
       prepared = next
     }
 
+    private[UncommittedMemory] def remembers: Boolean = kept > 0
+
+    /** Whether there is room for so much that is only kept to save reads, which all stores together may fill half of
+      * the limit with. If so, the store keeps it, and nothing that it kept before.
+      */
+    def remembers(bytes: Long): Boolean = synchronized {
+      forgets()
+      val hasRoom = !isClosed && used.get + remembered.get + bytes <= limit_ / 2
+      if (hasRoom) {
+        kept = bytes
+        remembered.addAndGet(bytes): Unit
+      }
+      hasRoom
+    }
+
+    /** The store keeps nothing any more that only saves reads. */
+    def forgets(): Unit = synchronized {
+      remembered.addAndGet(-kept): Unit
+      kept = 0
+    }
+
     /** Spills prepared versions where the limit asks for it. */
     def checkPrepared(): Unit = UncommittedMemory.this.spillPrepared()
 
@@ -103,14 +126,25 @@ final class UncommittedMemory {
       synchronized { isClosed = true }
       setOpen(0)
       holdsPrepared(0)
+      forgets()
       members.remove(this): Unit
       setLimit()
     }
   }
 }
 
-private object UncommittedMemory {
+object UncommittedMemory {
   private val MaxStep = 64L * 1024
+
+  /** What a member can do for others. ''Thread:'' any. */
+  trait Store {
+
+    /** Drops what is only kept to save reads. */
+    def forget(): Unit
+
+    /** Moves the prepared version to disk. */
+    def spillPrepared(): Unit
+  }
 }
 
 /** @param bytes the limit that a store brings */

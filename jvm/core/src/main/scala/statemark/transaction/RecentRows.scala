@@ -1,0 +1,59 @@
+package statemark.transaction
+
+import statemark.engine.{BaseRows, HeapBatch, RowCursor, SerializedBatch}
+
+/** The base, with the batch that was written to it last kept at hand: batches often write the same keys, and whether
+  * these are there need not be looked up then (ADR 4). Kept only where memory has room.
+  *
+  * ''Thread:'' as the base; `written` and `forget` under the lock of the store.
+  *
+  * @param memory in which the batch is counted; None for memory without a limit
+  */
+private[statemark] final class RecentRows(base: BaseRows, memory: Option[UncommittedMemory#Member])
+    extends BaseRows {
+  @volatile private var last = Option.empty[HeapBatch]
+
+  /** The base is what `batch` made of it. */
+  def written(batch: SerializedBatch): Unit = last = batch match {
+    case heap: HeapBatch => Some(heap).filter(h => memory.forall(_.remembers(h.heapBytes)))
+    case _ =>
+      forget()
+      None
+  }
+
+  def forget(): Unit = {
+    last = None
+    memory.foreach(_.forgets())
+  }
+
+  override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
+    last.filter(_.parts > 0) match {
+      case None => base.exist(keys, rowCount)
+      case Some(batch) => exist(keys, rowCount, batch)
+    }
+
+  private def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long, batch: HeapBatch) = {
+    val reader = batch.part(0)
+    val found = new Array[Boolean](keys.length)
+    val unknown = Array.newBuilder[Int]
+    var at = 0
+    for (i <- keys.indices) {
+      at = reader.firstFrom(keys(i), at)
+      if (reader.isAt(at, keys(i))) found(i) = reader.leavesRow(at)
+      else unknown += i
+    }
+    val others = unknown.result()
+    if (others.nonEmpty) {
+      val rest = base.exist(others.toIndexedSeq.map(keys), rowCount)
+      for (i <- others.indices) found(others(i)) = rest(i)
+    }
+    found
+  }
+
+  override def get(key: Array[Byte]): Option[Array[Byte]] = base.get(key)
+
+  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = base.getAll(keys)
+
+  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
+    base.scan(begin, end)
+}
