@@ -37,7 +37,8 @@ final class ProviderContext(
   val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
   val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
   val address: StoreAddress = StoreAddress(queryRunId, storeId)
-  val conf: RocksDBConf = RocksDBConf(storeConf)
+  private val sizes = NativeMemoryBound.of(RocksDBConf(storeConf), storeConf.sqlConfs)
+  val conf: RocksDBConf = sizes.conf
   val settings: StoreSettings =
     StoreSettings.from(storeConf.sqlConfs, Runtime.getRuntime.maxMemory)
 
@@ -101,8 +102,14 @@ final class ProviderContext(
 
   lazy val options: EngineOptions = {
     RocksDBLoader.loadLibrary()
-    val (writeBufferManager, cache) =
-      RocksDBMemoryManager.getOrCreateRocksDBMemoryManagerAndCache(conf)
+    // Has Spark's memory manager ask for what stores use, in any case.
+    val (sparks, ofSpark) =
+      RocksDBMemoryManager.getOrCreateRocksDBMemoryManagerAndCache(sizes.sparks)
+    val (writeBufferManager, cache) = if (sizes.isOwn) {
+      ofSpark.close()
+      val pool = NativePool.of(conf)
+      (pool.memtables, pool.cache)
+    } else (sparks, ofSpark)
     // With bounded memory all stores of the executor share one cache, which outlives them.
     if (!conf.boundedMemoryUsage) opened.add(cache): Unit
     EngineOptions(

@@ -83,7 +83,9 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
       "uncommittedBytes" -> (() => memory.bytes),
       "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
       "spills" -> (() => memory.spills),
-      "spilledBytes" -> (() => memory.spilledBytes)
+      "spilledBytes" -> (() => memory.spilledBytes),
+      "nativeBytes" -> (() => NativePool.usedBytes),
+      "nativeLimitBytes" -> (() => NativePool.limitBytes.getOrElse(-1L))
     ).foreach { case (name, value) =>
       val gauge: Gauge[Long] = () => value()
       context.metricRegistry().register(name, gauge): Unit
