@@ -21,7 +21,7 @@ PYTHON_CODE := python tests demo bench examples
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-live bench-nexmark fmt clean
+.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-scale bench-live bench-nexmark fmt clean
 .PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,9 +94,10 @@ demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statem
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, live reads and Nexmark, 90 minutes; QUICK=1 for a look
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, sizes, live reads and Nexmark, two hours; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
 	$(MAKE) bench-restart
+	$(MAKE) bench-scale
 	$(MAKE) bench-live
 	$(MAKE) bench-nexmark
 	$(PY) bench/plot.py
@@ -107,6 +108,11 @@ QUERY_KEYS ?= $(if $(QUICK),640000,10000000)
 bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local state, local and slow checkpoint location; KEYS=1000000 QUERY_KEYS=
 	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) --keys "$(KEYS)" \
 	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out bench/results/restart.json
+
+SIZES ?= $(if $(QUICK),1000000,100000,1000000,10000000,30000000)
+bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of the state; SIZES=1000000
+	$(BENCH_RUN) --class statemark.bench.ScaleBenchmark $(BENCH) --keys "$(SIZES)" \
+	  --rounds 1 --out bench/results/scale.json
 
 bench-live: build ## reads of a running query, local and on executors, 13 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json

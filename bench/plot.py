@@ -14,6 +14,7 @@ matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "statemark"
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
+from goals import section as goals  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -41,6 +42,14 @@ Each restart has a fresh process. `slow` stands for an object store: 20 ms a cal
 stream. One partition is measured from `getStore` to the first row, a query from `start()` to the
 end of its first batch (`Trigger.AvailableNow`), after a session that has run a small job. `nothing
 local` begins each restart with an empty local directory. A ratio is divided by Spark's provider."""
+
+SCALE = """\
+One partition, 10,000 random keys a batch, each figure in a process of its own on the checkpoint
+that the same provider wrote; 20 batches to warm up, 40 that count. `256 MB`: both with
+`rocksdb.boundedMemoryUsage` at that size, which Spark's provider and Statemark then fill from the
+same pool of Spark's. Memory outside the heap is the most that the process has held, less its heap,
+which is touched from the start; it has the virtual machine's own in it. The live heap is what is
+left after a collection, the version that waits for its confirm included."""
 
 LIVE = """\
 A query counts the rows of 100,000 keys, 50,000 rows a batch, in four partitions; `cluster` is
@@ -163,6 +172,26 @@ def restart(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def scale(results: dict[str, Any]) -> str:
+    """Render the table of costs by size of the state."""
+    providers = results["providers"]
+    ratios = list(results["figures"][0]["ratio"])
+    lines = [
+        "## By size of the state",
+        "",
+        *table(
+            ["median", *providers, *ratios],
+            rounded(medians(results["figures"], providers, ratios)),
+        ),
+        "",
+        f"`make bench-scale` in {results['seconds']} s, {results['rounds']} rounds;"
+        f" {environment_of(results)}.",
+        *SCALE.splitlines(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def live(results: dict[str, Any]) -> str:
     """Render the table of live reads."""
     masters = results["masters"]
@@ -187,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results/latest.json")
     parser.add_argument("--restart", type=Path, default=ROOT / "bench/results/restart.json")
+    parser.add_argument("--scale", type=Path, default=ROOT / "bench/results/scale.json")
     parser.add_argument("--live", type=Path, default=ROOT / "bench/results/live.json")
     parser.add_argument("--nexmark", type=Path, default=ROOT / "bench/results/nexmark.json")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks")
@@ -201,14 +231,17 @@ def main() -> None:
         if figures:
             plot(figures, providers, options.out / name)
             images.append(name)
-    page = readme(results, providers, images)
-    if options.restart.exists():
-        page += "\n" + restart(json.loads(options.restart.read_text()))
-    if options.live.exists():
-        page += "\n" + live(json.loads(options.live.read_text()))
-    if options.nexmark.exists():
-        page += "\n" + nexmark(json.loads(options.nexmark.read_text()))
-    (options.out / "README.md").write_text(page)
+    parts = {"restart": restart, "scale": scale, "live": live, "nexmark": nexmark}
+    others = {
+        name: json.loads(file.read_text())
+        for name in parts
+        if (file := getattr(options, name)).exists()
+    }
+    goal_table = goals({"micro": results, **others})
+    sections = [readme(results, providers, images), goal_table]
+    sections += [render(others[name]) for name, render in parts.items() if name in others]
+    (options.out / "README.md").write_text("\n".join(sections))
+    print(goal_table)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,6 @@
 package statemark.bench
 
-import java.io.File
-import java.lang.management.ManagementFactory
 import java.nio.file.{Files, Paths}
-
-import scala.jdk.CollectionConverters._
 
 /** A restart in a fresh process, by size of the state: Spark's RocksDB provider beside Statemark, with
   * its local state and without any, on a local checkpoint location and on a slow one.
@@ -118,21 +114,6 @@ object RestartBenchmark {
 
   private def contender(name: String): Contender = Contender.parse(name).head
 
-  /** Spark's own jars, and the one of this class, which spark-submit adds by a class loader. */
-  private def classPath: String = {
-    val own = new File(getClass.getProtectionDomain.getCodeSource.getLocation.toURI).getPath
-    System.getProperty("java.class.path") + File.pathSeparator + own
-  }
-
-  private def child(args: String*): Unit = {
-    val flags = ManagementFactory.getRuntimeMXBean.getInputArguments.asScala
-      .filter(a => a.startsWith("--add-") || a.startsWith("-X"))
-    val command = Seq(new File(System.getProperty("java.home"), "bin/java").getPath) ++ flags ++
-      Seq("-cp", classPath, "statemark.bench.RestartBenchmark") ++ args
-    val log = Files.createTempFile("statemark-restart-", ".log")
-    val process = new ProcessBuilder(command: _*)
-      .redirectErrorStream(true).redirectOutput(log.toFile).start()
-    require(process.waitFor() == 0, s"${args.mkString(" ")} failed, see $log")
-    Files.delete(log)
-  }
+  private def child(args: String*): Unit =
+    ChildProcess.run("statemark.bench.RestartBenchmark", args)
 }

@@ -5,6 +5,7 @@ import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.LockSupport
 
 import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreProvider}
 import org.apache.spark.sql.functions.{count, max}
 import org.apache.spark.sql.streaming.{StreamingQuery, Trigger}
@@ -49,8 +50,14 @@ object OneStore extends Restarts("one partition, first row", onlyReads = true) {
       version = store.commit()
     }
     provider.close()
-    Files.writeString(dir.resolve("version"), version.toString): Unit
+    setVersion(dir, version)
   }
+
+  /** The version that was committed last. */
+  def version(dir: Path): Long = Files.readString(dir.resolve("version")).toLong
+
+  def setVersion(dir: Path, version: Long): Unit =
+    Files.writeString(dir.resolve("version"), version.toString): Unit
 
   override def restart(
       dir: Path,
@@ -60,7 +67,7 @@ object OneStore extends Restarts("one partition, first row", onlyReads = true) {
       localDir: Path
   ): Double = {
     org.rocksdb.RocksDB.loadLibrary() // an executor loads it once
-    val version = Files.readString(dir.resolve("version")).toLong
+    val version = this.version(dir)
     val provider = open(dir, contender, prefix, localDir)
     var found = 0
     val nanos = Rounds.timed {
@@ -73,9 +80,9 @@ object OneStore extends Restarts("one partition, first row", onlyReads = true) {
     nanos / 1e6
   }
 
-  private def key(i: Int) = Rows.keyOf(Integer.reverse(i), i * 1000L)
+  def key(i: Int): UnsafeRow = Rows.keyOf(Integer.reverse(i), i * 1000L)
 
-  private def open(
+  def open(
       dir: Path,
       contender: Contender,
       prefix: String,
