@@ -45,9 +45,9 @@ local` begins each restart with an empty local directory. A ratio is divided by 
 
 SCALE = """\
 One partition, 10,000 random keys a batch, each figure in a process of its own on the checkpoint
-that the same provider wrote; 20 batches to warm up, 40 that count. `256 MB`: both with
-`rocksdb.boundedMemoryUsage` at that size, which Spark's provider and Statemark then fill from the
-same pool of Spark's. Memory outside the heap is the most that the process has held, less its heap,
+that the same provider wrote; 20 batches to warm up, 40 that count. `256 MB`: Spark's provider with
+a block cache of that size and memtables, indexes and filters on top; Statemark with
+`rocksdb.maxMemoryUsageMB`, which is all of them. Memory outside the heap is the most that the process has held, less its heap,
 which is touched from the start; it has the virtual machine's own in it. The live heap is what is
 left after a collection, the version that waits for its confirm included."""
 

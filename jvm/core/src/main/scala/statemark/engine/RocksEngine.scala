@@ -278,7 +278,6 @@ final class RocksEngine private (
 
 object RocksEngine {
   private val ReadAtOnce = 1024
-  private val IndexPartBytes = 64L * 1024
 
   // A memtable is written within seconds; a minute, and one second where writing it has just failed.
   private val WaitNanos = 5L * 1000 * 1000
@@ -420,11 +419,6 @@ object RocksEngine {
         .setCacheIndexAndFilterBlocks(true)
         .setCacheIndexAndFilterBlocksWithHighPriority(true)
         .setPinL0FilterAndIndexBlocksInCache(true)
-        // In parts: where they do not all fit, a read brings in a part and not the filter of a whole file.
-        .setIndexType(IndexType.kTwoLevelIndexSearch)
-        .setPartitionFilters(true)
-        .setPinTopLevelIndexAndFilter(true)
-        .setMetadataBlockSize(IndexPartBytes)
     }
     val family = newFamilyOptions()
       .setCompressionType(options.compression)

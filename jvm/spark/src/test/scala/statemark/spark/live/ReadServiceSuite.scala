@@ -20,11 +20,13 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
   private def remote(address: StoreAddress, version: Long) =
     new RemoteRows(address, VersionId(version, None), "READ_COMMITTED", ask)
 
-  /** Versions 1 to 3 of `rows` rows each; version 3 is prepared, 2 the base, 1 was left. */
+  /** Versions 1 to 3 of `rows` rows each; version 3 is prepared, 2 the base, 1 was left while there were readers. */
   private def filled(rows: Int, settings: Map[String, String] = Map.empty): StateStoreProvider = {
     val provider = open(settings.map { case (k, v) => StoreSettings.Prefix + k -> v })
-    for (v <- 0 until 3)
+    for (v <- 0 until 3) {
       commit(provider, v, (0 until rows).map(i => f"k$i%05d" -> (i + v)).toMap, None): Unit
+      if (v == 0) remote(addressOf(provider), 1).describe(): Unit
+    }
     provider
   }
 
