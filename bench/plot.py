@@ -47,9 +47,10 @@ SCALE = """\
 One partition, 10,000 random keys a batch, each figure in a process of its own on the checkpoint
 that the same provider wrote; 20 batches to warm up, 40 that count. `256 MB`: Spark's provider with
 a block cache of that size and memtables, indexes and filters on top; Statemark with
-`rocksdb.maxMemoryUsageMB`, which is all of them. Memory outside the heap is the most that the process has held, less its heap,
-which is touched from the start; it has the virtual machine's own in it. The live heap is what is
-left after a collection, the version that waits for its confirm included."""
+`rocksdb.maxMemoryUsageMB`, which is all of them. Memory outside the heap is the most that the
+process has held, less its heap, which is touched from the start; it has the virtual machine's own
+in it. The live heap is what is left after a collection, the version that waits for its confirm
+included."""
 
 LIVE = """\
 A query counts the rows of 100,000 keys, 50,000 rows a batch, in four partitions; `cluster` is
