@@ -14,16 +14,17 @@ private[statemark] final class RecentRows(base: BaseRows, memory: Option[Uncommi
   @volatile private var last = Option.empty[HeapBatch]
 
   /** The base is what `batch` made of it. */
-  def written(batch: SerializedBatch): Unit = last = batch match {
-    case heap: HeapBatch => Some(heap).filter(h => memory.forall(_.remembers(h.heapBytes)))
-    case _ =>
-      forget()
-      None
+  def written(batch: SerializedBatch): Unit = {
+    forget()
+    batch match {
+      case heap: HeapBatch if memory.forall(_.keep(heap.heapBytes)) => last = Some(heap)
+      case _ => ()
+    }
   }
 
   def forget(): Unit = {
     last = None
-    memory.foreach(_.forgets())
+    memory.foreach(_.forget())
   }
 
   override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =

@@ -47,7 +47,7 @@ final class UncommittedMemory {
 
   private def spillPrepared(): Unit = if (isOver) {
     val all = members.asScala.toSeq
-    all.iterator.takeWhile(_ => isOver).filter(_.remembers).foreach(_.store.forget())
+    all.iterator.takeWhile(_ => isOver).filter(_.isKeeping).foreach(_.store.forget())
     all.sortBy(-_.preparedBytes).iterator
       .takeWhile(member => isOver && member.preparedBytes > 0)
       .foreach(_.store.spillPrepared())
@@ -93,13 +93,13 @@ final class UncommittedMemory {
       prepared = next
     }
 
-    private[UncommittedMemory] def remembers: Boolean = kept > 0
+    private[UncommittedMemory] def isKeeping: Boolean = kept > 0
 
     /** Whether there is room for so much that is only kept to save reads, which all stores together may fill half of
       * the limit with. If so, the store keeps it, and nothing that it kept before.
       */
-    def remembers(bytes: Long): Boolean = synchronized {
-      forgets()
+    def keep(bytes: Long): Boolean = synchronized {
+      forget()
       val hasRoom = !isClosed && used.get + remembered.get + bytes <= limit_ / 2
       if (hasRoom) {
         kept = bytes
@@ -109,7 +109,7 @@ final class UncommittedMemory {
     }
 
     /** The store keeps nothing any more that only saves reads. */
-    def forgets(): Unit = synchronized {
+    def forget(): Unit = synchronized {
       remembered.addAndGet(-kept): Unit
       kept = 0
     }
@@ -126,7 +126,7 @@ final class UncommittedMemory {
       synchronized { isClosed = true }
       setOpen(0)
       holdsPrepared(0)
-      forgets()
+      forget()
       members.remove(this): Unit
       setLimit()
     }
