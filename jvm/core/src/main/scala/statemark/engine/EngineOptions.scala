@@ -1,6 +1,6 @@
 package statemark.engine
 
-import org.rocksdb.{Cache, CompressionType, WriteBufferManager}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Cache, CompressionType, WriteBufferManager}
 
 /** How a base store's RocksDB is opened.
   *
@@ -25,4 +25,21 @@ final case class EngineOptions(
     mergeDelimiter: String,
     maxOpenFiles: Int,
     allowFallocate: Boolean
-)
+) {
+
+  /** How files are laid out and cached; `handles` gets what is to be closed after the database. */
+  private[engine] def table(handles: NativeHandles): BlockBasedTableConfig = {
+    val table = new BlockBasedTableConfig()
+      .setBlockSize(blockSizeBytes)
+      .setBlockCache(blockCache)
+      .setFilterPolicy(handles.add(new BloomFilter()))
+      .setFormatVersion(tableFormatVersion)
+    if (isMemoryBounded) {
+      table
+        .setCacheIndexAndFilterBlocks(true)
+        .setCacheIndexAndFilterBlocksWithHighPriority(true)
+        .setPinL0FilterAndIndexBlocksInCache(true)
+    }
+    table
+  }
+}

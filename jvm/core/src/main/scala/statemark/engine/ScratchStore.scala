@@ -21,17 +21,12 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
   private val db = open()
 
   private def open(): RocksDB = {
-    val table = new BlockBasedTableConfig()
-      .setBlockSize(options.blockSizeBytes)
-      .setBlockCache(options.blockCache)
-      .setFilterPolicy(handles.add(new BloomFilter()))
-      .setFormatVersion(options.tableFormatVersion)
     val settings = handles.add(
       new Options()
         .setCreateIfMissing(true)
         .setErrorIfExists(true)
         .setCompressionType(options.compression)
-        .setTableFormatConfig(table)
+        .setTableFormatConfig(options.table(handles))
         .setWriteBufferSize(ScratchStore.MemtableBytes)
         .setMaxOpenFiles(options.maxOpenFiles)
         .setAllowFAllocate(options.allowFallocate)
