@@ -47,6 +47,10 @@ def test_the_listener_has_a_row_for_every_batch(
     assert latest.rows_total == 300
     # Spark 4.0 has no metrics of single stores.
     assert (latest.commit_latency_max_ms is None) == (LINE == "4.0")
+    parts_ms = (
+        latest.serialize_latency_ms + latest.changelog_latency_ms + latest.snapshot_latency_ms
+    )
+    assert latest.commit_latency_avg_ms == parts_ms / partitions
     assert latest.uncommitted_bytes > 0
     assert (latest.rollbacks, latest.rewinds, latest.reloads) == (0, 0, 0)
     table = listener.to_pandas()

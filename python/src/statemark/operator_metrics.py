@@ -48,6 +48,9 @@ class OperatorMetrics:
         Mean duration of a commit (Kafka: ``commit-latency-avg``); None without commits.
     commit_latency_max_ms : int or None
         Duration of the slowest commit (Kafka: ``commit-latency-max``); None if not reported.
+    serialize_latency_ms, changelog_latency_ms, snapshot_latency_ms : int
+        Total time of the parts of these commits: to sort, count and serialize what was staged;
+        until the changelogs are durable; to upload snapshots, where commits do.
     confirm_latency_ms : int
         Total time in which commits were confirmed.
     uncommitted_bytes : int
@@ -98,6 +101,9 @@ class OperatorMetrics:
     commit_rate: float | None
     commit_latency_avg_ms: float | None
     commit_latency_max_ms: int | None
+    serialize_latency_ms: int
+    changelog_latency_ms: int
+    snapshot_latency_ms: int
     confirm_latency_ms: int
     uncommitted_bytes: int
     spills: int
@@ -163,6 +169,9 @@ def _row(
         commit_rate=commits * 1000 / duration_ms if duration_ms > 0 else None,
         commit_latency_avg_ms=latency_ms / commits if commits > 0 else None,
         commit_latency_max_ms=max(slowest, default=None),
+        serialize_latency_ms=custom.get("statemarkCommitSerializeLatencyMs", 0),
+        changelog_latency_ms=custom.get("statemarkCommitChangelogLatencyMs", 0),
+        snapshot_latency_ms=custom.get("statemarkCommitSnapshotLatencyMs", 0),
         confirm_latency_ms=custom.get("statemarkConfirmLatencyMs", 0),
         uncommitted_bytes=custom.get("statemarkUncommittedBytes", 0),
         spills=custom.get("statemarkSpillCount", 0),

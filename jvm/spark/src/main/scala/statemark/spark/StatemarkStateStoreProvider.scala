@@ -333,6 +333,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     val generation = loaded
     val nextId = Option.when(context.usesCheckpointIds)(UUID.randomUUID().toString)
     val lineage = generation.store.base.lineage
+    changelogMs = 0
     def openChangelog(): ChangelogWriter =
       if (!hasChangelog) ChangelogWriter.None
       else {

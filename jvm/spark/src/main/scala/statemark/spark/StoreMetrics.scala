@@ -28,7 +28,10 @@ final class EventCounts {
   }
 }
 
-/** One commit as its task measured it. */
+/** One commit as its task measured it.
+  *
+  * @param totalMs serialize, changelog, and snapshot where the commit has one
+  */
 final case class CommitFigures(
     totalMs: Long,
     changelogMs: Long,
@@ -42,7 +45,12 @@ final case class CommitFigures(
     puts: Long,
     isSnapshotForced: Boolean,
     unflushedVersions: Long
-)
+) {
+  def snapshotMs: Long = snapshot.fold(0L)(_.totalMs)
+
+  /** Each part is cut to whole milliseconds. */
+  def serializeMs: Long = math.max(0, totalMs - changelogMs - snapshotMs)
+}
 
 /** Statemark's metrics, and Spark's of its RocksDB provider under their names. All are sums: Spark adds
   * them up over stores and partitions. Staged and prepared bytes are among them (I8).
@@ -52,6 +60,18 @@ object StoreMetrics {
     StateStoreCustomSumMetric("statemarkCommitCount", "Statemark: number of commits")
   val CommitLatency: StateStoreCustomMetric =
     StateStoreCustomTimingMetric("statemarkCommitLatencyMs", "Statemark: time of commits")
+  val SerializeLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
+    "statemarkCommitSerializeLatencyMs",
+    "Statemark: time of commits to sort, count and serialize staged writes"
+  )
+  val ChangelogLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
+    "statemarkCommitChangelogLatencyMs",
+    "Statemark: time of commits until changelogs are durable"
+  )
+  val SnapshotLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
+    "statemarkCommitSnapshotLatencyMs",
+    "Statemark: time of commits to upload snapshots"
+  )
   val ConfirmLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
     "statemarkConfirmLatencyMs",
     "Statemark: time to apply prepared versions to base stores"
@@ -120,6 +140,9 @@ object StoreMetrics {
     ALL_CUSTOM_METRICS ++ served.values ++ distrusted.values ++ Seq(
       CommitCount,
       CommitLatency,
+      SerializeLatency,
+      ChangelogLatency,
+      SnapshotLatency,
       ConfirmLatency,
       UncommittedBytes,
       SpillCount,
@@ -158,8 +181,8 @@ object StoreMetrics {
       CUSTOM_METRIC_PUT_COUNT -> commit.puts,
       CUSTOM_METRIC_FLUSH_TIME -> 0L,
       CUSTOM_METRIC_COMMIT_COMPACT_TIME -> 0L,
-      CUSTOM_METRIC_CHECKPOINT_TIME -> commit.snapshot.fold(0L)(_.totalMs),
-      CUSTOM_METRIC_FILESYNC_TIME -> (commit.changelogMs + commit.snapshot.fold(0L)(_.totalMs)),
+      CUSTOM_METRIC_CHECKPOINT_TIME -> commit.snapshotMs,
+      CUSTOM_METRIC_FILESYNC_TIME -> (commit.changelogMs + commit.snapshotMs),
       CUSTOM_METRIC_BYTES_COPIED -> files.bytesCopied,
       CUSTOM_METRIC_FILES_COPIED -> files.filesCopied,
       CUSTOM_METRIC_FILES_REUSED -> files.filesReused,
@@ -170,6 +193,9 @@ object StoreMetrics {
       CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES -> families.count(_.isInternal).toLong,
       CommitCount -> 1L,
       CommitLatency -> commit.totalMs,
+      SerializeLatency -> commit.serializeMs,
+      ChangelogLatency -> commit.changelogMs,
+      SnapshotLatency -> commit.snapshotMs,
       ConfirmLatency -> commit.confirmMs,
       UncommittedBytes -> commit.uncommittedBytes,
       SpillCount -> commit.spills,
