@@ -21,7 +21,7 @@ PYTHON_CODE := python tests demo bench examples
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 
-.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-scale bench-live bench-nexmark fmt clean
+.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
 .PHONY: test-lines compile-lines test-jvm test-python test-conformance
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -94,7 +94,7 @@ demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statem
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, sizes, live reads and Nexmark, two hours; QUICK=1 for a look
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, sizes, live reads and Nexmark, two hours and a half; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
 	$(MAKE) bench-restart
 	$(MAKE) bench-scale
@@ -117,8 +117,11 @@ bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of 
 bench-live: build ## reads of a running query, local and on executors, 13 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
 
-bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, about 25 minutes; QUICK=1 for a look
+bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, about an hour; QUICK=1 for a look
 	PYTHONPATH=bench $(PY) -m nexmark $(if $(QUICK),--quick) --out bench/results/nexmark.json
+
+bench-soak: build ## half an hour in an executor that may take no more memory than its container; needs root
+	$(PY) bench/soak.py $(if $(MINUTES),--minutes $(MINUTES)) --out bench/results/soak.json
 
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import shutil
@@ -54,7 +53,7 @@ def main() -> None:
         batches=runs.WARM + (options.batches or (2 if quick else 3)),
         events=options.events or (20_000 if quick else 100_000),
     )
-    rounds = options.rounds or (1 if quick else 3)
+    rounds = options.rounds or (1 if quick else 5)
     start = time.monotonic()
     log = _Log(start)
     _CACHE.mkdir(parents=True, exist_ok=True)
@@ -177,7 +176,7 @@ def _figure(query: Query, samples: dict[str, list[dict[str, float]]]) -> dict[st
 
 def _geometric_means(figures: list[dict[str, Any]]) -> dict[str, float]:
     return {
-        name: math.exp(statistics.mean(math.log(f["ratio"][name]) for f in figures))
+        name: statistics.geometric_mean(f["ratio"][name] for f in figures)
         for name in figures[0]["ratio"]
     }
 

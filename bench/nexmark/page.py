@@ -19,7 +19,7 @@ no warm-up). Medians of the rounds. Results of every timed run have been compare
 batch, row for row. Runs are shorter than `maintenanceInterval`: what providers upload in the
 background is not in the figures, what Spark's uploads in its commits is."""
 MEMORY = """\
-Megabytes, medians: the most that the process had in memory during a run, its heap of {heap:,} MB
+MiB, medians: the most that the process had in memory during a run, its heap of {heap:,} MB
 included, which is there from the start; and what lives on the heap after the last batch."""
 
 

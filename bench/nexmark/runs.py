@@ -51,8 +51,8 @@ def run(
     -------
     dict of str to float
         `events/s` after the first batch; `seconds` of the whole run; `state rows` and `state MB`
-        (as the provider reports them), the most of any batch; `peak MB`, the most that the
-        process had in memory; `heap MB`, what lives on its heap after the last batch.
+        (as the provider reports them), the most of any batch; in MiB, `peak MB`, the most that the
+        process had in memory, and `heap MB`, what lives on its heap after the last batch.
 
     Notes
     -----
@@ -169,10 +169,10 @@ class _Memory:
             status = dict(
                 line.split(":", 1) for line in (self._process / "status").read_text().splitlines()
             )
-            used["peak MB"] = int(status["VmHWM"].split()[0]) / 1000
+            used["peak MB"] = int(status["VmHWM"].split()[0]) / 1024
         return used
 
     def _live_mb(self) -> float:
         self._java.System.gc()
         runtime = self._java.Runtime.getRuntime()
-        return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
+        return float(runtime.totalMemory() - runtime.freeMemory()) / 2**20

@@ -10,7 +10,7 @@ import org.apache.spark.sql.SparkSession
 
 /** State store providers side by side in one run, at the level of Spark's StateStoreProvider.
   * {{{
-  * ProviderBenchmark [--providers name,name,other=its.Class] [--only workload] [--out results.json]
+  * ProviderBenchmark [--providers name,name,other=its.Class] [--only workload,workload] [--out results.json]
   * }}}
   * QUICK=1 in the environment makes it a look of a minute instead of a record. Nothing here fails
   * because something is slow.
@@ -43,7 +43,9 @@ object ProviderBenchmark {
     try {
       val results = new Results
       new ProviderWorkloads(quick).groups.foreach { group =>
-        val workloads = group.workloads.filter(w => options.get("only").forall(w.name.contains))
+        val workloads = group.workloads.filter(w =>
+          options.get("only").forall(_.split(',').exists(w.name.contains))
+        )
         if (workloads.nonEmpty) measure(group, workloads, contenders, workspace, results)
       }
       val seconds = Duration.ofNanos(System.nanoTime() - start).toSeconds
@@ -159,11 +161,11 @@ object ProviderBenchmark {
 
   private def parse(args: List[String]): Map[String, String] = args match {
     case "--providers" :: list :: rest => parse(rest) + ("providers" -> list)
-    case "--only" :: workload :: rest => parse(rest) + ("only" -> workload)
+    case "--only" :: workloads :: rest => parse(rest) + ("only" -> workloads)
     case "--out" :: file :: rest => parse(rest) + ("out" -> file)
     case Nil => Map.empty
     case other :: _ =>
-      sys.error(s"$other: expected --providers LIST, --only WORKLOAD or --out FILE")
+      sys.error(s"$other: expected --providers LIST, --only WORKLOADS or --out FILE")
   }
 
   private val VersionsPerMaintenance = 10
