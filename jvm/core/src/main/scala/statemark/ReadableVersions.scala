@@ -75,7 +75,7 @@ private[statemark] final case class ReadableVersions(
     val staged = level match {
       case IsolationLevel.ReadCommitted => StagedRows.None
       case IsolationLevel.ReadUncommitted =>
-        open.filter(_.isOpen).map(_.stagedRows).orElse(prepared.map(_.rows))
+        open.flatMap(_.stagedRows).orElse(prepared.map(_.rows))
           .getOrElse(StagedRows.None)
     }
     ReadableRows(rows, staged, base)

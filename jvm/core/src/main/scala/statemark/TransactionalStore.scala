@@ -152,10 +152,10 @@ final class TransactionalStore private[statemark] (
       observer.reached(CommitPhase.SnapshotUploaded)
     }
     synchronized {
-      transaction.end()
       val newest = if (uploadSnapshot.isDefined) next.state.at else base.lastSnapshot
       val prepared = next.copy(state = withSnapshot(next.state, newest))
       versions = versions.copy(prepared = Some(prepared), open = None)
+      transaction.end()
       holdsPrepared(prepared.bytes)
     }
     staging.foreach(_.memory.checkPrepared())

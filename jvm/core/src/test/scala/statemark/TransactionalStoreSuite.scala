@@ -2,10 +2,11 @@ package statemark
 
 import java.io.File
 import org.scalatest.funsuite.AnyFunSuite
+import scala.ref.WeakReference
 import statemark.changelog.ChangelogWriter
 import statemark.common.{IllegalCallException, InvalidInputException}
 import statemark.engine._
-import statemark.transaction.{CommitObserver, CommitPhase}
+import statemark.transaction.{CommitObserver, CommitPhase, Transaction}
 
 class TransactionalStoreSuite extends AnyFunSuite with TestStores {
 
@@ -46,6 +47,25 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(store.base.version == 1 && store.prepared.isEmpty)
     store.confirm()
     assert(store.base.version == 1)
+  }
+
+  test("a transaction that has ended holds nothing that it staged, and still says how much it was") {
+    for (isCommitted <- Seq(true, false)) {
+      val store = newStore(s"store $isCommitted")
+      val transaction = begin(store)
+      val staged = stagedIn(transaction)
+      val bytes = transaction.approximateNumUncommittedBytes
+      assert(bytes > 1000)
+      if (isCommitted) store.commit(transaction, None, None): Unit else transaction.rollback()
+      assert((1 to 20).exists { _ => System.gc(); staged.get.isEmpty })
+      assert(transaction.approximateNumUncommittedBytes == bytes)
+    }
+  }
+
+  private def stagedIn(transaction: Transaction) = {
+    val value = new Array[Byte](1000)
+    transaction.put(bytes("k"), value)
+    new WeakReference(value)
   }
 
   test("I2: rows and offsets of a reopened store are of the same version") {

@@ -24,7 +24,8 @@ final class Transaction private[statemark] (
     openChangelog: () => ChangelogWriter,
     staging: Option[Staging] = None
 ) {
-  private val buffer = new TransactionBuffer(mergeDelimiter)
+  private var buffer = new TransactionBuffer(mergeDelimiter)
+  private var bytesAtEnd = 0L
   private var spills_ = 0L
   private var spilledBytes_ = 0L
   // Heap bytes at which memory is asked again.
@@ -40,10 +41,11 @@ final class Transaction private[statemark] (
   /** Column families of this transaction; what it created is gone if it rolls back. */
   def families: ColumnFamilies = families_
 
-  /** Bytes of staged writes and remembered reads, on the heap and spilled. ''Source:'' KIP-892,
-    * `approximateNumUncommittedBytes`.
+  /** Bytes of staged writes and remembered reads, on the heap and spilled; once it has ended, what they were then.
+    * ''Source:'' KIP-892, `approximateNumUncommittedBytes`.
     */
-  def approximateNumUncommittedBytes: Long = buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
+  def approximateNumUncommittedBytes: Long =
+    bytesAtEnd + buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
 
   /** How often, and how many bytes, it has spilled. */
   def spills: Long = spills_
@@ -165,8 +167,9 @@ final class Transaction private[statemark] (
 
   /** Drops all that is staged and the changelog. Idempotent; reads nothing (I4). */
   def rollback(): Unit = if (isOpen_) {
+    val written = openedChangelog
     end()
-    openedChangelog.foreach(_.abort())
+    written.foreach(_.abort())
   }
 
   /** Ends the transaction; its writes, counted, sorted and serialized, as the version `at`. */
@@ -238,8 +241,11 @@ final class Transaction private[statemark] (
     }
   }
 
-  /** What is staged, for readers of other threads. */
-  private[statemark] def stagedRows: StagedRows = new OpenRows(buffer)
+  /** What is staged, for readers of other threads; None once it has ended. */
+  private[statemark] def stagedRows: Option[StagedRows] = {
+    val now = buffer
+    Option.when(now ne Transaction.Ended)(new OpenRows(now))
+  }
 
   /** The changelog, opened if nothing was written. */
   private[statemark] def changelog: ChangelogWriter = openedChangelog.getOrElse {
@@ -248,12 +254,17 @@ final class Transaction private[statemark] (
     writer
   }
 
-  /** Marks the transaction as committed. Idempotent. */
+  /** Marks the transaction as committed, and lets go of what it staged: Spark keeps the task that had it, and so it,
+    * until the store has its next one. Idempotent.
+    */
   private[statemark] def end(): Unit = if (isOpen_) {
     isOpen_ = false
+    bytesAtEnd = approximateNumUncommittedBytes
     newestScan = None
     scans.foreach(_.close())
     buffer.close()
+    buffer = Transaction.Ended
+    openedChangelog = None
     staging.foreach(_.memory.holdsOpen(0))
   }
 
@@ -317,6 +328,9 @@ final class Transaction private[statemark] (
 }
 
 private[statemark] object Transaction {
+
+  /** Of a transaction that has ended: nothing goes there. */
+  private val Ended = new TransactionBuffer(Bytes.empty)
 
   /** A transaction over rows that is never committed, for code that reads through one. Rows are not counted, and
     * so what it reads is not remembered.

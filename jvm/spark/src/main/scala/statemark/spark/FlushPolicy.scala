@@ -1,7 +1,7 @@
 package statemark.spark
 
-import java.util.concurrent.{ScheduledExecutorService, TimeUnit}
-import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.{Future, ScheduledExecutorService, TimeUnit}
+import java.util.concurrent.atomic.AtomicReference
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 
@@ -14,9 +14,10 @@ import scala.util.control.NonFatal
   *
   * ''Thread:'' `noted` on the owner's; flushes run beside it.
   */
-final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorService) {
+final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorService)
+    extends AutoCloseable {
   private lazy val log = LoggerFactory.getLogger(classOf[FlushPolicy])
-  private val isTimed = new AtomicBoolean(false)
+  private val timed = new AtomicReference(Option.empty[Future[_]])
 
   /** The base has moved, or was loaded. */
   def noted(generation: Generation): Unit = if (generation.home.isDurable) {
@@ -24,14 +25,17 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
     val behind = store.base.version - store.flushed
     if (behind >= FlushPolicy.MaxVersions || store.unflushedBytes >= maxBytes)
       scheduler.execute(() => flush(generation))
-    else if (behind > 0 && isTimed.compareAndSet(false, true)) {
+    else if (behind > 0 && timed.get.isEmpty) {
       val later: Runnable = () => {
-        isTimed.set(false)
+        timed.set(None)
         flush(generation)
       }
-      scheduler.schedule(later, FlushPolicy.MaxSeconds, TimeUnit.SECONDS): Unit
+      timed.set(Some(scheduler.schedule(later, FlushPolicy.MaxSeconds, TimeUnit.SECONDS)))
     }
   }
+
+  /** Forgets the flush that is due, which would keep the store on the heap until then. */
+  override def close(): Unit = timed.getAndSet(None).foreach(_.cancel(false))
 
   /** Several may be due by the time that the first one runs: it does the work of all. */
   private def flush(generation: Generation): Unit =

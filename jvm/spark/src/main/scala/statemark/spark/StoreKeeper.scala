@@ -100,6 +100,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     * what nobody has a use for.
     */
   def close(): Unit = {
+    flushes.close()
     if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
     for (store <- live; parent <- context.homes.parent if !LiveStores.isReplaced(parent, store))
       try store.flush()

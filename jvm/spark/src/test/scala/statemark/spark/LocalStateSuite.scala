@@ -6,6 +6,7 @@ import java.time.temporal.ChronoUnit
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import scala.ref.WeakReference
 import statemark.common.{Causes, Distrust}
 import statemark.testkit.FileCounts
 
@@ -84,6 +85,14 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       assertServed(after, 3, ids, LoadSource.Local, replayed = 1)
       // The earlier run's store is its own still.
       check(before, 3, ids, expected(3))
+    }
+
+    test(s"a store that is closed before its flush is due leaves the heap ($format)") {
+      val provider = open(extra)
+      commits(provider, 0 until 3): Unit
+      val store = new WeakReference(keeperOf(provider).generation.get.store)
+      provider.close()
+      assert((1 to 20).exists { _ => System.gc(); store.get.isEmpty })
     }
 
     for ((when, isUnloadedLate) <- Seq("before" -> false, "after" -> true))
