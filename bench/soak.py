@@ -54,11 +54,6 @@ class Group:
         """Return the ids of its processes."""
         return (self.directory / "cgroup.procs").read_text().split()
 
-    def resident_mb(self) -> float:
-        """Return what its processes have now, page cache left out."""
-        statms = (Path(f"/proc/{pid}/statm").read_text() for pid in self.processes())
-        pages = sum(int(statm.split()[1]) for statm in statms)
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 @contextmanager
@@ -168,7 +163,7 @@ def _soak(spark: SparkSession, group: Group, checkpoint: Path, minutes: float) -
         if executor not in pids:
             problem = f"the executor {executor} became {pids}: its memory did not suffice"
             raise SystemExit(problem)
-        resident = max(resident, group.resident_mb())
+        resident = max(resident, _resident_mb(executor))
         if time.monotonic() - said > 60:
             said = time.monotonic()
             print(
@@ -192,6 +187,11 @@ def _soak(spark: SparkSession, group: Group, checkpoint: Path, minutes: float) -
         "peak resident MB": round(resident),
         "peak with page cache MB": round(group.used_mb()),
     }
+
+
+def _resident_mb(process: str) -> float:
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _batches(query: StreamingQuery) -> int:
