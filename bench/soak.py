@@ -55,7 +55,6 @@ class Group:
         return (self.directory / "cgroup.procs").read_text().split()
 
 
-
 @contextmanager
 def _group(limit_mb: int) -> Iterator[Group]:
     mounted = Path("/sys/fs/cgroup")

@@ -201,6 +201,18 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     }
   }
 
+  test("a long scan has every row once, whatever their size") {
+    val store = newStore()
+    val rows = (0 until 1000).map(i => f"k$i%04d" -> "v" * (if (i % 100 == 7) 100000 else i % 50))
+    commit(store)(t => rows.foreach { case (k, v) => t.put(bytes(k), bytes(v)) }): Unit
+    store.confirm()
+    val view = store.readOnly(IsolationLevel.ReadCommitted)
+    try {
+      assert(drain(view.range(None, None)) == rows)
+      assert(drain(view.range(Some(bytes("k0100")), Some(bytes("k0900")))) == rows.slice(100, 900))
+    } finally view.close()
+  }
+
   test("a batch in several segments reads as one") {
     val store = newStore()
     val value = "x" * 100

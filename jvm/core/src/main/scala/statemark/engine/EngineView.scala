@@ -37,11 +37,43 @@ private[engine] object EngineView {
   }
 }
 
+/** Takes rows through the gate by blocks, which begin small: most scans are short or go on to the end. */
 private final class GatedCursor(gate: ReadGate, scan: EngineScan) extends RowCursor {
-  override def keyOrEnd(): Option[Array[Byte]] = gate.reading(scan.keyOrEnd())
-  override def value: Array[Byte] = gate.reading(scan.value)
-  override def next(): Unit = gate.reading(scan.next())
+  private var block = Vector.empty[(Array[Byte], Array[Byte])]
+  private var at = 0
+  private var rows = 1
+
+  override def keyOrEnd(): Option[Array[Byte]] = {
+    gate.check()
+    if (at == block.length && rows > 0) read()
+    Option.when(at < block.length)(block(at)._1)
+  }
+  override def value: Array[Byte] = block(at)._2
+  override def next(): Unit = at += 1
   override def close(): Unit = gate.release(scan)
+
+  private def read(): Unit = {
+    val found = Vector.newBuilder[(Array[Byte], Array[Byte])]
+    var count = 0
+    var bytes = 0L
+    gate.reading {
+      while (count < rows && bytes < GatedCursor.BlockBytes && scan.isValid) {
+        val row = (scan.key, scan.value)
+        found += row
+        count += 1
+        bytes += row._1.length + row._2.length
+        scan.next()
+      }
+      rows = if (scan.isValid) math.min(2 * rows, GatedCursor.BlockRows) else 0
+    }
+    block = found.result()
+    at = 0
+  }
+}
+
+private object GatedCursor {
+  val BlockRows = 128
+  val BlockBytes = 64L * 1024
 }
 
 /** Lets readers into native memory, and keeps its owner from freeing it under them: the owner's close waits
@@ -52,18 +84,23 @@ private final class GatedCursor(gate: ReadGate, scan: EngineScan) extends RowCur
 private[engine] final class ReadGate(what: String) {
   private val lock = new ReentrantReadWriteLock
   private val open = ConcurrentHashMap.newKeySet[AutoCloseable]()
-  private var isClosed = false
+  @volatile private var isClosed = false
 
   /** @throws ViewClosedException once it is closed */
   def reading[A](body: => A): A = {
     lock.readLock.lock()
     try {
-      if (isClosed) throw new ViewClosedException(
-        s"$what was closed while it was read: its query has stopped, or the store has moved to another executor. " +
-          "Read it again."
-      )
+      check()
       body
     } finally lock.readLock.unlock()
+  }
+
+  /** As `reading`, where nothing is read. */
+  def check(): Unit = if (isClosed) {
+    throw new ViewClosedException(
+      s"$what was closed while it was read: its query has stopped, or the store has moved to another executor. " +
+        "Read it again."
+    )
   }
 
   /** Closed with the gate, unless it is released before. */
