@@ -91,7 +91,7 @@ most of the 1.6.""",
 About 1 MB: the batch that was written last, kept to count rows (docs/adr/0004), and classes.""",
     NEXMARK_HEAP: """\
 The prepared version and the batch before it, which is kept to count rows; `maxUncommittedBytes`
-bounds both. The process as a whole takes what it takes with Spark's provider: the row above.""",
+bounds both.""",
 }
 
 

@@ -59,7 +59,7 @@ it has a second between its batches. The scan by format `statestore` reads the s
 checkpoint. Batch times are medians of a query that runs without a pause on one core of the
 machine, some seconds with readers and some without in turn. Goals: `get` p50 below 2 ms local and
 5 ms on the cluster, scan throughput not below 1, batch time not above 1.1. Driver,
-executors and readers share the machine's cores; a scan a second keeps one busy for over a third
+executors and readers share the machine's cores; a scan a second keeps one busy for about a third
 of the time."""
 
 
