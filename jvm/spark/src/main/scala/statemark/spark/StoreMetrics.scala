@@ -48,8 +48,8 @@ final case class CommitFigures(
 ) {
   def snapshotMs: Long = snapshot.fold(0L)(_.totalMs)
 
-  /** Each part is cut to whole milliseconds. */
-  def serializeMs: Long = math.max(0, totalMs - changelogMs - snapshotMs)
+  /** Never below 0: the parts lie within the whole, and each is cut to whole milliseconds. */
+  def serializeMs: Long = totalMs - changelogMs - snapshotMs
 }
 
 /** Statemark's metrics, and Spark's of its RocksDB provider under their names. All are sums: Spark adds
