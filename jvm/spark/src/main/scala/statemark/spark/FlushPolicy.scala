@@ -4,10 +4,12 @@ import java.util.concurrent.{Future, ScheduledExecutorService, TimeUnit}
 import java.util.concurrent.atomic.AtomicReference
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
+import statemark.TransactionalStore
 
-/** Decides when a base store goes to disk. Every stop of an executor is a crash for what RocksDB keeps
-  * in memory, so the version on disk trails the confirmed one by at most [[FlushPolicy.MaxVersions]]
-  * or [[FlushPolicy.MaxSeconds]]; what is lost is replayed from changelogs.
+/** Decides when a base store goes to disk: when most of what it has in memory was written again since, and, where
+  * its files outlive the process, often. Every stop of an executor is a crash for what RocksDB keeps in memory, so
+  * the version on disk trails the confirmed one by at most [[FlushPolicy.MaxVersions]] or
+  * [[FlushPolicy.MaxSeconds]]; what is lost is replayed from changelogs.
   *
   * Flushes that we plan carry the proof of the version. One that RocksDB begins by itself, because a
   * memtable is full, does not; so ours come first, at half that size.
@@ -20,18 +22,31 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
   private val timed = new AtomicReference(Option.empty[Future[_]])
 
   /** The base has moved, or was loaded. */
-  def noted(generation: Generation): Unit = if (generation.home.isDurable) {
+  def noted(generation: Generation): Unit = {
     val store = generation.store
+    val isDurable = generation.home.isDurable
     val behind = store.base.version - store.flushed
-    if (behind >= FlushPolicy.MaxVersions || store.unflushedBytes >= maxBytes)
+    if (
+      isMostlyReplaced(store) ||
+      isDurable && (behind >= FlushPolicy.MaxVersions || store.unflushedBytes >= maxBytes)
+    )
       scheduler.execute(() => flush(generation))
-    else if (behind > 0 && timed.get.isEmpty) {
+    else if (isDurable && behind > 0 && timed.get.isEmpty) {
       val later: Runnable = () => {
         timed.set(None)
         flush(generation)
       }
       timed.set(Some(scheduler.schedule(later, FlushPolicy.MaxSeconds, TimeUnit.SECONDS)))
     }
+  }
+
+  /** Whether most of what is in memory has been written again since. It makes writes, reads and scans slower until
+    * a flush leaves it out (ADR 13).
+    */
+  private def isMostlyReplaced(store: TransactionalStore): Boolean = {
+    val counts = store.base.counts
+    counts.isTracked && store.unflushedBytes >= FlushPolicy.MinBytes &&
+    store.unflushedWrites >= FlushPolicy.WritesPerRow * (counts.keys + counts.internalKeys)
   }
 
   /** Forgets the flush that is due, which would keep the store on the heap until then. */
@@ -41,7 +56,7 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
   private def flush(generation: Generation): Unit =
     try
       if (generation.store.base.version > generation.store.flushed) {
-        generation.store.flush(context.proofOf, waits = false)
+        generation.store.flush(context.proofFor(generation.home), waits = false)
         generation.home.note(generation.store.flushed)
       }
     catch {
@@ -61,6 +76,10 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
 object FlushPolicy {
   val MaxVersions = 5L
   val MaxSeconds = 30L
+
+  /** Where so many writes are in memory for each row that there is, most of them have been replaced. */
+  val WritesPerRow = 4L
+  private val MinBytes = 1L << 20
 
   private val RocksDBsWriteBuffer = 64L * 1024 * 1024
 

@@ -167,6 +167,10 @@ final class ProviderContext(
     if (at.checkpointId.isDefined || at.version == 0) None
     else changelogStatus(at.version).orElse(status(s"${at.version}.zip", at.version))
 
+  /** [[proofOf]] a version in a home that outlives the process; others need none. */
+  def proofFor(home: Home)(at: VersionId): Option[HistoryProof] =
+    if (home.isDurable) proofOf(at) else None
+
   private def status(file: String, version: Long): Option[HistoryProof] = {
     val path = new Path(storeId.storeCheckpointLocation(), file)
     try {

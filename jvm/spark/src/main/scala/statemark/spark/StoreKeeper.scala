@@ -139,8 +139,9 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   private def confirm(generation: Generation): Unit =
     try {
-      def proof(at: VersionId) = if (generation.home.isDurable) context.proofOf(at) else None
-      confirmMs_ = Clock.timedMs(context.clock)(generation.store.confirm(proof))._2
+      confirmMs_ = Clock.timedMs(context.clock) {
+        generation.store.confirm(context.proofFor(generation.home))
+      }._2
       superseded.foreach(_.delete())
       superseded = Nil
       flushes.noted(generation)
