@@ -1,12 +1,14 @@
 package statemark.spark.live
 
 import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap, UUID}
+import java.util.concurrent.ConcurrentHashMap
 import net.razorvine.pickle.Pickler
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.json4s.jackson.JsonMethods.parse
@@ -59,7 +61,7 @@ object LiveLookup {
         val schema = new StateDataSource().inferSchema(theirs)
         new LookupPlan(StateRead(schema, asked, pin, theirs))
       }
-      Try(plan.rows(pin, KeyJson.keys(keys, plan.key))) match {
+      Try(plan.rows(pin, plan.keys(keys))) match {
         case Success(rows) => (rows, plan.schema)
         // Of the batch that is the newest now.
         case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
@@ -108,12 +110,17 @@ object LiveLookup {
   */
 private final class LookupPlan(read: StateRead) {
   val schema: StructType = read.schema
-  val key: StructType = read.key.getOrElse(
+  private val key: StructType = read.key.getOrElse(
     throw new InvalidInputException(
       s"The rows have no key columns, but ${schema.fieldNames.mkString(", ")}; read them with format 'statemark'."
     )
   )
   private val keyAt = schema.fieldIndex("key")
+  private val parsers = new ConcurrentHashMap[String, KeyJson]()
+
+  /** @param text a JSON array; times are of the session that asks */
+  def keys(text: String): LiveKeys =
+    parsers.computeIfAbsent(SQLConf.get.sessionLocalTimeZone, new KeyJson(key, _)).keys(text)
 
   /** The rows of keys in their order. */
   def rows(pin: PinnedBatch, keys: LiveKeys): Seq[Option[InternalRow]] = {

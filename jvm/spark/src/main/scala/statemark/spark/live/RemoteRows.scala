@@ -1,5 +1,7 @@
 package statemark.spark.live
 
+import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
+import statemark.IsolationLevel
 import statemark.engine._
 import statemark.transaction.Transaction
 
@@ -17,11 +19,17 @@ final class RemoteRows(
 ) extends BaseRows {
   import ReadRequest._
 
-  /** None where the store is not open there any more. */
-  def describe(): Option[StoreState] = ask(Describe(address, at, level)) match {
-    case ReadReply.NotHere => None
-    case ReadReply.Description(state) => Some(state)
-    case other => throw failure(other)
+  private val asked = (address, at, level)
+
+  /** None where the store is not open there any more. Of a version that is committed it is asked for once. */
+  def describe(): Option[StoreState] = RemoteRows.known(asked).orElse {
+    ask(Describe(address, at, level)) match {
+      case ReadReply.NotHere => None
+      case ReadReply.Description(state) =>
+        if (level == IsolationLevel.ReadCommitted.name) RemoteRows.know(asked, state)
+        Some(state)
+      case other => throw failure(other)
+    }
   }
 
   /** A transaction over the rows that is never committed. */
@@ -67,11 +75,27 @@ final class RemoteRows(
 
   private def failure(reply: ReadReply): RuntimeException = reply match {
     case ReadReply.Failed(e) => e
-    case ReadReply.NotHere => new StoreMovedException(address)
+    case ReadReply.NotHere =>
+      RemoteRows.forget(asked)
+      new StoreMovedException(address)
     case other => new IllegalStateException(s"$address answers ${other.getClass.getSimpleName}.")
   }
 }
 
 private object RemoteRows {
   private val PageBytes = 4 * 1024 * 1024
+  private val MaxKnown = 1024
+
+  private type Asked = (StoreAddress, VersionId, String)
+
+  private val states = new JLinkedHashMap[Asked, StoreState](16, 0.75f, true) {
+    override def removeEldestEntry(eldest: JMap.Entry[Asked, StoreState]): Boolean =
+      size > MaxKnown
+  }
+
+  private def known(asked: Asked): Option[StoreState] =
+    states.synchronized(Option(states.get(asked)))
+  private def know(asked: Asked, state: StoreState): Unit =
+    states.synchronized(states.put(asked, state): Unit)
+  private def forget(asked: Asked): Unit = states.synchronized(states.remove(asked): Unit)
 }

@@ -62,10 +62,40 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
     assert(remote(address.copy(runId = UUID.randomUUID()), 3).describe().isEmpty)
     assert(remote(address, 9).describe().isEmpty, "another executor has it")
     val forgetful = filled(3, Map("readRetentionVersions" -> "0"))
-    val gone = intercept[VersionGoneException](remote(addressOf(forgetful), 1).describe())
+    val gone = intercept[VersionGoneException](
+      remote(addressOf(forgetful), 1).get(Array[Byte](1))
+    )
     assert(gone.getMessage.contains("Version 1") && gone.getMessage.contains("at version 2"))
     provider.close()
     intercept[StoreMovedException](remote(address, 3).get(Array[Byte](1)))
+  }
+
+  test(
+    "a committed version is described once, until the store is elsewhere; what is staged, each time"
+  ) {
+    val provider = filled(3)
+    val address = addressOf(provider)
+    var asked = 0
+    def remote(level: String) = new RemoteRows(
+      address,
+      VersionId(3, None),
+      level,
+      request => {
+        asked += 1
+        ask(request)
+      }
+    )
+    def asks(level: String) = (1 to 3).map { _ =>
+      asked = 0
+      assert(remote(level).describe().exists(_.version == 3 - (if (level == "READ_UNCOMMITTED") 1
+                                                               else 0)))
+      asked
+    }
+    assert(asks("READ_COMMITTED") == Seq(1, 0, 0))
+    assert(asks("READ_UNCOMMITTED") == Seq(1, 1, 1))
+    provider.close()
+    intercept[StoreMovedException](remote("READ_COMMITTED").get(Array[Byte](1)))
+    assert(remote("READ_COMMITTED").describe().isEmpty)
   }
 
   test("a version that was prepared here and written by another executor since is not here") {
