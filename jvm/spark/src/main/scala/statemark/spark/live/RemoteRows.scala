@@ -84,7 +84,7 @@ final class RemoteRows(
 
 private object RemoteRows {
   private val PageBytes = 4 * 1024 * 1024
-  private val MaxKnown = 1024
+  private val MaxKnown = 256
 
   private type Asked = (StoreAddress, VersionId, String)
 
