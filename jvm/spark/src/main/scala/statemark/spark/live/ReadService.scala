@@ -18,13 +18,6 @@ sealed trait StoreRequest extends ReadRequest {
   def level: String
 }
 
-/** What all stores of an operator are told of a read; no answer is waited for. */
-sealed trait ReadNote extends ReadRequest {
-  def runId: UUID
-  def operator: Long
-  def read: UUID
-}
-
 object ReadRequest {
 
   /** What the store says of itself. */
@@ -49,12 +42,8 @@ object ReadRequest {
       maxBytes: Int
   ) extends StoreRequest
 
-  /** `read` of `version` has been planned. */
-  final case class Pin(runId: UUID, operator: Long, read: UUID, version: Long) extends ReadNote
-
-  /** `read` needs these partitions only. */
-  final case class Narrow(runId: UUID, operator: Long, read: UUID, partitions: Set[Int])
-      extends ReadNote
+  /** Reads of a version of all stores of an operator have been planned; no answer is waited for. */
+  final case class Pin(runId: UUID, operator: Long, version: Long) extends ReadRequest
 }
 
 sealed trait ReadReply
@@ -83,8 +72,8 @@ object ReadService {
   def answer(request: Array[Byte]): Array[Byte] = encode(answer(decode[ReadRequest](request)))
 
   def answer(request: ReadRequest): ReadReply = request match {
-    case note: ReadNote =>
-      OpenStores.note(note)
+    case pin: ReadRequest.Pin =>
+      OpenStores.pin(pin)
       ReadReply.Done
     case request: StoreRequest => read(request)
   }
