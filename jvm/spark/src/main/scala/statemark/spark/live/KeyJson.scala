@@ -13,7 +13,7 @@ import statemark.common.InvalidInputException
 
 /** Keys as JSON: an array with an object for each.
   *
-  * ''Thread:'' any, one after the other.
+  * ''Thread:'' any, several at once; they wait for each other.
   *
   * @param zone of times that name none
   */

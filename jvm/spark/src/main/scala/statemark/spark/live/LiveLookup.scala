@@ -1,6 +1,6 @@
 package statemark.spark.live
 
-import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap, UUID}
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import net.razorvine.pickle.Pickler
 import org.apache.spark.sql.SparkSession
@@ -29,10 +29,7 @@ object LiveLookup {
   private val Tries = 5
 
   /** By run of a query and options. */
-  private val plans = new JLinkedHashMap[Asked, LookupPlan](16, 0.75f, true) {
-    override def removeEldestEntry(eldest: JMap.Entry[Asked, LookupPlan]): Boolean =
-      size > MaxPlans
-  }
+  private val plans = new RecentlyUsed[Asked, LookupPlan](MaxPlans)
 
   /** The rows of some keys, all as of one batch, as Python reads them.
     *
@@ -72,9 +69,9 @@ object LiveLookup {
   }
 
   private def planned(asked: Asked)(plan: => LookupPlan): LookupPlan =
-    plans.synchronized(Option(plans.get(asked))).getOrElse {
+    plans.get(asked).getOrElse {
       val made = plan
-      plans.synchronized(plans.put(asked, made))
+      plans.put(asked, made)
       made
     }
 

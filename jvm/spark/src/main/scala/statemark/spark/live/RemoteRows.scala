@@ -1,6 +1,5 @@
 package statemark.spark.live
 
-import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
 import statemark.IsolationLevel
 import statemark.engine._
 import statemark.transaction.Transaction
@@ -22,11 +21,11 @@ final class RemoteRows(
   private val asked = (address, at, level)
 
   /** None where the store is not open there any more. Of a version that is committed it is asked for once. */
-  def describe(): Option[StoreState] = RemoteRows.known(asked).orElse {
+  def describe(): Option[StoreState] = RemoteRows.states.get(asked).orElse {
     ask(Describe(address, at, level)) match {
       case ReadReply.NotHere => None
       case ReadReply.Description(state) =>
-        if (level == IsolationLevel.ReadCommitted.name) RemoteRows.know(asked, state)
+        if (level == IsolationLevel.ReadCommitted.name) RemoteRows.states.put(asked, state)
         Some(state)
       case other => throw failure(other)
     }
@@ -76,7 +75,7 @@ final class RemoteRows(
   private def failure(reply: ReadReply): RuntimeException = reply match {
     case ReadReply.Failed(e) => e
     case ReadReply.NotHere =>
-      RemoteRows.forget(asked)
+      RemoteRows.states.remove(asked)
       new StoreMovedException(address)
     case other => new IllegalStateException(s"$address answers ${other.getClass.getSimpleName}.")
   }
@@ -88,14 +87,5 @@ private object RemoteRows {
 
   private type Asked = (StoreAddress, VersionId, String)
 
-  private val states = new JLinkedHashMap[Asked, StoreState](16, 0.75f, true) {
-    override def removeEldestEntry(eldest: JMap.Entry[Asked, StoreState]): Boolean =
-      size > MaxKnown
-  }
-
-  private def known(asked: Asked): Option[StoreState] =
-    states.synchronized(Option(states.get(asked)))
-  private def know(asked: Asked, state: StoreState): Unit =
-    states.synchronized(states.put(asked, state): Unit)
-  private def forget(asked: Asked): Unit = states.synchronized(states.remove(asked): Unit)
+  private val states = new RecentlyUsed[Asked, StoreState](MaxKnown)
 }

@@ -65,6 +65,7 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
     val gone = intercept[VersionGoneException](
       remote(addressOf(forgetful), 1).get(Array[Byte](1))
     )
+    intercept[VersionGoneException](remote(addressOf(forgetful), 0).describe())
     assert(gone.getMessage.contains("Version 1") && gone.getMessage.contains("at version 2"))
     provider.close()
     intercept[StoreMovedException](remote(address, 3).get(Array[Byte](1)))
