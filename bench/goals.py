@@ -91,9 +91,9 @@ most of the 1.6.""",
     "live heap, 10,000,000 keys": """\
 About 1 MB: the batch that was written last, kept to count rows (docs/adr/0004), and classes.""",
     NEXMARK_NATIVE: """\
-10 MB in queries of little state: classes, and the pool's first blocks. In others the pool, in the
-driver a quarter of the heap, is used as far as there is state; each of Spark's stores has a cache
-of 8 MB, and memtables without a bound: its own figure moves by up to a quarter between runs.""",
+About 10 MB in queries of little state, 5 of them classes. In others the pool, in the driver a
+quarter of the heap, is used as far as there is state; each of Spark's stores has a cache of 8 MB,
+and memtables without a bound: its own figure moves by up to a quarter between runs.""",
     NEXMARK_HEAP: """\
 The prepared version and the batch before it, which is kept to count rows; `maxUncommittedBytes`
 bounds both.""",

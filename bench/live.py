@@ -65,6 +65,7 @@ def main() -> None:
         options.out.write_text(json.dumps(measured(options.master, is_quick=options.quick)))
         return
     start = time.monotonic()
+    rounds = 1 if options.quick else ROUNDS
     masters: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / "part.json"
@@ -77,6 +78,7 @@ def main() -> None:
     results = {
         "command": "make bench-live" + " QUICK=1" * options.quick,
         "seconds": round(time.monotonic() - start),
+        "warm-up": {"gets": _warm(WARM_GETS, rounds), "scans": _warm(WARM_SCANS, rounds)},
         "environment": {
             "cores": os.cpu_count(),
             "os": f"{platform.system()} {platform.machine()}",
@@ -216,9 +218,9 @@ def _slowdowns(query: StreamingQuery, *, rounds: int, seconds: int) -> dict[str,
         time.sleep(1)
 
     readers: dict[str, Callable[[], None]] = {"100 gets a second": get, "a scan a second": scan}
-    for _ in range(WARM_GETS * rounds // ROUNDS):
+    for _ in range(_warm(WARM_GETS, rounds)):
         _get(query, pick)
-    for _ in range(WARM_SCANS * rounds // ROUNDS):
+    for _ in range(_warm(WARM_SCANS, rounds)):
         _scan(statemark.live(query))
     took: dict[str, list[float]] = {name: [] for name in ["", *readers]}
     for _ in range(rounds):
@@ -230,6 +232,10 @@ def _slowdowns(query: StreamingQuery, *, rounds: int, seconds: int) -> dict[str,
         f"batch time with {name} ÷ without": statistics.median(took[name]) / quiet
         for name in readers
     }
+
+
+def _warm(reads: int, rounds: int) -> int:
+    return reads * rounds // ROUNDS
 
 
 def _batches(query: StreamingQuery, body: Callable[[], None] | None, seconds: int) -> list[float]:
