@@ -46,8 +46,6 @@ final class ProviderContext(
 
   val stateMachine = new RocksDBStateMachine(storeId, conf)
   val encoders = new RowEncoderRegistry(
-    storeId,
-    queryRunId.toString,
     storeConf.stateStoreEncodingFormat,
     usesFamilies,
     mergeDelimiter.length,

@@ -19,11 +19,13 @@ final case class RowEncoders(
 /** The encoders of a provider by column family. They outlive aborts and stores: Spark registers a
   * column family in one store, aborts it, and reads the family with the next.
   *
+  * No other provider shares them. Spark keeps those of a run by store, but a live read has a provider of its own
+  * for the store that a task writes at that moment: with the same encoders, each would point the rows that the
+  * other is reading at its own.
+  *
   * @param delimiterBytes length of the delimiter between merged values
   */
 final class RowEncoderRegistry(
-    storeId: StateStoreId,
-    queryRunId: String,
     encoding: String,
     usesFamilies: Boolean,
     delimiterBytes: Int,
@@ -62,21 +64,10 @@ final class RowEncoderRegistry(
       spec: KeyStateEncoderSpec,
       hasMultipleValues: Boolean
   ): RowEncoders = {
-    val cacheKey = StateRowEncoderCacheKey(
-      queryRunId,
-      storeId.operatorId,
-      storeId.partitionId,
-      storeId.storeName,
-      family
-    )
-    val data = RocksDBStateStoreProvider.getDataEncoder(
-      encoding,
-      cacheKey,
-      spec,
-      valueSchema,
-      schemas,
-      Some(family)
-    )
+    val data = encoding match {
+      case "avro" => new AvroStateEncoder(spec, valueSchema, schemas, family)
+      case "unsaferow" => new UnsafeRowDataEncoder(spec, valueSchema)
+    }
     RowEncoders(
       RocksDBStateEncoder.getKeyEncoder(data, spec, usesFamilies),
       RowFormat.valueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes),
