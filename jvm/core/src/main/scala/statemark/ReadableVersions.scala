@@ -49,18 +49,18 @@ private[statemark] final case class ReadableVersions(
   /** The base has become `next`, and nothing is prepared; and the views that nobody finds any more.
     *
     * @param keeps so many versions before it
-    * @param isPinned and these
+    * @param pinned and these
     */
   def advanced(
       next: StoreState,
       nextRows: EngineView,
       keeps: Int,
-      isPinned: StoreState => Boolean
+      pinned: Set[Long]
   ): (ReadableVersions, Vector[EngineView]) = {
     val all = left :+ ReadableRows(rows, StagedRows.None, base)
     val (older, newer) = all.splitAt(all.length - keeps)
-    val (pinned, useless) = older.partition(v => isPinned(v.state))
-    (ReadableVersions(next, nextRows, left = pinned ++ newer), useless.map(_.base))
+    val (kept, useless) = older.partition(v => pinned(v.state.version))
+    (ReadableVersions(next, nextRows, left = kept ++ newer), useless.map(_.base))
   }
 
   /** The version `at`; None where no reader finds it any more. */

@@ -1,7 +1,6 @@
 package statemark
 
 import java.io.File
-import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 import scala.annotation.tailrec
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
@@ -51,10 +50,9 @@ final class TransactionalStore private[statemark] (
   // Of the version that was confirmed last: readers may have begun it when it was prepared.
   private var applied = Option.empty[FileBatch]
   @volatile private var versions = ReadableVersions(initial, engine.view())
-  // Versions that reads were pinned to, and until when they are kept.
-  private val pins = new ConcurrentHashMap[Long, Long]
-  // When somebody has read last.
-  @volatile private var lastRead = Option.empty[Long]
+
+  /** Who reads beside the owner. */
+  val readers: Readers = new Readers(retention)
   @volatile private var isClosed = false
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
@@ -110,15 +108,8 @@ final class TransactionalStore private[statemark] (
     */
   def readAt(at: VersionId): Option[ReadView] = view(_.find(at))
 
-  /** A read of `version` has been planned: the store keeps the version for a time, also when it leaves it. */
-  def pin(version: Long): Unit = {
-    val now = retention.clock.nanos()
-    lastRead = Some(now)
-    pins.put(version, now + TimeUnit.MILLISECONDS.toNanos(retention.ms)): Unit
-  }
-
   private def view(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] = {
-    lastRead = Some(retention.clock.nanos())
+    readers.came()
     retained(find)
   }
 
@@ -243,11 +234,8 @@ final class TransactionalStore private[statemark] (
     applied = version.file
     holdsPrepared(0)
     rows.written(version.batch)
-    val now = retention.clock.nanos()
-    pins.values.removeIf(_ - now < 0)
-    val isPinned = (state: StoreState) => pins.containsKey(state.version)
-    val keeps = if (lastRead.exists(retention.hasReaders(_, now))) retention.versions else 0
-    val (next, useless) = versions.advanced(version.state, engine.view(), keeps, isPinned)
+    val (keeps, pinned) = readers.kept()
+    val (next, useless) = versions.advanced(version.state, engine.view(), keeps, pinned)
     versions = next
     useless.foreach(_.close())
   }

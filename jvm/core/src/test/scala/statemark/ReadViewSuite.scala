@@ -1,6 +1,7 @@
 package statemark
 
 import java.nio.file.Files
+import java.util.UUID
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicLong}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.TreeMap
@@ -40,6 +41,12 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     clock.now += 1
     store.confirm()
     commit(store)(put(version)): Unit
+  }
+
+  private def planned(store: TransactionalStore, version: Long): UUID = {
+    val read = UUID.randomUUID()
+    store.readers.planned(read, version)
+    read
   }
 
   private def read(view: ReadView): Option[String] =
@@ -92,7 +99,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     advance(store, 10)
     assert(there(1 to 10) == Seq(9, 10))
     clock.now += ReadRetention.ReadersStayNanos
-    store.pin(9)
+    planned(store, 9): Unit
     (11 to 12).foreach(advance(store, _))
     assert(there(1 to 12) == Seq(9, 10, 11, 12))
   }
@@ -100,18 +107,41 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
   test("versions that reads were pinned to are kept for a time, and no others") {
     val store = keeping(versions = 1, ms = 30000)
     (1 to 4).foreach(advance(store, _))
-    Seq(3L, 4L).foreach(store.pin) // the base, and the prepared version
+    Seq(3L, 4L).foreach(planned(store, _)) // the base, and the prepared version
     (5 to 9).foreach(advance(store, _))
     def there = (1 to 9).filter(v => at(store, v.toLong).isDefined)
     assert(there == Seq(3, 4, 7, 8, 9))
     clock.now += 20L * 1000 * 1000 * 1000
-    store.pin(4)
+    planned(store, 4): Unit
     clock.now += 20L * 1000 * 1000 * 1000
     advance(store, 10)
     assert(there.filter(_ < 7) == Seq(4))
     clock.now += 20L * 1000 * 1000 * 1000
     advance(store, 11)
     assert(!there.exists(_ < 9))
+  }
+
+  test(
+    "of reads that have come and gone the versions of the last two are kept; of those that spare it, none"
+  ) {
+    val store = keeping(versions = 1, ms = 30000)
+    def there = (1 to 12).filter(v => at(store, v.toLong).isDefined)
+    (1 to 2).foreach(advance(store, _))
+    val reads = (3 to 8).map { version =>
+      advance(store, version)
+      planned(store, version.toLong)
+    }
+    val shared = planned(store, 4)
+    reads.take(4).foreach(store.readers.ended) // 3 to 6
+    store.readers.ended(reads(2)) // 5 was read again
+    store.readers.spared(reads(4)) // 7
+    store.readers.ended(UUID.randomUUID()) // which nobody has planned
+    (9 to 12).foreach(advance(store, _))
+    assert(there == Seq(4, 5, 6, 8, 10, 11, 12))
+    store.readers.spared(shared)
+    clock.now += 31L * 1000 * 1000 * 1000
+    advance(store, 13)
+    assert(!there.exists(_ < 11))
   }
 
   test("a view stays what it was while the store goes on") {

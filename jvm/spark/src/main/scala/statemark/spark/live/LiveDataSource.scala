@@ -1,6 +1,6 @@
 package statemark.spark.live
 
-import java.util.{Map => JMap, Set => JSet}
+import java.util.{Map => JMap, Set => JSet, UUID}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.{InternalRow, ProjectingInternalRow}
 import org.apache.spark.sql.connector.catalog._
@@ -65,14 +65,15 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
       case LiveContent.State =>
         val operator = theirs.getLong("operatorId", 0)
         // Batches may come faster than Spark plans and starts the tasks of a read.
-        ReadRouter.pin(ReadRequest.Pin(pin.query.runId, operator, pin.version))
-        new LiveScanBuilder(StateRead(schema, options, pin, theirs))
+        val planned = ReadRequest.Pin(pin.query.runId, operator, UUID.randomUUID(), pin.version)
+        ReadRouter.tell(planned)
+        new LiveScanBuilder(StateRead(schema, options, pin, theirs), planned)
     }
   }
 }
 
-/** @param limit rows that each partition gives at most */
-private final class LiveScanBuilder(read: StateRead) extends ScanBuilder
+/** @param planned what the stores were told of it */
+private final class LiveScanBuilder(read: StateRead, planned: ReadRequest.Pin) extends ScanBuilder
     with SupportsPushDownFilters with SupportsPushDownRequiredColumns with SupportsPushDownLimit {
   private var required = read.schema
   private var limit: Option[Int] = None
@@ -99,11 +100,13 @@ private final class LiveScanBuilder(read: StateRead) extends ScanBuilder
 
   override def isPartiallyPushed: Boolean = true
 
-  override def build(): Scan = new LiveScan(read, keys, required, limit)
+  override def build(): Scan = new LiveScan(read, planned, keys, required, limit)
 }
 
+/** @param limit rows that each partition gives at most */
 private final class LiveScan(
     read: StateRead,
+    planned: ReadRequest.Pin,
     keys: Option[LiveKeys],
     required: StructType,
     limit: Option[Int]
@@ -117,10 +120,16 @@ private final class LiveScan(
       s"${read.level.name}$narrowed"
   }
 
-  override def planInputPartitions(): Array[InputPartition] =
-    read.partitions(keys).map { partition =>
-      new LivePartition(partition, read.pin.query.runId, hostOf(partition).toArray)
+  override def planInputPartitions(): Array[InputPartition] = {
+    val partitions = read.partitions(keys)
+    if (keys.isDefined) {
+      val ids = partitions.map(_.partition).toSet
+      ReadRouter.tell(ReadRequest.Narrow(planned.runId, planned.operator, planned.read, ids))
+    }
+    partitions.map { partition =>
+      new LivePartition(partition, planned.runId, hostOf(partition).toArray)
     }.toArray
+  }
 
   /** The executor that holds the store, as Spark's coordinator knows it. */
   private def hostOf(partition: StateStoreInputPartition): Option[String] = {
@@ -135,7 +144,7 @@ private final class LiveScan(
     val columns = required.map(f => read.schema.fieldIndex(f.name))
     new LiveReaderFactory(
       read.factory,
-      LiveRead(read.level, keys),
+      LiveRead(read.level, keys, Some(planned.read)),
       Option.when(required != read.schema)((required, columns)),
       limit
     )
@@ -145,7 +154,7 @@ private final class LiveScan(
 /** @param hosts where the store is open: a preference, read by the scheduler on the driver */
 private final class LivePartition(
     of: StateStoreInputPartition,
-    runId: java.util.UUID,
+    runId: UUID,
     hosts: Array[String]
 ) extends StateStoreInputPartition(of.partition, runId, of.sourceOptions) {
   override def preferredLocations(): Array[String] = hosts

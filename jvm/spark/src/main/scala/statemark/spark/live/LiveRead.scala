@@ -1,6 +1,7 @@
 package statemark.spark.live
 
-import statemark.IsolationLevel
+import java.util.UUID
+import statemark.{IsolationLevel, ReadView}
 import statemark.engine.VersionId
 import statemark.transaction.Transaction
 
@@ -8,8 +9,13 @@ import statemark.transaction.Transaction
   * way.
   *
   * @param keys that the reader wants, where it does not want all
+  * @param read which the stores were told of, where they were
   */
-final case class LiveRead(level: IsolationLevel, keys: Option[LiveKeys] = None) {
+final case class LiveRead(
+    level: IsolationLevel,
+    keys: Option[LiveKeys] = None,
+    read: Option[UUID] = None
+) {
 
   /** Runs `body`; providers that it makes read beside the query. */
   def during[A](body: => A): A = {
@@ -26,7 +32,7 @@ final case class LiveRead(level: IsolationLevel, keys: Option[LiveKeys] = None) 
       mergeDelimiter: Array[Byte]
   ): Option[LiveReads] =
     OpenStores.view(address, at, level).map(view =>
-      new LiveReads(view.transaction(), keys, () => view.close())
+      new LiveReads(view.transaction(), keys, () => end(view, address))
     ).orElse {
       for {
         ask <- LiveRead.remote
@@ -34,6 +40,11 @@ final case class LiveRead(level: IsolationLevel, keys: Option[LiveKeys] = None) 
         state <- rows.describe()
       } yield new LiveReads(rows.transaction(state, mergeDelimiter), keys, () => ())
     }
+
+  private def end(view: ReadView, address: StoreAddress): Unit = {
+    view.close()
+    read.foreach(OpenStores.ended(address, _))
+  }
 }
 
 /** Rows of a running query's store, as a transaction that is never committed. */

@@ -34,12 +34,21 @@ object OpenStores {
   private[spark] def remove(address: StoreAddress, store: TransactionalStore): Unit =
     open.computeIfPresent(address, (_, o) => Option.when(o.store ne store)(o).orNull): Unit
 
-  /** Has the stores keep a version for the reads that were planned. */
-  def pin(pin: ReadRequest.Pin): Unit =
+  /** What the stores of an operator learn of a read. */
+  def note(note: ReadNote): Unit =
     open.forEach { (address, here) =>
-      if (address.runId == pin.runId && address.operator == pin.operator)
-        here.store.pin(pin.version)
+      if (address.runId == note.runId && address.operator == note.operator)
+        note match {
+          case pin: ReadRequest.Pin => here.store.readers.planned(pin.read, pin.version)
+          case narrow: ReadRequest.Narrow =>
+            if (!narrow.partitions.contains(address.partition))
+              here.store.readers.spared(narrow.read)
+        }
     }
+
+  /** A read that was planned has come to its end in one store. */
+  def ended(address: StoreAddress, read: UUID): Unit =
+    Option(open.get(address)).foreach(_.store.readers.ended(read))
 
   /** A view of a store as `at`, or of what is staged; None where the store is not open here, or behind, or has
     * prepared another attempt at it: then another executor has committed `at`. The caller closes it.

@@ -22,10 +22,10 @@ object ReadRouter {
 
   private[spark] def clear(): Unit = executors.clear()
 
-  /** Has the stores of an operator keep a version, wherever they are. */
-  def pin(pin: ReadRequest.Pin): Unit = {
-    ReadService.answer(pin): Unit
-    executors.forEach((_, endpoint) => endpoint.tell(ReadService.encode(pin)))
+  /** Tells the stores of an operator of a read, wherever they are. */
+  def tell(note: ReadNote): Unit = {
+    ReadService.answer(note): Unit
+    executors.forEach((_, endpoint) => endpoint.tell(ReadService.encode(note)))
   }
 
   def ask(request: StoreRequest): ReadReply =

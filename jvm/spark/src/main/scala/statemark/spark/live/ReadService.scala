@@ -18,6 +18,13 @@ sealed trait StoreRequest extends ReadRequest {
   def level: String
 }
 
+/** What all stores of an operator are told of a read; no answer is waited for. */
+sealed trait ReadNote extends ReadRequest {
+  def runId: UUID
+  def operator: Long
+  def read: UUID
+}
+
 object ReadRequest {
 
   /** What the store says of itself. */
@@ -42,8 +49,12 @@ object ReadRequest {
       maxBytes: Int
   ) extends StoreRequest
 
-  /** Reads of a version of all stores of an operator have been planned; no answer is waited for. */
-  final case class Pin(runId: UUID, operator: Long, version: Long) extends ReadRequest
+  /** `read` of `version` has been planned. */
+  final case class Pin(runId: UUID, operator: Long, read: UUID, version: Long) extends ReadNote
+
+  /** `read` needs these partitions only. */
+  final case class Narrow(runId: UUID, operator: Long, read: UUID, partitions: Set[Int])
+      extends ReadNote
 }
 
 sealed trait ReadReply
@@ -72,8 +83,8 @@ object ReadService {
   def answer(request: Array[Byte]): Array[Byte] = encode(answer(decode[ReadRequest](request)))
 
   def answer(request: ReadRequest): ReadReply = request match {
-    case pin: ReadRequest.Pin =>
-      OpenStores.pin(pin)
+    case note: ReadNote =>
+      OpenStores.note(note)
       ReadReply.Done
     case request: StoreRequest => read(request)
   }
