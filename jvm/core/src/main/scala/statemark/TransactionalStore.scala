@@ -157,7 +157,7 @@ final class TransactionalStore private[statemark] (
     next
   }
 
-  /** Moves the prepared version into the base: rows and offsets in one write (I2). Does nothing
+  /** Moves the prepared version into the base, rows and offsets together (I2). Does nothing
     * where none is prepared. A version on disk is durable when this returns.
     * @param prove as in `flush`, asked for a version on disk
     * @throws StoreUnusableException where RocksDB fails: close the store and load it again

@@ -239,7 +239,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
       newStore(s"store$i", limit = Some(UncommittedLimit(memory, 100000)))
     )
     def fill(t: Transaction, n: Int): Unit =
-      (0 until n).foreach(i => t.put(bytes(f"k$i%04d"), new Array[Byte](50)))
+      (0 until n).foreach(i => t.put(bytes(f"k$i%050d"), new Array[Byte](4)))
     commit(stores(0))(fill(_, 250)): Unit
     stores(0).confirm()
     assert(memory.bytes == 0)

@@ -6,7 +6,7 @@ import scala.ref.WeakReference
 import statemark.changelog.ChangelogWriter
 import statemark.common.{IllegalCallException, InvalidInputException}
 import statemark.engine._
-import statemark.transaction.{CommitObserver, CommitPhase, Transaction}
+import statemark.transaction._
 
 class TransactionalStoreSuite extends AnyFunSuite with TestStores {
 
@@ -194,6 +194,29 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(version(0 until 60) == 75)
     assert(version(50 until 75, removes = 0 until 10) == 65)
     assert(reads > before)
+  }
+
+  test("what was written is kept in memory only where the next version asks for it") {
+    val memory = new UncommittedMemory
+    val store = newStore(limit = Some(UncommittedLimit(memory, 1L << 20)))
+    def written(keys: Range, reads: Boolean): Boolean = {
+      commit(store) { t =>
+        keys.foreach { i =>
+          if (reads) t.get(bytes(f"k$i%04d")): Unit
+          t.put(bytes(f"k$i%04d"), bytes("v" * 50))
+        }
+      }: Unit
+      store.confirm()
+      memory.keptBytes > 0
+    }
+    assert(written(0 until 100, reads = false))
+    // These have been read: nobody asks what the version before wrote.
+    assert(!written(0 until 100, reads = true) && !written(0 until 100, reads = true))
+    assert(written(0 until 100, reads = false) && written(0 until 100, reads = false))
+    // Other keys each time: nothing is kept for some versions, then it is tried again.
+    val kept = (1 to 40).map(i => written(i * 100 until (i + 1) * 100, reads = false))
+    assert(!kept.head && kept.count(identity) == 2)
+    assert(store.base.counts.keys == 4100)
   }
 
   test("rows of internal column families are counted apart") {

@@ -49,7 +49,7 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
   def finish(): Unit =
     if (count > 0) {
       val segment = Arrays.copyOf(buffer, length)
-      for (i <- 0 until 4) segment(8 + i) = (count >>> (8 * i)).toByte
+      setCount(segment, count)
       length = HeaderBytes
       count = 0
       full(segment)
@@ -116,7 +116,48 @@ object BatchWriter {
     segments.result()
   }
 
+  /** Write batches of so many bytes at most, each of as many of `pieces` as it has room for; made one by one. */
+  private[engine] def joined(
+      pieces: Vector[Array[Byte]],
+      mostBytes: Int
+  ): Iterator[Array[Byte]] = {
+    val groups = Vector.newBuilder[Vector[Array[Byte]]]
+    var group = Vector.empty[Array[Byte]]
+    var bytes = 0L
+    pieces.foreach { piece =>
+      if (group.nonEmpty && bytes + piece.length > mostBytes) {
+        groups += group
+        group = Vector.empty
+        bytes = 0
+      }
+      group :+= piece
+      bytes += piece.length
+    }
+    if (group.nonEmpty) groups += group
+    groups.result().iterator.map(join)
+  }
+
+  private def join(pieces: Vector[Array[Byte]]): Array[Byte] =
+    if (pieces.length == 1) pieces.head
+    else {
+      val whole = new Array[Byte](HeaderBytes + pieces.map(_.length - HeaderBytes).sum)
+      pieces.foldLeft(HeaderBytes) { (at, piece) =>
+        System.arraycopy(piece, HeaderBytes, whole, at, piece.length - HeaderBytes)
+        at + piece.length - HeaderBytes
+      }: Unit
+      setCount(whole, pieces.map(countOf).sum)
+      whole
+    }
+
+  private def setCount(batch: Array[Byte], count: Int): Unit =
+    for (i <- 0 until 4) batch(CountAt + i) = (count >>> (8 * i)).toByte
+
+  /** Number of records. */
+  private[engine] def countOf(batch: Array[Byte]): Int =
+    (0 until 4).map(i => (batch(CountAt + i) & 0xff) << (8 * i)).sum
+
   private[engine] val HeaderBytes = 12
+  private val CountAt = 8
   private val MaxVarint = 5
   private val MaxArray = Int.MaxValue - 16L
   private val NoValue = Array.emptyByteArray

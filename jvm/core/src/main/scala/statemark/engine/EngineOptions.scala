@@ -27,6 +27,10 @@ final case class EngineOptions(
     allowFallocate: Boolean
 ) {
 
+  /** When a memtable is full. */
+  def memtableBytes: Long =
+    if (writeBufferBytes > 0) writeBufferBytes else EngineOptions.RocksDBsWriteBuffer
+
   /** How files are laid out and cached; `handles` gets what is to be closed after the database. */
   private[engine] def table(handles: NativeHandles): BlockBasedTableConfig = {
     val table = new BlockBasedTableConfig()
@@ -42,4 +46,8 @@ final case class EngineOptions(
     }
     table
   }
+}
+
+object EngineOptions {
+  private val RocksDBsWriteBuffer = 64L * 1024 * 1024
 }

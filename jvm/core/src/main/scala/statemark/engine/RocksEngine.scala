@@ -27,6 +27,7 @@ final class RocksEngine private (
     rows: ColumnFamilyHandle,
     offsets: ColumnFamilyHandle,
     val statistics: Statistics,
+    memtableBytes: Long,
     handles: NativeHandles
 ) extends BaseRows
     with AutoCloseable {
@@ -144,6 +145,9 @@ final class RocksEngine private (
     * Where there are several segments, the first one brings `intent` and the last one removes it: a
     * directory that holds one has rows of a version that it does not name (I2).
     *
+    * RocksDB copies a write twice before it has it, so writes are small. Where the memtable has no room for all of
+    * them, it would be written to disk in between: then they are one.
+    *
     * @param onPart is called after each segment but the last
     */
   def apply(
@@ -152,20 +156,42 @@ final class RocksEngine private (
       intent: => Intent,
       onPart: () => Unit = () => ()
   ): Unit = {
-    val segments = batch.segments
+    val hasRoom =
+      property("rocksdb.cur-size-active-mem-table") + 2 * batch.bytes <= memtableBytes
+    val segments =
+      batch.segments(if (hasRoom) HeapBatch.PieceBytes else BatchWriter.DefaultSegmentBytes)
+    val memtable = new ActiveMemtable
     var isFirst = true
     do {
-      val write = if (segments.hasNext) new WriteBatch(segments.next()) else new WriteBatch()
-      if (batch.isSplit && isFirst)
+      val segment = segments.nextOption()
+      val write = segment.fold(new WriteBatch())(new WriteBatch(_))
+      val isLast = !segments.hasNext
+      if (isFirst && !isLast)
         write.put(offsets, OffsetsColumnFamily.IntentKey, OffsetsColumnFamily.encodeIntent(intent))
-      if (!segments.hasNext) {
-        if (batch.isSplit) write.delete(offsets, OffsetsColumnFamily.IntentKey)
-        records.foreach { case (key, value) => write.put(offsets, key, value) }
-      }
+      if (isLast && !isFirst) write.delete(offsets, OffsetsColumnFamily.IntentKey)
+      if (isLast) records.foreach { case (key, value) => write.put(offsets, key, value) }
       this.write(write)
-      if (segments.hasNext) onPart()
+      if (!isFirst || !isLast) memtable.took(segment.fold(0)(BatchWriter.countOf))
+      if (!isLast) onPart()
       isFirst = false
     } while (segments.hasNext)
+    // A part of the version goes to disk; so does the rest.
+    if (memtable.wasReplaced) flush(waits = false)
+  }
+
+  /** Tells whether RocksDB has begun another memtable between two writes of a version, as it does where what all stores
+    * share has no room for this one.
+    */
+  private final class ActiveMemtable {
+    private var entries = 0L
+    var wasReplaced = false
+
+    /** It was written to since the last call. */
+    def took(records: Int): Unit = {
+      val now = property("rocksdb.num-entries-active-mem-table")
+      if (now < entries + records) wasReplaced = true
+      entries = now
+    }
   }
 
   /** Records for the offsets column family alone. */
@@ -364,7 +390,15 @@ object RocksEngine {
         else RocksDB.open(dbOptions, path, descriptors, families)
       )
       families.forEach(family => handles.add(family): Unit)
-      new RocksEngine(directory, db, families.get(0), families.get(1), statistics, handles)
+      new RocksEngine(
+        directory,
+        db,
+        families.get(0),
+        families.get(1),
+        statistics,
+        options.memtableBytes,
+        handles
+      )
     } catch {
       case e: RocksDBException =>
         handles.close()

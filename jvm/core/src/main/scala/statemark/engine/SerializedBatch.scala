@@ -5,7 +5,7 @@ import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, StandardOpenOption}
 import java.util.zip.CRC32C
-import statemark.common.{StoreUnusableException, ViewClosedException}
+import statemark.common.{Bytes, StoreUnusableException, ViewClosedException}
 
 /** The writes of one version in the form in which RocksDB takes them: first the ranges that it deleted, then at
   * most one record for each key, ascending.
@@ -14,11 +14,10 @@ import statemark.common.{StoreUnusableException, ViewClosedException}
   */
 sealed trait SerializedBatch {
 
-  /** Write batches, to be written in this order. */
-  def segments: Iterator[Array[Byte]]
-
-  /** Whether there is more than one. */
-  def isSplit: Boolean
+  /** Write batches, to be written in this order.
+    * @param mostBytes of each, where they are not on disk already
+    */
+  def segments(mostBytes: Int): Iterator[Array[Byte]]
 
   /** Heap bytes held. */
   def heapBytes: Long
@@ -39,18 +38,39 @@ object SerializedBatch {
   val empty: SerializedBatch = new HeapBatch(Vector.empty)
 }
 
-/** In memory. */
-final class HeapBatch(all: Vector[Array[Byte]]) extends SerializedBatch {
-  private lazy val reader = new BatchReader(all)
+/** In memory, in pieces of which none is large to the garbage collector: G1 gives an array of half a region or more
+  * regions of its own, which are not shared and not moved.
+  *
+  * @param pieces complete write batches: first what it deletes by range, then keys that ascend
+  */
+final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
+  private lazy val reader = new BatchReader(pieces)
 
-  override def segments: Iterator[Array[Byte]] = all.iterator
-  override def isSplit: Boolean = all.length > 1
-  override val bytes: Long = all.iterator.map(_.length.toLong).sum
+  override def segments(mostBytes: Int): Iterator[Array[Byte]] =
+    BatchWriter.joined(pieces, mostBytes)
+  override val bytes: Long = pieces.iterator.map(_.length.toLong).sum
   override def heapBytes: Long = bytes
   override def parts: Int = if (reader.length > 0) 1 else 0
   override def firstKey(part: Int): Array[Byte] = reader.key(0)
   override def part(i: Int): BatchReader = reader
   override def ranges: Vector[(Array[Byte], Array[Byte])] = reader.ranges
+
+  /** The same keys without their values. */
+  def keys: HeapBatch = HeapBatch.of() { out =>
+    val all = new BatchReader(pieces)
+    for (i <- 0 until all.length)
+      if (all.leavesRow(i)) out.put(all.key(i), Bytes.empty, 0) else out.delete(all.key(i))
+  }
+}
+
+object HeapBatch {
+
+  /** Half of the smallest array that G1 calls humongous. */
+  val PieceBytes: Int = 256 * 1024
+
+  /** @param expectedBytes of what `write` will write; more and less are fine */
+  def of(expectedBytes: Long = 0)(write: BatchWriter => Unit): HeapBatch =
+    new HeapBatch(BatchWriter.collect(PieceBytes, expectedBytes)(write))
 }
 
 /** In a file of a home, for whom memory has no room. Its records are puts and deletes: merges were resolved when it
@@ -65,8 +85,7 @@ final class FileBatch private (
     firstKeys: Vector[Array[Byte]],
     val ranges: Vector[(Array[Byte], Array[Byte])]
 ) extends SerializedBatch {
-  override def segments: Iterator[Array[Byte]] = places.indices.iterator.map(read)
-  override def isSplit: Boolean = places.length > 1
+  override def segments(mostBytes: Int): Iterator[Array[Byte]] = places.indices.iterator.map(read)
   override val bytes: Long = places.iterator.map(_._2.toLong).sum
   override def heapBytes: Long = firstKeys.iterator.map(_.length + FileBatch.KeyOverhead).sum
   override def parts: Int = firstKeys.length

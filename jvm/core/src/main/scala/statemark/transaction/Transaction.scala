@@ -217,10 +217,10 @@ final class Transaction private[statemark] (
         spilled(s, file.bytes)
         file
       case None =>
-        new HeapBatch(BatchWriter.collect(expectedBytes = buffer.expectedBatchBytes) { out =>
+        HeapBatch.of(buffer.expectedBatchBytes) { out =>
           ranges.foreach { case (begin, end) => out.deleteRange(begin, end) }
           write(entries, out)(out.merge)
-        })
+        }
     }
   }
 

@@ -22,6 +22,9 @@ final class UncommittedMemory {
   /** Heap bytes that members hold. */
   def bytes: Long = used.get
 
+  /** Heap bytes that they hold beside these, only to save reads. */
+  private[statemark] def keptBytes: Long = remembered.get
+
   /** None where there are no members. */
   def limit: Option[Long] = Some(limit_).filter(_ < Long.MaxValue)
 

@@ -13,8 +13,8 @@ class ExistSuite extends AnyFunSuite with TestStores {
     try {
       val random = new Random(3)
       val present = Seq.fill(500)(bytes(s"key ${random.nextInt(2000)}")).sorted(Bytes.order)
-      val rows = BatchWriter.collect()(batch => present.foreach(k => batch.put(k, k, k.length)))
-      engine.apply(new HeapBatch(rows), Nil, Intent(1, None))
+      val rows = HeapBatch.of()(batch => present.foreach(k => batch.put(k, k, k.length)))
+      engine.apply(rows, Nil, Intent(1, None))
       val there = present.map(text).toSet
       for (n <- Seq(0, 1, 3, 50, 2000)) {
         val asked = Seq.fill(n)(bytes(s"key ${random.nextInt(2500)}"))

@@ -28,7 +28,9 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
     val behind = store.base.version - store.flushed
     if (
       isMostlyReplaced(store) ||
-      isDurable && (behind >= FlushPolicy.MaxVersions || store.unflushedBytes >= maxBytes)
+      isDurable &&
+      (behind >= FlushPolicy.MaxVersions ||
+        store.unflushedBytes >= context.options.memtableBytes / 2)
     )
       scheduler.execute(() => flush(generation))
     else if (isDurable && behind > 0 && timed.get.isEmpty) {
@@ -66,11 +68,6 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
           e
         )
     }
-
-  private def maxBytes: Long = {
-    val configured = context.options.writeBufferBytes
-    (if (configured > 0) configured else FlushPolicy.RocksDBsWriteBuffer) / 2
-  }
 }
 
 object FlushPolicy {
@@ -80,8 +77,6 @@ object FlushPolicy {
   /** Where so many writes are in memory for each row that there is, most of them have been replaced. */
   val WritesPerRow = 4L
   private val MinBytes = 1L << 20
-
-  private val RocksDBsWriteBuffer = 64L * 1024 * 1024
 
   /** One thread for all stores of the JVM. */
   lazy val scheduler: ScheduledExecutorService = Daemons.scheduler("statemark-flush")

@@ -1,0 +1,107 @@
+package statemark.engine
+
+import java.io.File
+import org.rocksdb.{LRUCache, WriteBufferManager}
+import org.scalatest.funsuite.AnyFunSuite
+import scala.util.Random
+import statemark.TestStores
+import statemark.common.Bytes
+
+/** A batch on the heap lies in pieces; RocksDB takes it whole, whatever their size. */
+class HeapBatchSuite extends AnyFunSuite with TestStores {
+  private val random = new Random(11)
+  private val rows = (0 until 5000).map(i => f"k$i%05d" -> "v" * random.nextInt(400)).toMap
+  private val deleted = (1000 until 1100).map(i => f"k$i%05d").toSet
+
+  private def write(out: BatchWriter): Unit = {
+    out.deleteRange(bytes("a"), bytes("b"))
+    rows.toSeq.sortBy(_._1).foreach { case (key, value) =>
+      if (deleted(key)) out.delete(bytes(key)) else out.put(bytes(key), bytes(value), value.length)
+    }
+  }
+
+  private val whole = BatchWriter.collect()(write)
+
+  test("pieces of any size are joined into the batch that one writer writes") {
+    assert(whole.length == 1)
+    for (pieceBytes <- Seq(20, 1000, 256 * 1024, 64 * 1024 * 1024)) {
+      val pieces = BatchWriter.collect(pieceBytes)(write)
+      assert(pieces.forall(_.length <= math.max(pieceBytes, 450)))
+      val batch = new HeapBatch(pieces)
+      assert(
+        batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(_.toSeq)
+      )
+      assert(batch.bytes == pieces.map(_.length.toLong).sum)
+    }
+    assert(SerializedBatch.empty.segments(1000).isEmpty)
+  }
+
+  test("none of its pieces is large, and a row that is larger has one of its own") {
+    val large = new Array[Byte](300 * 1024)
+    val batch = HeapBatch.of() { out =>
+      write(out)
+      out.put(bytes("z"), large, large.length)
+    }
+    val (small, others) = batch.segments(HeapBatch.PieceBytes).map(_.length).toSeq
+      .partition(_ <= HeapBatch.PieceBytes)
+    assert(small.length >= 4 && others.length == 1)
+    assert(batch.part(0).record(rows.size) match {
+      case BatchRecord.Put(value) => value.length == large.length
+      case _ => false
+    })
+  }
+
+  /** The version that is on disk once all is written that has begun to be, and whether all of it is. */
+  private def onDisk(engine: RocksEngine): (Option[String], Boolean) = {
+    engine.flush()
+    engine.close()
+    val next = RocksEngine.reopen(engine.directory, options)
+    try {
+      assert(next.offsetsRecord(OffsetsColumnFamily.IntentKey).isEmpty)
+      val keys = rows.keys.toIndexedSeq.map(bytes).sorted(Bytes.order)
+      val expected = keys.map(k => rows.get(text(k)).filterNot(_ => deleted(text(k))))
+      (next.offsetsRecord(version).map(text), next.getAll(keys).map(_.map(text)) == expected)
+    } finally next.close()
+  }
+
+  private def version = bytes("version")
+  private val Active = "rocksdb.num-entries-active-mem-table"
+
+  test("I2: a version is written in pieces where the memtable has room, else in one") {
+    for ((memtable, expected) <- Seq((64 << 20, 4), (1 << 20, 1))) {
+      val sized = options.copy(writeBufferBytes = memtable.toLong)
+      val engine = RocksEngine.open(new File(root, s"pieces-$memtable"), sized)
+      val batch = HeapBatch.of()(write)
+      var parts = 1
+      engine.apply(batch, Seq(version -> bytes("7")), Intent(7, None), () => parts += 1)
+      assert(parts == expected && batch.segments(HeapBatch.PieceBytes).length == 4)
+      assert(onDisk(engine) == ((Some("7"), true)))
+    }
+  }
+
+  test("I2: where a part of a version goes to disk, so does the rest") {
+    val cache = new LRUCache(1 << 20)
+    val common = new WriteBufferManager(512 * 1024, cache)
+    val tight = options.copy(writeBufferManager = Some(common))
+    val engine = RocksEngine.open(new File(root, "torn"), tight)
+    engine.apply(HeapBatch.of()(write), Seq(version -> bytes("7")), Intent(7, None))
+    assert(engine.property(Active) == 0)
+    assert(onDisk(engine) == ((Some("7"), true)))
+    val roomy = RocksEngine.open(new File(root, "whole"), options)
+    roomy.apply(HeapBatch.of()(write), Seq(version -> bytes("7")), Intent(7, None))
+    assert(roomy.property(Active) == rows.size + 1)
+    roomy.close()
+    common.close()
+    cache.close()
+  }
+
+  test("without values it names the same keys, and what becomes of them") {
+    val batch = new HeapBatch(whole)
+    val keys = batch.keys
+    assert(keys.bytes < batch.bytes / 5)
+    val (all, named) = (batch.part(0), keys.part(0))
+    assert(named.length == all.length)
+    for (i <- 0 until all.length)
+      assert(text(named.key(i)) == text(all.key(i)) && named.leavesRow(i) == all.leavesRow(i))
+  }
+}
