@@ -3,6 +3,7 @@ package statemark.spark
 import java.net.URI
 import java.nio.file.Files
 import java.nio.file.attribute.{PosixFileAttributeView, PosixFilePermissions}
+import java.util.{Collections, WeakHashMap}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs._
 import org.apache.hadoop.fs.local.{LocalConfigKeys, LocalFs}
@@ -29,12 +30,17 @@ object DirectLocalFs {
       conf.get(Key, classOf[LocalFs].getName) == classOf[LocalFs].getName &&
       !NativeIO.isAvailable &&
       conf.getClassByNameOrNull(own.getName) == own
-    if (!isOfUse) conf
-    else {
-      val changed = new Configuration(conf)
-      changed.set(Key, own.getName)
-      changed
-    }
+    if (isOfUse) copies.computeIfAbsent(conf, changed(_)) else conf
+  }
+
+  // A copy has some thousand entries: the stores of a task share one.
+  private val copies =
+    Collections.synchronizedMap(new WeakHashMap[Configuration, Configuration])
+
+  private def changed(conf: Configuration): Configuration = {
+    val copy = new Configuration(conf)
+    copy.set(Key, classOf[DirectLocalFs].getName)
+    copy
   }
 }
 

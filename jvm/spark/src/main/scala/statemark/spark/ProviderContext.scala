@@ -26,7 +26,7 @@ final class ProviderContext(
     val valueSchema: StructType,
     val usesFamilies: Boolean,
     val storeConf: StateStoreConf,
-    val hadoopConf: Configuration,
+    givenConf: Configuration,
     schemas: Option[StateSchemaProvider],
     val observer: CommitObserver,
     val clock: Clock,
@@ -34,6 +34,8 @@ final class ProviderContext(
     task: RunningTask,
     val liveRead: Option[LiveRead]
 ) {
+  val hadoopConf: Configuration =
+    DirectLocalFs.settingsFor(storeId.storeCheckpointLocation(), givenConf)
   val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
   val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
   val address: StoreAddress = StoreAddress(queryRunId, storeId)
@@ -86,7 +88,7 @@ final class ProviderContext(
   private def newFileManager(): RocksDBFileManager = SnapshotFiles.manager(
     storeId,
     newScratch(),
-    DirectLocalFs.settingsFor(storeId.storeCheckpointLocation(), hadoopConf),
+    hadoopConf,
     conf,
     storeConf,
     providerId.toString

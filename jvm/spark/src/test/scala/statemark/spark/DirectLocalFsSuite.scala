@@ -115,5 +115,8 @@ class DirectLocalFsSuite extends AnyFunSuite {
     assert(!chosen("s3a://bucket/x") && !chosen("/tmp/x", "fs.defaultFS" -> "hdfs://n:1"))
     assert(chosen("file:/tmp/x", "fs.defaultFS" -> "hdfs://n:1"))
     assert(!chosen("/tmp/x", "fs.AbstractFileSystem.file.impl" -> "org.example.Fs"))
+    val (one, other) = (new Configuration(false), new Configuration(false))
+    def copyOf(conf: Configuration) = DirectLocalFs.settingsFor(new Path("/tmp/x"), conf)
+    assert((copyOf(one) eq copyOf(one)) && (copyOf(one) ne copyOf(other)), "stores share a copy")
   }
 }
