@@ -27,7 +27,6 @@ object NativeMemoryBound {
   private val Bound = key("maxMemoryUsageMB")
 
   private val Mib = 1024L * 1024
-  private val MinLocalMb = 256L
   private val MinOverheadMb = 384L
   private val OverheadFactor = 0.1
 
@@ -47,21 +46,19 @@ object NativeMemoryBound {
 
   private def defaultMb(): Long = {
     val env = Option(SparkEnv.get)
-    mebibytes(
-      env.fold(new SparkConf(false))(_.conf),
-      isExecutor = env.exists(_.executorId != StatemarkPlugin.Driver),
-      Runtime.getRuntime.maxMemory
-    )
+    val conf = env.fold(new SparkConf(false))(_.conf)
+    val isExecutor = env.exists(_.executorId != StatemarkPlugin.Driver)
+    if (isExecutor) mebibytes(conf, "executor", conf.getSizeAsMb("spark.executor.memory", "1g"))
+    else mebibytes(conf, "driver", Runtime.getRuntime.maxMemory / Mib)
   }
 
-  /** Half of what an executor has beside its heap; in the driver, which has no such share, a quarter of the heap. */
-  private[spark] def mebibytes(conf: SparkConf, isExecutor: Boolean, heapBytes: Long): Long =
-    if (!isExecutor) math.max(heapBytes / 4 / Mib, MinLocalMb)
-    else {
-      val factor = conf.getDouble("spark.executor.memoryOverheadFactor", OverheadFactor)
-      val least = conf.getSizeAsMb("spark.executor.minMemoryOverhead", s"${MinOverheadMb}m")
-      val byHeap =
-        math.max((conf.getSizeAsMb("spark.executor.memory", "1g") * factor).toLong, least)
-      conf.getSizeAsMb("spark.executor.memoryOverhead", s"${byHeap}m") / 2
-    }
+  /** Half of what Spark gives a driver or an executor beside its heap. ''Source:'' Spark 4.2 `ResourceProfile`,
+    * `DRIVER_MEMORY_OVERHEAD`.
+    */
+  private[spark] def mebibytes(conf: SparkConf, role: String, heapMb: Long): Long = {
+    val factor = conf.getDouble(s"spark.$role.memoryOverheadFactor", OverheadFactor)
+    val least = conf.getSizeAsMb(s"spark.$role.minMemoryOverhead", s"${MinOverheadMb}m")
+    val byHeap = math.max((heapMb * factor).toLong, least)
+    conf.getSizeAsMb(s"spark.$role.memoryOverhead", s"${byHeap}m") / 2
+  }
 }

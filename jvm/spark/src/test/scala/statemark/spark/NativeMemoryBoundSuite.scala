@@ -20,12 +20,9 @@ class NativeMemoryBoundSuite extends AnyFunSuite {
     (found.boundedMemoryUsage, found.totalMemoryUsageMB)
   }
 
-  private def executor(confs: (String, String)*): Long =
-    NativeMemoryBound.mebibytes(new SparkConf(false).setAll(confs), isExecutor = true, 1L << 30)
-
   test("memory is bounded unless the session sizes it by hand") {
-    val quarter = Runtime.getRuntime.maxMemory / 4 / 1024 / 1024
-    assert(applied() == ((true, math.max(quarter, 256L))))
+    val heapMb = Runtime.getRuntime.maxMemory / 1024 / 1024
+    assert(applied() == ((true, math.max(heapMb / 10, 384L) / 2)))
     assert(applied("maxMemoryUsageMB" -> "77") == ((true, 77L)))
     assert(applied("boundedMemoryUsage" -> "true") == ((true, 500L)))
     assert(applied("boundedMemoryUsage" -> "true", "maxMemoryUsageMB" -> "77") == ((true, 77L)))
@@ -35,18 +32,18 @@ class NativeMemoryBoundSuite extends AnyFunSuite {
     assert(!applied("BlockCacheSizeMB" -> "9")._1, "Spark takes these keys in any case")
   }
 
-  test("half of what an executor has beside its heap, a quarter of the driver's heap") {
-    assert(executor() == 192)
-    assert(executor("spark.executor.memory" -> "20g") == 1024)
-    assert(executor(
-      "spark.executor.memory" -> "20g",
-      "spark.executor.memoryOverhead" -> "3g"
-    ) == 1536)
-    assert(executor("spark.executor.memoryOverhead" -> "1000") == 500)
-    val factor = "spark.executor.memoryOverheadFactor" -> "0.4"
-    assert(executor("spark.executor.memory" -> "10g", factor) == 2048)
-    def driver(heap: Long) =
-      NativeMemoryBound.mebibytes(new SparkConf(false), isExecutor = false, heap)
-    assert(driver(1L << 30) == 256 && driver(4L << 30) == 1024 && driver(1L << 28) == 256)
+  test("half of what a driver or an executor has beside its heap") {
+    for (role <- Seq("driver", "executor")) {
+      def mebibytes(heapMb: Long, confs: (String, String)*) = {
+        val ofRole = confs.map { case (key, value) => s"spark.$role.$key" -> value }
+        NativeMemoryBound.mebibytes(new SparkConf(false).setAll(ofRole), role, heapMb)
+      }
+      assert(mebibytes(1024) == 192)
+      assert(mebibytes(20 * 1024) == 1024)
+      assert(mebibytes(20 * 1024, "memoryOverhead" -> "3g") == 1536)
+      assert(mebibytes(1024, "memoryOverhead" -> "1000") == 500)
+      assert(mebibytes(10 * 1024, "memoryOverheadFactor" -> "0.4") == 2048)
+      assert(mebibytes(1024, "minMemoryOverhead" -> "1g") == 512)
+    }
   }
 }
