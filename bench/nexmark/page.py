@@ -17,7 +17,8 @@ other's: above 1, Statemark is faster. Each provider has a fresh process for eac
 with a short run of it; then they take turns, one at a time (`QUICK=1` has one process of each, and
 no warm-up). Medians of the rounds. Results of every timed run have been compared with the query in
 batch, row for row. Runs are shorter than `maintenanceInterval`: what providers upload in the
-background is not in the figures, what Spark's uploads in its commits is."""
+background is not in the figures, what Spark's uploads in its commits is. All sessions have the
+plugin's jar, as they would a connector's."""
 MEMORY = """\
 MiB, medians: the most that the process had in memory during a run, its heap of {heap:,} MB
 included, which is there from the start; and what lives on the heap after the last batch."""

@@ -95,6 +95,8 @@ def session(provider: Provider | None, scratch: Path) -> SparkSession:
     """
     builder = SparkSession.builder.master("local[2]").appName("bench-nexmark")
     local = {
+        # As a session with a connector has: fetching a jar is in none of the differences.
+        "spark.jars": str(statemark.jar_path()),
         "spark.local.dir": str(scratch / "tmp"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }

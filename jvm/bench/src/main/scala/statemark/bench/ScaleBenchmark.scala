@@ -102,7 +102,8 @@ object ScaleBenchmark {
   private val WithCommit = "get then put and commit, ns a row"
   private val Native = "memory outside the heap, MB"
   private val Heap = "live heap, MB"
-  private val Figures = Seq(GetPut, WithCommit, Native, Heap)
+  private val Both = "memory, heap and outside, MB"
+  private val Figures = Seq(GetPut, WithCommit, Native, Heap, Both)
 
   /** Random keys, ten thousand a batch, over the state that `build` left. The heap is of one size and touched from the
     * start, so that what the process holds beyond it is outside the heap.
@@ -131,11 +132,14 @@ object ScaleBenchmark {
     }.drop(Warmups)
     System.gc()
     val runtime = Runtime.getRuntime
+    val native = peakMemoryMb - HeapMb
+    val heap = (runtime.totalMemory - runtime.freeMemory) / 1048576.0
     val figures = Map(
       GetPut -> Rounds.median(batches.map(_._1)),
       WithCommit -> Rounds.median(batches.map(_._2)),
-      Native -> (peakMemoryMb - HeapMb),
-      Heap -> (runtime.totalMemory - runtime.freeMemory) / 1048576.0
+      Native -> native,
+      Heap -> heap,
+      Both -> (native + heap)
     )
     provider.close()
     OneStore.setVersion(dir, version)
