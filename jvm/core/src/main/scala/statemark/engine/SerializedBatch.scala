@@ -57,9 +57,9 @@ final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
 
   /** The same keys without their values. */
   def keys: HeapBatch = HeapBatch.of() { out =>
-    val all = new BatchReader(pieces)
-    for (i <- 0 until all.length)
-      if (all.leavesRow(i)) out.put(all.key(i), Bytes.empty, 0) else out.delete(all.key(i))
+    for (i <- 0 until reader.length)
+      if (reader.leavesRow(i)) out.put(reader.key(i), Bytes.empty, 0)
+      else out.delete(reader.key(i))
   }
 }
 

@@ -7,7 +7,7 @@ import scala.util.Random
 import statemark.TestStores
 import statemark.common.Bytes
 
-/** A batch on the heap lies in pieces; RocksDB takes it whole, whatever their size. */
+/** A batch on the heap lies in pieces, of which RocksDB gets all, one by one or joined. */
 class HeapBatchSuite extends AnyFunSuite with TestStores {
   private val random = new Random(11)
   private val rows = (0 until 5000).map(i => f"k$i%05d" -> "v" * random.nextInt(400)).toMap
