@@ -97,8 +97,8 @@ parts, filters outside the cache (docs/adr/0011). Not tried: a filter for each m
 most of the 1.6.""",
     NEXMARK_MEMORY: """\
 Some 8 MB of classes and threads, the prepared version on the heap, and memtables of up to five
-versions, where Spark's provider flushes with each. Tried: smaller pools, and earlier flushes of
-large stores (docs/adr/0014).""",
+versions, where Spark's provider flushes with each. Tried: smaller pools, and earlier flushes by the
+size of a store or of all (docs/adr/0014).""",
 }
 
 
