@@ -26,7 +26,7 @@ class RowEncodersSuite extends AnyFunSuite with Providers {
         assert(firstOfTask == Providers.key("a"))
       } finally scans.foreach(_.close())
     } finally {
-      reading.release()
+      Line.release(reading)
       writing.abort()
     }
   }
