@@ -96,7 +96,7 @@ filters and indexes 0.5, finding, reading and decompressing blocks 6.5, searchin
 parts, filters outside the cache (docs/adr/0011). Not tried: a filter for each memtable, for
 most of the 1.6.""",
     NEXMARK_MEMORY: """\
-Some 8 MB of classes and threads, the prepared version on the heap, and memtables of up to five
+Up to 5 MB of classes and threads, the prepared version on the heap, and memtables of up to five
 versions, where Spark's provider flushes with each. Tried: smaller pools, and earlier flushes by the
 size of a store or of all (docs/adr/0014).""",
 }
