@@ -53,7 +53,7 @@ def main() -> None:
         batches=runs.WARM + (options.batches or (2 if quick else 3)),
         events=options.events or (20_000 if quick else 100_000),
     )
-    rounds = options.rounds or (1 if quick else 5)
+    rounds = options.rounds or (1 if quick else 3)
     start = time.monotonic()
     log = _Log(start)
     _CACHE.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
 
   /** The base has moved, or was loaded. */
   def noted(generation: Generation): Unit = {
+    FreedMemory.shared.noted()
     val store = generation.store
     val isDurable = generation.home.isDurable
     val behind = store.base.version - store.flushed
@@ -52,7 +53,10 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
   }
 
   /** Forgets the flush that is due, which would keep the store on the heap until then. */
-  override def close(): Unit = timed.getAndSet(None).foreach(_.cancel(false))
+  override def close(): Unit = {
+    timed.getAndSet(None).foreach(_.cancel(false))
+    FreedMemory.shared.noted()
+  }
 
   /** Several may be due by the time that the first one runs: it does the work of all. */
   private def flush(generation: Generation): Unit =
@@ -75,7 +79,7 @@ object FlushPolicy {
   val MaxSeconds = 30L
 
   /** Where so many writes are in memory for each row that there is, most of them have been replaced. */
-  val WritesPerRow = 4L
+  val WritesPerRow = 2L
   private val MinBytes = 1L << 20
 
   /** One thread for all stores of the JVM. */
