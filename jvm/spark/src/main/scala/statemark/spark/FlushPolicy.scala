@@ -6,7 +6,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.TransactionalStore
 
-/** Decides when a base store goes to disk: when most of what it has in memory was written again since, and, where
+/** Decides when a base store goes to disk: when half of what it has in memory was written again since, and, where
   * its files outlive the process, often. Every stop of an executor is a crash for what RocksDB keeps in memory, so
   * the version on disk trails the confirmed one by at most [[FlushPolicy.MaxVersions]] or
   * [[FlushPolicy.MaxSeconds]]; what is lost is replayed from changelogs.
@@ -23,12 +23,12 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
 
   /** The base has moved, or was loaded. */
   def noted(generation: Generation): Unit = {
-    FreedMemory.shared.noted()
+    FreedMemory.shared.noted() // of what writing the version took
     val store = generation.store
     val isDurable = generation.home.isDurable
     val behind = store.base.version - store.flushed
     if (
-      isMostlyReplaced(store) ||
+      isHalfReplaced(store) ||
       isDurable &&
       (behind >= FlushPolicy.MaxVersions ||
         store.unflushedBytes >= context.options.memtableBytes / 2)
@@ -43,10 +43,10 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
     }
   }
 
-  /** Whether most of what is in memory has been written again since. It makes writes, reads and scans slower until
+  /** Whether half of what is in memory has been written again since. It makes writes, reads and scans slower until
     * a flush leaves it out (ADR 13).
     */
-  private def isMostlyReplaced(store: TransactionalStore): Boolean = {
+  private def isHalfReplaced(store: TransactionalStore): Boolean = {
     val counts = store.base.counts
     counts.isTracked && store.unflushedBytes >= FlushPolicy.MinBytes &&
     store.unflushedWrites >= FlushPolicy.WritesPerRow * (counts.keys + counts.internalKeys)
@@ -78,7 +78,7 @@ object FlushPolicy {
   val MaxVersions = 5L
   val MaxSeconds = 30L
 
-  /** Where so many writes are in memory for each row that there is, most of them have been replaced. */
+  /** Where so many writes are in memory for each row that there is, all but one of them have been replaced. */
   val WritesPerRow = 2L
   private val MinBytes = 1L << 20
 
