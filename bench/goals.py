@@ -95,6 +95,10 @@ filters and indexes 0.5, finding, reading and decompressing blocks 6.5, searchin
 1,000,000 keys, which fit: 9.5, 1.6, 0.6, 2.1 and 2.5. Tried: a hash index in blocks, filters in
 parts, filters outside the cache (docs/adr/0011). Not tried: a filter for each memtable, for
 most of the 1.6.""",
+    "get then put, 10,000,000 keys, same memory": """\
+One process of each, once: 10.7 to 12.5 µs and 16.6 to 17.9 with Spark's in
+the two whole runs so far, 0.598 and 0.752. Whether giving freed memory back
+(docs/adr/0015), new with the second, has a part in it is not known yet.""",
     NEXMARK_MEMORY: """\
 Up to 5 MB of classes and threads, the prepared version on the heap, and memtables of up to five
 versions, where Spark's provider flushes with each. Tried: smaller pools, and earlier flushes by the
