@@ -96,8 +96,8 @@ filters and indexes 0.5, finding, reading and decompressing blocks 6.5, searchin
 parts, filters outside the cache (docs/adr/0011). Not tried: a filter for each memtable, for
 most of the 1.6.""",
     "get then put, 10,000,000 keys, same memory": """\
-One process of each, once: 10.7 to 12.5 µs and 16.6 to 17.9 with Spark's in
-the two whole runs so far, 0.598 and 0.752. Whether giving freed memory back
+One process of each, once. In the two whole runs so far 10.7 and 12.5 µs, with
+Spark's provider 17.9 and 16.6: 0.598 and 0.752. Whether giving freed memory back
 (docs/adr/0015), new with the second, has a part in it is not known yet.""",
     NEXMARK_MEMORY: """\
 Up to 5 MB of classes and threads, the prepared version on the heap, and memtables of up to five

@@ -53,10 +53,7 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
   }
 
   /** Forgets the flush that is due, which would keep the store on the heap until then. */
-  override def close(): Unit = {
-    timed.getAndSet(None).foreach(_.cancel(false))
-    FreedMemory.shared.noted()
-  }
+  override def close(): Unit = timed.getAndSet(None).foreach(_.cancel(false))
 
   /** Several may be due by the time that the first one runs: it does the work of all. */
   private def flush(generation: Generation): Unit =
@@ -78,7 +75,7 @@ object FlushPolicy {
   val MaxVersions = 5L
   val MaxSeconds = 30L
 
-  /** Where so many writes are in memory for each row that there is, all but one of them have been replaced. */
+  /** Where so many writes are in memory for each row that there is, half of them have been replaced. */
   val WritesPerRow = 2L
   private val MinBytes = 1L << 20
 

@@ -3,14 +3,14 @@ package statemark.spark
 import java.lang.management.ManagementFactory
 import java.util.concurrent.TimeUnit.MILLISECONDS
 import java.util.concurrent.atomic.AtomicBoolean
-import javax.management.{JMException, ObjectName}
+import javax.management.{JMException, JMRuntimeException, ObjectName}
 import org.slf4j.LoggerFactory
 import statemark.common.Clock
 
 /** Gives native memory that was freed back to the operating system, soon after stores were written.
   *
-  * What RocksDB takes for a version, and for a flush, it frees again; but glibc keeps it for the threads that took it, so that
-  * a process comes to hold what each of them once had (docs/adr/0014).
+  * What RocksDB takes for a version, and for a flush, it frees again; but glibc keeps it for the threads that took it,
+  * so that a process comes to hold what each of them once had (docs/adr/0015).
   *
   * @param trim asks the allocator to give back what it can; false where it cannot be asked
   * @param later runs something in so many milliseconds
@@ -64,7 +64,7 @@ private[spark] object FreedMemory {
       log.debug(s"$answer")
       true
     } catch {
-      case e @ (_: JMException | _: SecurityException) =>
+      case e @ (_: JMException | _: JMRuntimeException | _: SecurityException) =>
         log.info(s"This JVM gives no freed native memory back to the system ($e); it holds more.")
         false
     }

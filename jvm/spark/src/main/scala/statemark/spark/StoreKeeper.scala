@@ -214,7 +214,10 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     val ended = current
     ended.foreach(g => OpenStores.remove(context.address, g.store))
     current = None
-    ended.foreach(end)
+    ended.foreach { generation =>
+      end(generation)
+      FreedMemory.shared.noted()
+    }
   }
 
   /** No other run starts from the store any more; whether another replaces it. */

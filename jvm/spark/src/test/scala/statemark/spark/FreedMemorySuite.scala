@@ -8,6 +8,7 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 
+/** When freed memory is given back, and that it is. */
 class FreedMemorySuite extends AnyFunSuite {
 
   /** What is due, and in how many milliseconds; `trimMs` pass while memory is given back. */
