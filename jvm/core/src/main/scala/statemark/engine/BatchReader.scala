@@ -98,6 +98,9 @@ object BatchRecord {
 
 private[engine] object BatchReader {
 
+  /** Heap that a reader takes for each record. */
+  val PlaceBytes = 8L
+
   /** The key of the first record. */
   def firstKey(segment: Array[Byte]): Array[Byte] = keyAt(segment, BatchWriter.HeaderBytes)
 

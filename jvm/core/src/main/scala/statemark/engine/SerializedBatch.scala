@@ -19,7 +19,7 @@ sealed trait SerializedBatch {
     */
   def segments(mostBytes: Int): Iterator[Array[Byte]]
 
-  /** Heap bytes held. */
+  /** Heap bytes held, with what its reader holds. */
   def heapBytes: Long
 
   /** Bytes of all segments, wherever they are. */
@@ -49,7 +49,8 @@ final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
   override def segments(mostBytes: Int): Iterator[Array[Byte]] =
     BatchWriter.joined(pieces, mostBytes)
   override val bytes: Long = pieces.iterator.map(_.length.toLong).sum
-  override def heapBytes: Long = bytes
+  override val heapBytes: Long =
+    bytes + pieces.iterator.map(BatchReader.PlaceBytes * BatchWriter.countOf(_)).sum
   override def parts: Int = if (reader.length > 0) 1 else 0
   override def firstKey(part: Int): Array[Byte] = reader.key(0)
   override def part(i: Int): BatchReader = reader

@@ -32,6 +32,7 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
         batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(_.toSeq)
       )
       assert(batch.bytes == pieces.map(_.length.toLong).sum)
+      assert(batch.heapBytes == batch.bytes + 8 * (rows.size + 1))
     }
     assert(SerializedBatch.empty.segments(1000).isEmpty)
   }
