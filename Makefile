@@ -112,7 +112,7 @@ bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local st
 SIZES ?= $(if $(QUICK),1000000,100000,1000000,10000000,30000000)
 bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of the state; SIZES=1000000
 	$(BENCH_RUN) --class statemark.bench.ScaleBenchmark $(BENCH) --keys "$(SIZES)" \
-	  --rounds 1 --out bench/results/scale.json
+	  --rounds 3 --out bench/results/scale.json
 
 bench-live: build ## reads of a running query, local and on executors, 13 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
