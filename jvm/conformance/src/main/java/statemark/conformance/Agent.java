@@ -76,6 +76,12 @@ public final class Agent {
             STATE + "RocksDBConf",
             Target.OnLockTimeout.class,
             named("lockAcquireTimeoutMs"));
+    builder =
+        advise(
+            builder,
+            STATE + "StateStore$",
+            Maintenance.OnStop.class,
+            named("stop").and(takesNoArguments()));
     builder = advise(builder, parts[0], Opened.ByTarget.class, opens());
     if (!parts[0].equals(ROCKSDB_PROVIDER)) {
       builder = advise(builder, STATE + "RocksDB", Opened.BySpark.class, named("load"));
