@@ -46,13 +46,13 @@ public final class Target {
   }
 
   /**
-   * RocksDBConf.lockAcquireTimeoutMs, two minutes by default: nobody gives back a store that a failing
-   * test left checked out.
+   * RocksDBConf.lockAcquireTimeoutMs, two minutes by default: nobody gives back a store that a test left
+   * checked out, and tests wait five seconds for maintenance that waits for one.
    */
   public static final class OnLockTimeout {
     @Advice.OnMethodExit
     static void exit(@Advice.Return(readOnly = false) long returned) {
-      returned = Math.min(returned, 5_000L);
+      returned = Math.min(returned, 2_000L);
     }
   }
 }
