@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from conformance import report
-from conformance.exclusions import EXCLUDED
+from conformance.exclusions import BY_CHANCE, EXCLUDED
 from conformance.outcome import PASSED, Run, Verdict
 from conformance.processes import SPARKS_PROVIDER, Suites
 from conformance.suites import ALL, QUICK
@@ -55,7 +55,9 @@ class Conformance:
         elif self.compare == "needed" and ours.failed:
             failed = [name for name, test in ours.tests.items() if test.state != PASSED]
             spark = self._run(suite, SPARKS_PROVIDER, " on Spark's provider", failed)
-        verdict = Verdict(suite=suite, ours=ours, spark=spark, excluded=excluded)
+        verdict = Verdict(
+            suite=suite, ours=ours, spark=spark, excluded=excluded, by_chance=BY_CHANCE
+        )
         if verdict.faults:
             self._say(f"{report.short(suite)}: FAILED: " + "; ".join(verdict.faults)[:500])
         return verdict

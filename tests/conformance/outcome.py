@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
     from pathlib import Path
 
 PASSED = "passed"
@@ -71,6 +71,8 @@ class Verdict:
     spark: Run | None = None
     #: Reason by name of test, for tests that can only pass on Spark's class.
     excluded: Mapping[str, str] = field(default_factory=dict)
+    #: Those of `excluded` that pass now and then.
+    by_chance: Set[str] = frozenset()
 
     @property
     def regressions(self) -> list[str]:
@@ -93,7 +95,11 @@ class Verdict:
         if self.ours is None:
             return []
         found = self.ours.tests
-        return [name for name in self.excluded if name not in found or found[name].state == PASSED]
+        return [
+            name
+            for name in self.excluded
+            if name not in found or (found[name].state == PASSED and name not in self.by_chance)
+        ]
 
     @property
     def _aborted_alike(self) -> bool:

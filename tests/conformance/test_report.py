@@ -69,6 +69,21 @@ def test_exclusion_that_is_not_needed_is_a_fault(name: str) -> None:
     assert verdict.faults == [f"excluded, but it passes or is gone: {name}"]
 
 
+@pytest.mark.parametrize("state", ["passed", "failed"])
+def test_exclusion_that_chance_decides_is_no_fault(state: str) -> None:
+    verdict = Verdict(
+        suite=SUITE, ours=_run(state), spark=GOOD, excluded={"b": "a cast"}, by_chance={"b"}
+    )
+    assert verdict.faults == []
+
+
+def test_exclusion_that_chance_decides_must_be_there() -> None:
+    verdict = Verdict(
+        suite=SUITE, ours=_run(), spark=GOOD, excluded={"gone": "a cast"}, by_chance={"gone"}
+    )
+    assert verdict.faults == ["excluded, but it passes or is gone: gone"]
+
+
 @pytest.mark.parametrize(
     ("ours", "fault"),
     [
