@@ -1,6 +1,7 @@
 package statemark.spark
 
 import java.nio.file.Files
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 
 /** When snapshots are taken, of what, and what Spark's own provider makes of them. */
@@ -144,6 +145,34 @@ class SnapshotSuite extends AnyFunSuite with Providers {
     }
     assert(!files(".zip").contains("3.zip") && !files(".changelog").contains("1.changelog"))
     for (v <- 11 to 12) assert(rowsAt(v).size == v)
+  }
+
+  if (Line.hasStoreOf42) test("retention deletes checksum files with the files that they are of") {
+    val provider = open(everyThree ++ Providers.v2 ++ Map(
+      "spark.sql.streaming.minBatchesToRetain" -> "1",
+      "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
+    ))
+    val checksum = ".crc"
+    var id: Option[String] = None
+    def step(provider: StateStoreProvider, version: Long): Unit = {
+      id = commit(provider, version, Map(s"k$version" -> 1), id).stateStoreCkptId
+      provider.doMaintenance()
+    }
+    for (v <- 0 until 7) step(provider, v)
+    val data = files(".zip") ++ files(".changelog")
+    assert(files(".zip").map(_.takeWhile(_ != '_')) == Seq("6"))
+    assert(files(".changelog").map(_.takeWhile(_ != '_')) == Seq("6", "7"))
+    assert(files(checksum) == data.map(_ + checksum).sorted)
+    provider.close()
+
+    val without = open(everyThree ++ Providers.v2 ++ Map(
+      "spark.sql.streaming.checkpoint.fileChecksum.enabled" -> "false",
+      "spark.sql.streaming.minBatchesToRetain" -> "1",
+      "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
+    ))
+    for (v <- 7 until 14) step(without, v)
+    assert(files(checksum).isEmpty)
+    assert(rowsAt(14, id, Providers.v2).size == 14)
   }
 
   private def lineageId(version: Long): Option[String] =
