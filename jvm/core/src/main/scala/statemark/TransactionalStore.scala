@@ -77,6 +77,15 @@ final class TransactionalStore private[statemark] (
   /** Writes of the base that are in memory only, those included that later ones have replaced. */
   def unflushedWrites: Long = engine.property("rocksdb.num-entries-active-mem-table")
 
+  /** About how many rows of the base are in files; what several files have is counted more than once. */
+  def flushedRows: Long = {
+    def both(what: String) =
+      engine.property(s"rocksdb.num-$what-active-mem-table") +
+        engine.property(s"rocksdb.num-$what-imm-mem-tables")
+    // RocksDB's own estimate, without what it adds for memory.
+    engine.property("rocksdb.estimate-num-keys") - both("entries") + 2 * both("deletes")
+  }
+
   /** Whether a read met damaged files: close the store, delete its directory, load it again. */
   def isDamaged: Boolean = engine.isDamaged
 

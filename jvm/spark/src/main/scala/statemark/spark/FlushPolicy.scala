@@ -46,10 +46,16 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
   /** Whether half of what is in memory has been written again since. It makes writes, reads and scans slower until
     * a flush leaves it out (ADR 13).
     */
-  private def isHalfReplaced(store: TransactionalStore): Boolean = {
+  private def isHalfReplaced(store: TransactionalStore): Boolean =
+    store.unflushedBytes >= FlushPolicy.MinBytes &&
+      store.unflushedWrites >= FlushPolicy.WritesPerRow * rowsOf(store)
+
+  /** Where rows are not counted, those in files stand for them: a store that grows is flushed early, and then each
+    * time that it has grown to three times its size.
+    */
+  private def rowsOf(store: TransactionalStore): Long = {
     val counts = store.base.counts
-    counts.isTracked && store.unflushedBytes >= FlushPolicy.MinBytes &&
-    store.unflushedWrites >= FlushPolicy.WritesPerRow * (counts.keys + counts.internalKeys)
+    if (counts.isTracked) counts.keys + counts.internalKeys else store.flushedRows
   }
 
   /** Forgets the flush that is due, which would keep the store on the heap until then. */
