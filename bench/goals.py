@@ -93,8 +93,10 @@ It is one lookup; Spark's two, of which the second finds the block that the firs
 RocksDB's own counters, 10,000,000 keys and 256 MB, a lookup takes 14 µs with them on: memtable 1.6,
 filters and indexes 0.5, finding, reading and decompressing blocks 6.5, searching them 2.7. With
 1,000,000 keys, which fit: 9.5, 1.6, 0.6, 2.1 and 2.5. Tried: a hash index in blocks, filters in
-parts, filters outside the cache (docs/adr/0011). Not tried: a filter for each memtable, for
-most of the 1.6; RocksDB makes it for a full memtable at once, 1.3 MB in each store at 2 %.""",
+parts, filters outside the cache, files mapped to memory (slower), files that are not compressed
+(0.7 to 0.9 of the time, and 2.6 times the files: `rocksdb.compression=none`) (docs/adr/0011). Not
+tried: a filter for each memtable, for most of the 1.6; RocksDB makes it for a full memtable at
+once, 1.3 MB in each store at 2 %.""",
     "get then put, 10,000,000 keys, same memory": """\
 A process varies by a fifth: six of each in turn, on a quiet machine, had medians of 6.1 and 8.8 µs,
 0.69, with no difference where freed memory is kept (docs/adr/0015). A profile (async-profiler, CPU)
