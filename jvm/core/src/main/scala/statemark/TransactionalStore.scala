@@ -53,6 +53,8 @@ final class TransactionalStore private[statemark] (
 
   /** Who reads beside the owner. */
   val readers: Readers = new Readers(retention)
+  private val unflushedKeys = new KeySketch
+  private var writesBefore = 0L
   @volatile private var isClosed = false
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
@@ -77,14 +79,8 @@ final class TransactionalStore private[statemark] (
   /** Writes of the base that are in memory only, those included that later ones have replaced. */
   def unflushedWrites: Long = engine.property("rocksdb.num-entries-active-mem-table")
 
-  /** About how many rows of the base are in files; what several files have is counted more than once. */
-  def flushedRows: Long = {
-    def both(what: String) =
-      engine.property(s"rocksdb.num-$what-active-mem-table") +
-        engine.property(s"rocksdb.num-$what-imm-mem-tables")
-    // RocksDB's own estimate, without what it adds for memory.
-    engine.property("rocksdb.estimate-num-keys") - both("entries") + 2 * both("deletes")
-  }
+  /** About how many rows those writes are of. Known where rows are not counted; else the counts tell more. */
+  def unflushedRows: Long = synchronized(unflushedKeys.estimate)
 
   /** Whether a read met damaged files: close the store, delete its directory, load it again. */
   def isDamaged: Boolean = engine.isDamaged
@@ -243,10 +239,22 @@ final class TransactionalStore private[statemark] (
     applied = version.file
     holdsPrepared(0)
     rows.written(version.batch)
+    if (!version.state.counts.isTracked) sketch(version.batch)
     val (keeps, pinned) = readers.kept()
     val (next, useless) = versions.advanced(version.state, engine.view(), keeps, pinned)
     versions = next
     useless.foreach(_.close())
+  }
+
+  /** Adds keys to those that are in memory only; these are all where a flush has begun another memtable meanwhile. */
+  private def sketch(batch: SerializedBatch): Unit = {
+    val writes = unflushedWrites
+    if (writes < writesBefore) unflushedKeys.clear()
+    writesBefore = writes
+    batch match {
+      case heap: HeapBatch => heap.foreachKey(unflushedKeys.add)
+      case _: FileBatch => () // is flushed with its confirm
+    }
   }
 
   /** Writes an image of a version to `target` in which form Spark's own provider opens it: a copy

@@ -56,6 +56,9 @@ final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
   override def part(i: Int): BatchReader = reader
   override def ranges: Vector[(Array[Byte], Array[Byte])] = reader.ranges
 
+  private[statemark] def foreachKey(use: Array[Byte] => Unit): Unit =
+    for (i <- 0 until reader.length) use(reader.key(i))
+
   /** The same keys without their values. */
   def keys: HeapBatch = HeapBatch.of() { out =>
     for (i <- 0 until reader.length)

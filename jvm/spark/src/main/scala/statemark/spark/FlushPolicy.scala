@@ -50,12 +50,9 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
     store.unflushedBytes >= FlushPolicy.MinBytes &&
       store.unflushedWrites >= FlushPolicy.WritesPerRow * rowsOf(store)
 
-  /** Where rows are not counted, those in files stand for them: a store that grows is flushed early, and then each
-    * time that it has grown to three times its size.
-    */
   private def rowsOf(store: TransactionalStore): Long = {
     val counts = store.base.counts
-    if (counts.isTracked) counts.keys + counts.internalKeys else store.flushedRows
+    if (counts.isTracked) counts.keys + counts.internalKeys else store.unflushedRows
   }
 
   /** Forgets the flush that is due, which would keep the store on the heap until then. */
