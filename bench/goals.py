@@ -89,20 +89,20 @@ ACCOUNTS = {
 The scan is RocksDB's in both: it passes over every version of a row in memtables and young files
 (docs/adr/0012). The removals, which are staged, take 0.2 µs a row.""",
     "get then put, 10,000,000 keys, defaults": """\
-It is one lookup; Spark's two, of which the second finds the block that the first brought in. By
-RocksDB's own counters, 10,000,000 keys and 256 MB, a lookup takes 14 µs with them on: memtable 1.6,
-filters and indexes 0.5, finding, reading and decompressing blocks 6.5, searching them 2.7. With
-1,000,000 keys, which fit: 9.5, 1.6, 0.6, 2.1 and 2.5. Tried: a hash index in blocks, filters in
-parts, filters outside the cache, files mapped to memory (slower), files that are not compressed
-(0.7 to 0.9 of the time, and 2.6 times the files: `rocksdb.compression=none`) (docs/adr/0011). Not
-tried: a filter for each memtable, for most of the 1.6; RocksDB makes it for a full memtable at
-once, 1.3 MB in each store at 2 %.""",
+It is one lookup; Spark's two, of which the second finds the block that the first brought in. The
+half of memory overhead that all stores share, 205 MiB here, holds less than half of the blocks. A
+profile (async-profiler, CPU, 256 MB) of the calls has 91 % in the one lookup: 16 % reading blocks
+from files, 11 finding them in the cache, 5 decompressing them, 7 searching them, 10 in indexes, 9
+in filters, 8 in memtables, 19 in JNI. By RocksDB's own counters it takes 14 µs with them on, 6.5 of
+them finding, reading and decompressing blocks; 9.5 and 2.1 with 1,000,000 keys, which fit. Tried: a
+hash index in blocks, filters in parts, filters outside the cache, files mapped to memory (slower),
+files that are not compressed (0.7 to 0.9 of the time, and 2.6 times the files:
+`rocksdb.compression=none`) (docs/adr/0011). Not tried: a filter for each memtable; RocksDB makes it
+for a full memtable at once, 1.3 MB in each store at 2 %.""",
     "get then put, 10,000,000 keys, same memory": """\
 A process varies by a fifth: six of each in turn, on a quiet machine, had medians of 6.1 and 8.8 µs,
-0.69, with no difference where freed memory is kept (docs/adr/0015). A profile (async-profiler, CPU)
-of the calls has 91 % in the one lookup: 16 % reading blocks from files, 11 finding them in the
-cache, 5 decompressing them, 7 searching them, 10 in indexes, 9 in filters, 8 in memtables, 19 in
-JNI. Of Spark's two lookups the second finds the block that the first brought in.""",
+0.69, with no difference where freed memory is kept (docs/adr/0015). What a lookup goes to is as
+with the defaults.""",
     NEXMARK_MEMORY: """\
 Up to 5 MB of classes and threads, the prepared version on the heap, and memtables of up to five
 versions, where Spark's provider flushes with each. Tried: smaller pools, and earlier flushes by the
