@@ -117,7 +117,7 @@ bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of 
 bench-live: build ## reads of a running query, local and on executors, 13 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
 
-bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, 45 minutes; QUICK=1 for a look
+bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, 50 minutes; QUICK=1 for a look
 	PYTHONPATH=bench $(PY) -m nexmark $(if $(QUICK),--quick) --out bench/results/nexmark.json
 
 bench-soak: build ## half an hour in an executor that may take no more memory than its container; needs root

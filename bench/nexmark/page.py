@@ -13,12 +13,12 @@ Persons, auctions and bids in proportion 1 : 3 : 46, as the generator of
 [nexmark-flink](https://github.com/nexmark/nexmark) distributes them, 10,000 events a second of
 event time. Figures are events of all kinds, divided by the durations of the micro-batches between
 the first and the one that closes all windows; a ratio is Statemark's throughput divided by the
-other's: above 1, Statemark is faster. Each provider has a fresh process for each query and warms up
-with a short run of it; then they take turns, one at a time (`QUICK=1` has one process of each, and
-no warm-up). Medians of the rounds. Results of every timed run have been compared with the query in
-batch, row for row. Runs are shorter than `maintenanceInterval`: what providers upload in the
-background is not in the figures, what Spark's uploads in its commits is. All sessions have the
-plugin's jar, as they would a connector's."""
+other's: above 1, Statemark is faster. Each provider has a fresh process for each query, which warms
+up with short runs of it; then they take turns, one at a time, in the opposite order each round
+(`QUICK=1` has one process of each, and no warm-up). Medians of the rounds. Results of every timed
+run have been compared with the query in batch, row for row. Runs are shorter than
+`maintenanceInterval`: what providers upload in the background is not in the figures, what Spark's
+uploads in its commits is. All sessions have the plugin's jar, as they would a connector's."""
 MEMORY = """\
 MiB, medians: the most that the process had in memory during a run, its heap of {heap:,} MB
 included, which is there from the start; and what lives on the heap after the last batch."""
@@ -46,7 +46,8 @@ def section(results: dict[str, Any]) -> str:
         "",
         *_goals(results),
         "",
-        f"`{results['command']}` in {results['seconds']} s, {results['rounds']} rounds,"
+        f"`{results['command']}` in {results['seconds']} s, short runs to warm up:"
+        f" {results['warm-up runs']}, rounds: {results['rounds']},"
         f" {given['batches']} micro-batches of {given['events']:,} events; {described}.",
         *HOW.splitlines(),
         "",
