@@ -109,7 +109,8 @@ q16: a profile (JFR) has 3 % of its time in the store; its sketches of 3 KB a ro
 Spark. Its commits take a tenth of the time of Spark's, which is 0.2 of 1.7 s for each batch. Three
 rounds do not show that: a process gets faster for three or four runs, from 36,000 to 70,000
 events/s. Ten rounds of two providers: 1.04 from the fourth on. Processes of eight or nine runs, one
-after the other, three times: 0.9 (under JFR), 1.1 and 1.6.""",
+after the other, three times: 0.9 (under JFR), 1.1 and 1.6. Four providers and four rounds, after
+two, three and four short runs to warm up: 1.03, 1.34 and 1.24.""",
     NEXMARK_MEMORY: """\
 Up to 5 MB of classes and threads, the prepared version on the heap, and memtables of up to five
 versions, where Spark's provider flushes with each. Tried: smaller pools, and earlier flushes by the
