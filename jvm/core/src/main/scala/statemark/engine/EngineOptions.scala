@@ -1,6 +1,6 @@
 package statemark.engine
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, Cache, CompressionType, WriteBufferManager}
+import org.rocksdb._
 
 /** How a base store's RocksDB is opened.
   *
@@ -30,6 +30,25 @@ final case class EngineOptions(
   /** When a memtable is full. */
   def memtableBytes: Long =
     if (writeBufferBytes > 0) writeBufferBytes else EngineOptions.RocksDBsWriteBuffer
+
+  /** What all databases have.
+    *
+    * RocksDB has a thread of its own that writes statistics into the log, and keeps their history on the heap, every ten
+    * minutes, the first time some seconds after a database was opened. Nobody reads either. And at the end of a process
+    * that thread goes on while C++ destroys what it works with: `std::bad_alloc`, and the process ends as if it had
+    * failed (docs/adr/0016).
+    */
+  private[engine] def database[A <: DBOptionsInterface[A] with MutableDBOptionsInterface[A]](
+      db: A
+  ): A = {
+    db.setMaxOpenFiles(maxOpenFiles)
+    db.setAllowFAllocate(allowFallocate)
+    db.setInfoLogLevel(InfoLogLevel.ERROR_LEVEL)
+    db.setStatsDumpPeriodSec(0)
+    db.setStatsPersistPeriodSec(0)
+    writeBufferManager.foreach(db.setWriteBufferManager)
+    db
+  }
 
   /** How files are laid out and cached; `handles` gets what is to be closed after the database. */
   private[engine] def table(handles: NativeHandles): BlockBasedTableConfig = {

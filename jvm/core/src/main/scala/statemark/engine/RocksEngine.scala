@@ -417,21 +417,14 @@ object RocksEngine {
       options: EngineOptions,
       statistics: Statistics,
       isThere: Boolean
-  ): DBOptions = {
-    val db = new DBOptions()
-      .setCreateIfMissing(!isThere)
-      .setSkipStatsUpdateOnDbOpen(true)
-      .setCreateMissingColumnFamilies(true)
-      .setAtomicFlush(true)
-      .setAvoidFlushDuringShutdown(true)
-      .setStatistics(statistics)
-      .setMaxOpenFiles(options.maxOpenFiles)
-      .setAllowFAllocate(options.allowFallocate)
-      .setInfoLogLevel(InfoLogLevel.ERROR_LEVEL)
-      .setKeepLogFileNum(1)
-    options.writeBufferManager.foreach(db.setWriteBufferManager)
-    db
-  }
+  ): DBOptions = options.database(new DBOptions())
+    .setCreateIfMissing(!isThere)
+    .setSkipStatsUpdateOnDbOpen(true)
+    .setCreateMissingColumnFamilies(true)
+    .setAtomicFlush(true)
+    .setAvoidFlushDuringShutdown(true)
+    .setStatistics(statistics)
+    .setKeepLogFileNum(1)
 
   /** Settings that have no setter in Java.
     *

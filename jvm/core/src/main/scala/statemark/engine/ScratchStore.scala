@@ -22,17 +22,13 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
 
   private def open(): RocksDB = {
     val settings = handles.add(
-      new Options()
+      options.database(new Options())
         .setCreateIfMissing(true)
         .setErrorIfExists(true)
         .setCompressionType(options.compression)
         .setTableFormatConfig(options.table(handles))
         .setWriteBufferSize(ScratchStore.MemtableBytes)
-        .setMaxOpenFiles(options.maxOpenFiles)
-        .setAllowFAllocate(options.allowFallocate)
-        .setInfoLogLevel(InfoLogLevel.ERROR_LEVEL)
     )
-    options.writeBufferManager.foreach(settings.setWriteBufferManager)
     try
       writing {
         val _ = directory.mkdirs()
