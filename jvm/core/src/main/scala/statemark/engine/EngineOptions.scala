@@ -33,10 +33,8 @@ final case class EngineOptions(
 
   /** What all databases have.
     *
-    * RocksDB has a thread of its own that writes statistics into the log, and keeps their history on the heap, every ten
-    * minutes, the first time some seconds after a database was opened. Nobody reads either. And at the end of a process
-    * that thread goes on while C++ destroys what it works with: `std::bad_alloc`, and the process ends as if it had
-    * failed (docs/adr/0016).
+    * No periodic statistics: nobody reads them, and RocksDB's thread for them goes on while the end of a process destroys
+    * what it works with, so that the process ends as if it had failed (docs/adr/0016).
     */
   private[engine] def database[A <: DBOptionsInterface[A] with MutableDBOptionsInterface[A]](
       db: A

@@ -7,13 +7,13 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.TestStores
 
-/** Goal: no database has RocksDB's periodic tasks, which crash a process that ends (docs/adr/0016). Method: RocksDB
-  * writes into each database's directory what it was opened with.
+/** Goal: no database has RocksDB's periodic statistics, which crash a process that ends (docs/adr/0016). Method:
+  * RocksDB writes into each database's directory what it was opened with.
   */
 class DatabaseOptionsSuite extends AnyFunSuite with TestStores {
   private val periodic = Set("stats_dump_period_sec", "stats_persist_period_sec")
 
-  test("a base store has no periodic task of RocksDB's") {
+  test("a base store has no periodic statistics of RocksDB's") {
     newStore("base"): Unit
     assert(periods("base") == periodic.map(_ -> 0).toMap)
   }
@@ -36,7 +36,7 @@ class DatabaseOptionsSuite extends AnyFunSuite with TestStores {
   }
 
   private def periods(name: String): Map[String, Int] = {
-    val file = new File(root, name).listFiles.filter(_.getName.startsWith("OPTIONS-")).last
+    val file = new File(root, name).listFiles.filter(_.getName.startsWith("OPTIONS-")).max
     Files.readAllLines(file.toPath).asScala.map(_.trim.split('=')).collect {
       case Array(option, value) if periodic(option) => option -> value.toInt
     }.toMap
