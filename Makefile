@@ -94,7 +94,7 @@ demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statem
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, sizes, live reads and Nexmark, an hour and three quarters; QUICK=1 for a look
+bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, sizes, live reads and Nexmark, two hours and 40 minutes; QUICK=1 for a look
 	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
 	$(MAKE) bench-restart
 	$(MAKE) bench-scale
@@ -114,10 +114,10 @@ bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of 
 	$(BENCH_RUN) --class statemark.bench.ScaleBenchmark $(BENCH) --keys "$(SIZES)" \
 	  --rounds 3 --out bench/results/scale.json
 
-bench-live: build ## reads of a running query, local and on executors, 13 minutes
+bench-live: build ## reads of a running query, local and on executors, 17 minutes
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
 
-bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, 50 minutes; QUICK=1 for a look
+bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, 75 minutes; QUICK=1 for a look
 	PYTHONPATH=bench $(PY) -m nexmark $(if $(QUICK),--quick) --out bench/results/nexmark.json
 
 bench-soak: build ## half an hour in an executor that may take no more memory than its container; needs root
