@@ -60,7 +60,10 @@ final class ReadView private[statemark] (
   ): RowCursor = new ScanCursor(range(begin, end))
 
   /** Idempotent. */
-  override def close(): Unit = if (isClosed.compareAndSet(false, true)) base.close()
+  override def close(): Unit = if (isClosed.compareAndSet(false, true)) {
+    base.close()
+    staged.release()
+  }
 
   private def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =
     TransactionBuffer.merged(base, operands, mergeDelimiter)

@@ -87,4 +87,12 @@ private[statemark] final case class ReadableRows(
     base: EngineView,
     staged: StagedRows,
     state: StoreState
-)
+) {
+
+  /** Adds a reader of both; false where one of them is gone. */
+  def retain(): Boolean = base.retain() && {
+    val isThere = staged.retain()
+    if (!isThere) base.close()
+    isThere
+  }
+}

@@ -47,8 +47,6 @@ final class TransactionalStore private[statemark] (
     new Staging(ReopenedStore.stagingOf(engine.directory), options, member, observer)
   }
   private val rows: RecentRows = new RecentRows(engine, staging.map(_.memory))
-  // Of the version that was confirmed last: readers may have begun it when it was prepared.
-  private var applied = Option.empty[FileBatch]
   @volatile private var versions = ReadableVersions(initial, engine.view())
 
   /** Who reads beside the owner. */
@@ -121,7 +119,7 @@ final class TransactionalStore private[statemark] (
   @tailrec private def retained(find: ReadableVersions => Option[ReadableRows]): Option[ReadView] =
     find(versions) match {
       case None => None
-      case Some(found) if found.base.retain() =>
+      case Some(found) if found.retain() =>
         Some(new ReadView(found.base, found.staged, found.state, mergeDelimiter))
       // Nobody finds it any more since it was found: there are newer versions.
       case Some(_) => retained(find)
@@ -235,14 +233,13 @@ final class TransactionalStore private[statemark] (
         flushed_ = version.state.version
       }
     } catch { case NonFatal(e) => throw unusable(version.state, e) }
-    applied.foreach(_.delete())
-    applied = version.file
     holdsPrepared(0)
     rows.written(version.batch)
     if (!version.state.counts.isTracked) sketch(version.batch)
     val (keeps, pinned) = readers.kept()
     val (next, useless) = versions.advanced(version.state, engine.view(), keeps, pinned)
     versions = next
+    version.file.foreach(_.delete())
     useless.foreach(_.close())
   }
 
@@ -360,7 +357,6 @@ final class TransactionalStore private[statemark] (
     isClosed = true
     versions.open.foreach(_.end())
     prepared.foreach(delete)
-    applied.foreach(_.delete())
     staging.foreach(_.memory.close())
     engine.close()
   }

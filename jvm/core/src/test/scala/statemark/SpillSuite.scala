@@ -177,7 +177,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     "a process is killed while a version is applied, its file is damaged: the base is not used"
   ) {
     val directory = killed(part = 32)
-    val file = new File(directory, "staged").listFiles.filter(_.getName == "2.batch").head
+    val file = new File(directory, "staged").listFiles.filter(_.getName.startsWith("2-")).head
     val content = Files.readAllBytes(file.toPath)
     content(content.length / 2) = (content(content.length / 2) + 1).toByte
     Files.write(file.toPath, content)
@@ -212,14 +212,12 @@ class SpillSuite extends AnyFunSuite with TestStores {
     rolledBack.rollback()
     assert(staged("store").isEmpty)
     commit(store)(fill): Unit
-    assert(staged("store").map(_.getName) == Seq("1.batch"))
+    assert(staged("store").map(_.getName.takeWhile(_ != '-')) == Seq("1"))
     assert(store.dropPrepared() && staged("store").isEmpty)
     commit(store)(fill): Unit
     store.confirm()
+    assert(staged("store").isEmpty, "of a version that nobody reads")
     assert(baseRows(store).length == 500)
-    commit(store)(_.put(bytes("one"), bytes("row"))): Unit
-    store.confirm()
-    assert(staged("store").isEmpty, "of a version that nobody reads any more")
     fill(begin(store))
     store.close()
     assert(staged("store").isEmpty)
@@ -288,6 +286,61 @@ class SpillSuite extends AnyFunSuite with TestStores {
     assert(baseRows(one) == before)
     Seq(view, spilled).foreach(_.close())
     crowd.rollback()
+  }
+
+  private def filled(t: Transaction, value: String): Unit =
+    (0 until 500).foreach(i => t.put(bytes(f"k$i%03d"), bytes(s"$value-$i")))
+
+  private def rowsOf(value: String) = (0 until 500).map(i => f"k$i%03d" -> s"$value-$i")
+
+  test("a version on disk is read to its end, however far the store goes on (I9)") {
+    val store = newStore(limit = limited(4096))
+    commit(store)(filled(_, "first")): Unit
+    assert(store.prepared.get.file.isDefined)
+    val view = store.readAt(VersionId(1, None)).get
+    val scan = view.range(None, None)
+    assert(scan.next() && text(scan.key) == "k000")
+    for (v <- 2 to 5) {
+      store.confirm()
+      commit(store)(filled(_, s"later $v")): Unit
+    }
+    assert(view.get(bytes("k499")).map(text).contains("first-499"))
+    assert(drain(view.range(None, None)) == rowsOf("first"))
+    assert(drain(scan) == rowsOf("first").tail)
+    def files(version: Int) = staged("store").filter(_.getName.startsWith(s"$version-"))
+    assert((1 to 5).map(files(_).length) == Seq(1, 0, 0, 0, 1))
+    view.close()
+    assert(files(1).isEmpty, "of a version that nobody reads")
+  }
+
+  test("a version on disk that was dropped is not replaced under its readers") {
+    val store = newStore(limit = limited(4096))
+    commit(store)(filled(_, "dropped")): Unit
+    val view = store.readOnly(IsolationLevel.ReadUncommitted)
+    assert(store.dropPrepared())
+    commit(store)(filled(_, "another attempt")): Unit
+    assert(drain(view.range(None, None)) == rowsOf("dropped"))
+    assert(view.get(bytes("k250")).map(text).contains("dropped-250"))
+    view.close()
+    assert(staged("store").length == 1)
+  }
+
+  test("every read of a version on disk is checked") {
+    val store = newStore(limit = limited(4096))
+    commit(store)(filled(_, "v")): Unit
+    val file = store.prepared.get.file.get.file.toPath
+    val whole = Files.readAllBytes(file)
+    val view = store.readAt(VersionId(1, None)).get
+    val changed = whole.clone()
+    changed(whole.length - 100) = (changed(whole.length - 100) ^ 1).toByte
+    for (damaged <- Seq(changed, whole.take(whole.length / 2))) {
+      Files.write(file, damaged): Unit
+      val e = intercept[StoreUnusableException](drain(view.range(None, None)))
+      assert(e.getMessage.contains(file.toString))
+    }
+    Files.write(file, whole): Unit
+    assert(drain(view.range(None, None)) == rowsOf("v"))
+    view.close()
   }
 
   test("a reader of an open transaction that ends is told so") {

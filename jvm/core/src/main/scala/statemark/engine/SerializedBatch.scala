@@ -4,13 +4,14 @@ import java.io.{EOFException, File, IOException}
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, NoSuchFileException, StandardOpenOption}
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 import java.util.zip.CRC32C
 import statemark.common.{Bytes, StoreUnusableException, ViewClosedException}
 
 /** The writes of one version in the form in which RocksDB takes them: first the ranges that it deleted, then at
   * most one record for each key, ascending.
   *
-  * ''Thread:'' immutable.
+  * ''Thread:'' any; its writes never change.
   */
 sealed trait SerializedBatch {
 
@@ -32,6 +33,12 @@ sealed trait SerializedBatch {
 
   /** Ranges that it deleted. */
   def ranges: Vector[(Array[Byte], Array[Byte])]
+
+  /** Adds a reader, who calls `release`; false where the owner and the last reader are gone. */
+  def retain(): Boolean
+
+  /** Removes a reader. */
+  def release(): Unit
 }
 
 object SerializedBatch {
@@ -55,6 +62,8 @@ final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
   override def firstKey(part: Int): Array[Byte] = reader.key(0)
   override def part(i: Int): BatchReader = reader
   override def ranges: Vector[(Array[Byte], Array[Byte])] = reader.ranges
+  override def retain(): Boolean = true
+  override def release(): Unit = ()
 
   private[statemark] def foreachKey(use: Array[Byte] => Unit): Unit =
     for (i <- 0 until reader.length) use(reader.key(i))
@@ -78,39 +87,53 @@ object HeapBatch {
 }
 
 /** In a file of a home, for whom memory has no room. Its records are puts and deletes: merges were resolved when it
-  * was written.
+  * was written. The file is there until its owner and all readers are done (I9); every read checks the segment's
+  * checksum.
   *
-  * @param places offset and length of each segment; the first ones have `ranges` and nothing else
+  * @param places of all segments; the first ones have `ranges` and nothing else
   * @param firstKeys of the segments that have keys
   */
 final class FileBatch private (
     val file: File,
-    places: Vector[(Long, Int)],
+    places: Vector[FileBatch.Segment],
     firstKeys: Vector[Array[Byte]],
     val ranges: Vector[(Array[Byte], Array[Byte])]
 ) extends SerializedBatch {
   override def segments(mostBytes: Int): Iterator[Array[Byte]] = places.indices.iterator.map(read)
-  override val bytes: Long = places.iterator.map(_._2.toLong).sum
+  override val bytes: Long = places.iterator.map(_.length.toLong).sum
   override def heapBytes: Long = firstKeys.iterator.map(_.length + FileBatch.KeyOverhead).sum
   override def parts: Int = firstKeys.length
   override def firstKey(part: Int): Array[Byte] = firstKeys(part)
   override def part(i: Int): BatchReader = new BatchReader(Vector(read(places.length - parts + i)))
 
-  /** Nobody needs it any more. Readers of old views meet [[ViewClosedException]]. */
-  def delete(): Unit = Files.deleteIfExists(file.toPath): Unit
+  private val users = new AtomicInteger(1)
+  private val isOwned = new AtomicBoolean(true)
 
-  private def read(segment: Int): Array[Byte] = {
-    val (offset, length) = places(segment)
-    val bytes = ByteBuffer.allocate(length)
+  /** Removes the owner: the file goes once no reader is left. Idempotent. */
+  def delete(): Unit = if (isOwned.compareAndSet(true, false)) release()
+
+  override def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0
+
+  override def release(): Unit =
+    if (users.decrementAndGet() == 0) Files.deleteIfExists(file.toPath): Unit
+
+  /** @throws ViewClosedException where the file is gone: its store was closed, and its directory deleted
+    * @throws StoreUnusableException where the file has other bytes than were written
+    */
+  private def read(i: Int): Array[Byte] = {
+    val segment = places(i)
+    val bytes = ByteBuffer.allocate(segment.length)
     try {
       val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
-      try FileBatch.readFully(channel, bytes, offset)
+      try FileBatch.readFully(channel, bytes, segment.offset)
       finally channel.close()
     } catch {
       case _: NoSuchFileException => throw new ViewClosedException(
-          s"The version in $file was left while it was read. Read the newest one."
+          s"The store of $file was closed while it was read. Read it again."
         )
+      case e: EOFException => throw FileBatch.damaged(file, e.toString, Some(e))
     }
+    FileBatch.check(file, segment, i, bytes.array)
     bytes.array
   }
 }
@@ -125,6 +148,8 @@ object FileBatch {
   private val KeyOverhead = 24L
   private val HeaderBytes = 8
   private val End = -1
+
+  private final case class Segment(offset: Long, length: Int, checksum: Int)
 
   /** Writes a batch to `file`, on disk when it returns.
     * @param segmentBytes size of a segment; reading a row reads one
@@ -144,12 +169,13 @@ object FileBatch {
         StandardOpenOption.WRITE
       )
       try {
-        val places = Vector.newBuilder[(Long, Int)]
+        val places = Vector.newBuilder[Segment]
         var count = 0
         def add(segment: Array[Byte]): Unit = {
-          places += ((channel.position() + HeaderBytes, segment.length))
+          val sum = checksum(segment)
+          places += Segment(channel.position() + HeaderBytes, segment.length, sum)
           count += 1
-          writeFully(channel, header(segment.length, checksum(segment)))
+          writeFully(channel, header(segment.length, sum))
           writeFully(channel, ByteBuffer.wrap(segment))
         }
         if (ranges.nonEmpty) BatchWriter.collect() { writer =>
@@ -186,7 +212,7 @@ object FileBatch {
     } catch { case e: IOException => throw damaged(file, e.toString, Some(e)) }
 
   private def opened(file: File, channel: FileChannel): FileBatch = {
-    val places = Vector.newBuilder[(Long, Int)]
+    val places = Vector.newBuilder[Segment]
     val firstKeys = Vector.newBuilder[Array[Byte]]
     var ranges = Vector.empty[(Array[Byte], Array[Byte])]
     var count = 0
@@ -205,18 +231,22 @@ object FileBatch {
           throw damaged(file, s"a segment of $length bytes", None)
         val segment = ByteBuffer.allocate(length)
         readFully(channel, segment, at)
-        if (checksum(segment.array) != second)
-          throw damaged(file, s"a wrong checksum of segment $count", None)
+        val place = Segment(at, length, second)
+        check(file, place, count, segment.array)
         val reader = new BatchReader(Vector(segment.array))
         ranges ++= reader.ranges
         if (reader.length > 0) firstKeys += reader.key(0)
-        places += ((at, length))
+        places += place
         count += 1
         at += length
       }
     }
     new FileBatch(file, places.result(), firstKeys.result(), ranges)
   }
+
+  private def check(file: File, segment: Segment, number: Int, bytes: Array[Byte]): Unit =
+    if (checksum(bytes) != segment.checksum)
+      throw damaged(file, s"a wrong checksum of segment $number", None)
 
   private def damaged(file: File, what: String, cause: Option[Throwable]) =
     new StoreUnusableException(s"$file is not whole: $what.", cause)

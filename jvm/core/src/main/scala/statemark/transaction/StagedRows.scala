@@ -12,6 +12,12 @@ private[statemark] trait StagedRows {
 
   /** Writes in `[begin, end)`; one thread uses the cursor. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor
+
+  /** Adds a reader, who calls `release`; false where they are gone. */
+  def retain(): Boolean = true
+
+  /** Removes a reader. */
+  def release(): Unit = ()
 }
 
 private[statemark] object StagedRows {
@@ -54,6 +60,9 @@ private[statemark] final class PreparedRows(batch: SerializedBatch) extends Stag
       }
     new LayeredCursor(Vector(new IteratorLayer(writes)), tombstones)
   }
+
+  override def retain(): Boolean = batch.retain()
+  override def release(): Unit = batch.release()
 
   /** The last part that begins at or before `key`, -1 where none does. */
   private def partOf(key: Array[Byte]): Int = {

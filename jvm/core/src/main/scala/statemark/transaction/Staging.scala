@@ -15,19 +15,23 @@ private[statemark] final class Staging(
     val memory: UncommittedMemory#Member,
     val observer: CommitObserver
 ) {
+  // A name is given once: a reader of an old file never meets the bytes of a new one.
   private var created = 0
 
-  /** For one transaction, which closes it. */
-  def newScratch(): SpilledWrites = {
+  private def newFile(name: Int => String): File = {
     created += 1
-    new SpilledWrites(new ScratchStore(new File(directory, s"scratch-$created"), options))
+    new File(directory, name(created))
   }
+
+  /** For one transaction, which closes it. */
+  def newScratch(): SpilledWrites =
+    new SpilledWrites(new ScratchStore(newFile(n => s"scratch-$n"), options))
 
   /** Writes of one version. */
   def write(version: Long, ranges: Vector[(Array[Byte], Array[Byte])])(
       rows: BatchWriter => Unit
   ): FileBatch =
-    FileBatch.write(new File(directory, s"$version.batch"), segmentBytes, ranges)(rows)
+    FileBatch.write(newFile(n => s"$version-$n.batch"), segmentBytes, ranges)(rows)
 
   /** A small part of the limit: a segment is on the heap while it is written and read. */
   private def segmentBytes: Int =
