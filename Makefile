@@ -20,22 +20,34 @@ S3_JARS := jvm/s3/target/spark-$(SPARK)/jars
 PYTHON_CODE := python tests demo bench examples
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
+ALL_SOURCES := $(shell find jvm -name target -prune -o -path '*/src/*' -type f -print)
+# A line that Maven does not have is compiled against its pyspark.
+SOURCE_OF_SPARK := $(if $(shell grep '"$(SPARK)".*source = Pyspark' project/SparkVersions.scala),$(VENV)/.installed)
+# What sbt has left for the processes of tests.
+TESTS := target/tests-$(SPARK)
+COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
+  && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
-.PHONY: help build venv test check conformance crash demo bench bench-buffer bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
-.PHONY: test-lines compile-lines test-jvm test-python test-conformance
+.PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
+.PHONY: check-python quick test-full durations compile-lines
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 build: $(JAR) $(VENV)/.installed ## the plugin's jar and .venv with the package, jar bundled; SPARK=4.1 for another line
 
-# The environment comes first: a line that Maven does not have is compiled against its pyspark.
-$(JAR): $(BUILD_FILES) $(call main_sources,core) $(call main_sources,spark) | $(VENV)/.installed
-	$(SBT) provider/assembly
-	mkdir -p $(dir $@) && rm -f $(dir $@)statemark-spark_$(SPARK)_*.jar
-	cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $@) $@
+# Jar and testkit in one start of sbt, which takes as long as compiling them.
+$(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core spark testkit,$(call main_sources,$(p))) | $(SOURCE_OF_SPARK)
+	$(SBT) provider/assembly testkit/assembly
+	$(COPY_JAR)
+	touch $(TESTKIT)
 
-$(TESTKIT): $(BUILD_FILES) $(call main_sources,testkit) | $(VENV)/.installed
-	$(SBT) testkit/assembly && touch $@
+# All that tests need in one start of sbt, which takes as long as a suite.
+$(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
+	$(SBT) $(if $(IS_DEFAULT),scalafmtCheckAll scalafmtSbtCheck) provider/assembly testkit/assembly \
+	  core/testProcess provider/testProcess testkit/testProcess \
+	  $(if $(IS_DEFAULT),bench/compile conformance/suiteOptions s3/s3Jars)
+	$(COPY_JAR)
+	mkdir -p $(dir $@) && touch $(TESTKIT) $@
 
 $(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p))) | $(VENV)/.installed
 	$(SBT) bench/assembly && touch $@
@@ -55,76 +67,101 @@ $(VENV)/.installed: python/pyproject.toml project/SparkVersions.scala
 	$(PY) -m pip install -q -e 'python[pyspark,dev]' pyspark==$(RELEASE) $(OLD_PYARROW)
 	touch $@
 
-test: check test-jvm test-python $(if $(IS_DEFAULT),test-conformance) ## everything: formatters, linters, scalatest, pytest; SPARK=4.1 for another line
+test: $(TESTS) check-python ## everything: formatters, linters, the suites of both languages side by side; ONLY="Crash live" picks, SPARK=4.1 for another line
+	$(RUN_TESTS) $(ONLY)
 
-test-lines: ## the tests of every other line, one after the other
-	for line in $(OTHER_LINES); do $(MAKE) test-jvm test-python SPARK=$$line || exit 1; done
+quick: $(TESTS) check-python ## for the inner loop: formatters, linters, the store, each feature once
+	$(RUN_TESTS) --quick
+
+test-full: ## everything at full size, in parts of an hour at most; PART=crash picks, PART=--status shows when each passed last
+	PYTHONPATH=tests $(PY) -m runner.full $(PART)
+
+durations: ## keep what each test took in the last whole `make test`, which has to be of a quiet machine
+	cp target/tests/durations.json tests/durations.json
+
+# Other lines run fewer histories of the model.
+RUN_TESTS = PYTHONPATH=tests $(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100) $(PY) -m runner --line $(SPARK) $(if $(IS_DEFAULT),--parts)
 
 compile-lines: ## main and test sources of every other line
 	for line in $(OTHER_LINES); do $(MAKE) venv SPARK=$$line && SPARK=$$line $(SBT) Test/compile || exit 1; done
 
-# Other lines run fewer histories of the model.
-test-jvm: | $(VENV)/.installed
-	$(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100) $(SBT) test
-
-test-python: build $(TESTKIT) $(if $(IS_DEFAULT),$(SUITE_OPTIONS) $(S3_JARS))
-	$(PY) -m pytest -c python/pyproject.toml --rootdir . -n 2 --dist loadfile python/tests tests $(if $(IS_DEFAULT),,--ignore tests/conformance)
-
-test-conformance:
-	$(MAKE) conformance QUICK=1 SUITES=
-
 # Results of Spark's provider are kept in target/conformance until `make clean`.
 conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITES="Join Session" picks, QUICK=1 a part, JOBS=2, COMPARE=needed
-	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(QUICK),--quick) \
+	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(QUICK),--quick) \
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(COMPARE)) --folder $(dir $(SUITE_OPTIONS))
 
-crash: | $(VENV)/.installed ## a query that is killed 500 times, an hour; KILLS=48 as `make test` does
-	STATEMARK_KILLS=$(or $(KILLS),500) $(SBT) 'provider/testOnly *CrashSuite'
+crash: $(TESTS) ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
+	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
 
-check: $(VENV)/.installed ## formatters, linters, type checkers, house rules, documents
+check: check-python ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck
+
+check-python: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check $(PYTHON_CODE)
 	$(VENV)/bin/ruff check $(PYTHON_CODE)
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
-	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py
+	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py tests/test_durations.py
 
-demo: build $(TESTKIT) ## real flights on Spark's RocksDB provider and on Statemark, one injected failure, live counts
+demo: ## real flights on Spark's RocksDB provider and on Statemark, one injected failure, live counts
+	$(MAKE) -j2 build
 	$(PY) demo/run.py
 
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
 
-bench: $(BENCH) $(VENV)/.installed ## state store providers side by side, then restarts, sizes, live reads and Nexmark, two hours and 40 minutes; QUICK=1 for a look
-	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out bench/results/latest.json
-	$(MAKE) bench-restart
-	$(MAKE) bench-scale
-	$(MAKE) bench-live
-	$(MAKE) bench-nexmark
+# A look leaves the figures of the page alone.
+RESULTS := $(if $(QUICK),target/bench,bench/results)
+MEASURED = $(PY) bench/measured.py $(RESULTS)
+
+bench-page: $(VENV)/.installed ## docs/benchmarks, from the newest result of each part below
 	$(PY) bench/plot.py
 
+bench-providers: $(BENCH) $(VENV)/.installed ## state store providers side by side, 5 minutes; QUICK=1 for a look, here and below
+	mkdir -p $(RESULTS)
+	$(BENCH_RUN) --class statemark.bench.ProviderBenchmark $(BENCH) --out $(RESULTS)/providers.json
+	$(MEASURED)/providers.json
+
 # Sizes of one partition, and of a query of 64.
-KEYS ?= $(if $(QUICK),1000000,1000000,10000000,30000000)
+KEYS ?= $(if $(QUICK),1000000,1000000,30000000)
 QUERY_KEYS ?= $(if $(QUICK),640000,10000000)
 bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local state, local and slow checkpoint location; KEYS=1000000 QUERY_KEYS=
+	mkdir -p $(RESULTS)
 	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) --keys "$(KEYS)" \
-	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out bench/results/restart.json
+	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out $(RESULTS)/restart.json
+	$(MEASURED)/restart.json
 
-SIZES ?= $(if $(QUICK),1000000,100000,1000000,10000000,30000000)
+SIZES ?= $(if $(QUICK),1000000,1000000,10000000)
 bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of the state; SIZES=1000000
+	mkdir -p $(RESULTS)
 	$(BENCH_RUN) --class statemark.bench.ScaleBenchmark $(BENCH) --keys "$(SIZES)" \
-	  --rounds 3 --out bench/results/scale.json
+	  --rounds $(if $(QUICK),1,3) --out $(RESULTS)/scale.json
+	$(MEASURED)/scale.json
 
 bench-live: build ## reads of a running query, local and on executors, 17 minutes
-	$(PY) bench/live.py $(if $(QUICK),--quick) --out bench/results/live.json
+	mkdir -p $(RESULTS)
+	$(PY) bench/live.py $(if $(QUICK),--quick) --out $(RESULTS)/live.json
+	$(MEASURED)/live.json
 
-bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, 75 minutes; QUICK=1 for a look
-	PYTHONPATH=bench $(PY) -m nexmark $(if $(QUICK),--quick) --out bench/results/nexmark.json
+# Parts of about the same length; each adds its queries to the same results.
+NEXMARK_1 = q3 q8 q11
+NEXMARK_2 = q4 q9 q17
+NEXMARK_3 = q5 q7 q18
+NEXMARK_4 = q16 q20
+bench-nexmark-%: build
+	$(MAKE) bench-nexmark QUERIES="$(NEXMARK_$*)"
 
-bench-soak: build ## half an hour in an executor that may take no more memory than its container; needs root
-	$(PY) bench/soak.py $(if $(MINUTES),--minutes $(MINUTES)) --out bench/results/soak.json
+bench-nexmark: build ## Nexmark's stateful queries on each provider, checked against batch, for QUERIES="q3 q8", or for all in 75 minutes: better in parts, bench-nexmark-1 to -4, of 20 minutes
+	mkdir -p $(RESULTS)
+	PYTHONPATH=bench $(PY) -m nexmark $(if $(QUICK),--quick) $(if $(QUERIES),--queries $(QUERIES)) --out $(RESULTS)/nexmark.json
+
+bench-soak: build ## a quarter of an hour in an executor that may take no more memory than its container; needs root
+	mkdir -p $(RESULTS)
+	$(PY) bench/soak.py --minutes $(or $(MINUTES),$(if $(QUICK),2,15)) --out $(RESULTS)/soak.json
+	$(MEASURED)/soak.json
 
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
-	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) bench/results/buffer.json
+	mkdir -p target/bench
+	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) target/bench/buffer.json
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt

@@ -15,6 +15,7 @@ matplotlib.rcParams["svg.hashsalt"] = "statemark"
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 from goals import section as goals  # noqa: E402
+from measured import text as measured  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
 from tables import table  # noqa: E402
 
@@ -128,14 +129,17 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     lines = [
         "# State store providers side by side",
         "",
-        "Written by `bench/plot.py` from `bench/results`; do not edit.",
+        "Written by `make bench-page` from the newest result of each benchmark; do not edit. Each",
+        "section says which commit it was measured on, and when: one that nothing has changed is",
+        "not measured again.",
         "",
         *table(
             ["median", *providers, *ratios],
             rounded(medians(results["figures"], providers, ratios)),
         ),
         "",
-        f"Run by `{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
+        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
+        f" {environment_of(results)}.",
     ]
     if results["left out"]:
         lines.append(f"Left out, as absent from the class path: {', '.join(results['left out'])}.")
@@ -166,8 +170,8 @@ def restart(results: dict[str, Any]) -> str:
         "",
         *table(header, rounded(medians(results["figures"], variants, ratios))),
         "",
-        f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']} rounds;"
-        f" {environment_of(results)}.",
+        f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']} rounds,"
+        f" {measured(results)}; {environment_of(results)}.",
         *RESTART.splitlines(),
         "",
     ]
@@ -186,8 +190,8 @@ def scale(results: dict[str, Any]) -> str:
             rounded(medians(results["figures"], providers, ratios)),
         ),
         "",
-        f"`make bench-scale` in {results['seconds']} s, {results['rounds']} rounds;"
-        f" {environment_of(results)}.",
+        f"`make bench-scale` in {results['seconds']} s, {results['rounds']} rounds,"
+        f" {measured(results)}; {environment_of(results)}.",
         *SCALE.splitlines(),
         "",
     ]
@@ -206,7 +210,8 @@ def live(results: dict[str, Any]) -> str:
         "",
         *table(["", *masters], rounded(rows)),
         "",
-        f"`{results['command']}` in {results['seconds']} s; {environment_of(results)}.",
+        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
+        f" {environment_of(results)}.",
         *LIVE.format(**results["warm-up"]).splitlines(),
         "",
     ]
@@ -216,14 +221,10 @@ def live(results: dict[str, Any]) -> str:
 def main() -> None:
     """Read the results, write the pictures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=ROOT / "bench/results/latest.json")
-    parser.add_argument("--restart", type=Path, default=ROOT / "bench/results/restart.json")
-    parser.add_argument("--scale", type=Path, default=ROOT / "bench/results/scale.json")
-    parser.add_argument("--live", type=Path, default=ROOT / "bench/results/live.json")
-    parser.add_argument("--nexmark", type=Path, default=ROOT / "bench/results/nexmark.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench/results")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks")
     options = parser.parse_args()
-    results = json.loads(options.results.read_text())
+    results = json.loads((options.results / "providers.json").read_text())
     providers = [p for p in COLORS if p in results["providers"]]
     providers += [p for p in results["providers"] if p not in COLORS]
     options.out.mkdir(parents=True, exist_ok=True)
@@ -237,7 +238,7 @@ def main() -> None:
     others = {
         name: json.loads(file.read_text())
         for name in parts
-        if (file := getattr(options, name)).exists()
+        if (file := options.results / f"{name}.json").exists()
     }
     goal_table = goals({"micro": results, **others})
     sections = [readme(results, providers, images), goal_table]

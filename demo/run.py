@@ -41,7 +41,7 @@ Elsewhere in the checkpoint meanwhile: {elsewhere}.
 {load}
 
 Next:
-  make bench                                            more workloads, side by side
+  make bench-providers                                  more workloads, side by side
   spark-submit $(.venv/bin/statemark conf) job.py       your own job
   .venv/bin/python demo/run.py --seed-keys 5000000      more state, more to reload
 Logs and measures are in .demo/."""

@@ -5,6 +5,9 @@ warm up, beside the others. Then they take turns, in the opposite order each rou
 a time. What every such run emitted is compared with the query in batch; a difference ends the
 benchmark. A look (--quick) is small, has one process of a provider for all queries, and neither
 warms up nor takes turns.
+
+Queries that the file has already and that are not asked for stay in it as they are: it is filled in
+parts, and says of each query what it was measured on.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from measured import measured
 
 from nexmark import runs
 from nexmark.events import Input
@@ -63,6 +67,7 @@ def main() -> None:
     log = _Log(start)
     _CACHE.mkdir(parents=True, exist_ok=True)
     queries = [_QUERIES[name] for name in options.queries]
+    others = _others(options.out, options.queries, providers)
     figures = []
     with tempfile.TemporaryDirectory(prefix="bench-nexmark-") as folder:
         scratch = Path(folder)
@@ -77,7 +82,6 @@ def main() -> None:
                     figures.append(_figure(query, bench.rounds(query, workers, rounds)))
     results = {
         "command": "make bench-nexmark" + " QUICK=1" * quick,
-        "seconds": round(time.monotonic() - start),
         "environment": {
             "cores": os.cpu_count(),
             "heap MB": HEAP_MB,
@@ -93,13 +97,30 @@ def main() -> None:
             name: {"settings": PROVIDERS[name].settings, "note": PROVIDERS[name].note}
             for name in providers
         },
-        "figures": figures,
-        "geometric mean": _geometric_means(figures),
+        "figures": (merged := _merged(others, figures, round(time.monotonic() - start))),
+        "geometric mean": _geometric_means(merged),
         "left out": LEFT_OUT,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n")
     _print(results)
+
+
+def _others(file: Path, names: list[str], providers: list[str]) -> list[dict[str, Any]]:
+    """Read what an earlier part has measured of other queries, on the same providers."""
+    found = json.loads(file.read_text()) if file.is_file() else {"providers": {}, "figures": []}
+    is_alike = list(found["providers"]) == providers
+    return [f for f in found["figures"] if is_alike and f["query"] not in names]
+
+
+def _merged(
+    others: list[dict[str, Any]], figures: list[dict[str, Any]], seconds: int
+) -> list[dict[str, Any]]:
+    """Put figures in the order of queries; `seconds` is of all that were measured together."""
+    now = {**measured(), "seconds": seconds}
+    order = list(_QUERIES)
+    found = [*others, *(figure | {"measured": now} for figure in figures)]
+    return sorted(found, key=lambda figure: order.index(figure["query"]))
 
 
 class _Log:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from measured import text
 from tables import table
 
 #: Of the throughput over Spark's RocksDB provider with its defaults.
@@ -46,7 +47,8 @@ def section(results: dict[str, Any]) -> str:
         "",
         *_goals(results),
         "",
-        f"`{results['command']}` in {results['seconds']} s, short runs to warm up:"
+        *_parts(results),
+        f"Short runs to warm up:"
         f" {results['warm-up runs']}, rounds: {results['rounds']},"
         f" {given['batches']} micro-batches of {given['events']:,} events; {described}.",
         *HOW.splitlines(),
@@ -77,6 +79,17 @@ def section(results: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _parts(results: dict[str, Any]) -> list[str]:
+    """Say which queries were measured together, and when."""
+    parts: dict[str, list[str]] = {}
+    for figure in results["figures"]:
+        how = figure["measured"]
+        took = f" in {how['seconds']} s" if "seconds" in how else ""
+        parts.setdefault(f"{text(figure)}{took}", []).append(figure["query"])
+    command = results["command"]
+    return [f"`{command} QUERIES='{' '.join(n)}'`, {how}." for how, n in parts.items()]
 
 
 def _speeds(results: dict[str, Any], providers: list[str], ratios: list[str]) -> list[list[str]]:

@@ -140,7 +140,7 @@ object ProviderBenchmark {
   ): Map[String, Any] = {
     val names = contenders.map(_.name)
     Map(
-      "command" -> (if (quick) "QUICK=1 make bench" else "make bench"),
+      "command" -> (if (quick) "QUICK=1 make bench-providers" else "make bench-providers"),
       "seconds" -> seconds,
       "environment" -> Environment.describe(),
       "settings" -> Contender.shared,
