@@ -29,7 +29,7 @@ COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
 .PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
-.PHONY: check-python quick test-full durations compile-lines
+.PHONY: check-python tests-built quick test-full durations compile-lines
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -67,10 +67,15 @@ $(VENV)/.installed: python/pyproject.toml project/SparkVersions.scala
 	$(PY) -m pip install -q -e 'python[pyspark,dev]' pyspark==$(RELEASE) $(OLD_PYARROW)
 	touch $@
 
-test: $(TESTS) check-python ## everything: formatters, linters, the suites of both languages side by side; ONLY="Crash live" picks, SPARK=4.1 for another line
+# sbt and pip side by side: neither waits for the other.
+tests-built:
+	$(MAKE) --no-print-directory -j2 $(TESTS) $(VENV)/.installed
+	$(MAKE) --no-print-directory check-python
+
+test: tests-built ## everything: formatters, linters, the suites of both languages side by side; ONLY="Crash live" picks, SPARK=4.1 for another line
 	$(RUN_TESTS) $(ONLY)
 
-quick: $(TESTS) check-python ## for the inner loop: formatters, linters, the store, each feature once
+quick: tests-built ## for the inner loop: formatters, linters, the store, each feature once
 	$(RUN_TESTS) --quick
 
 test-full: ## everything at full size, in parts of an hour at most; PART=crash picks, PART=--status shows when each passed last
@@ -90,7 +95,7 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(QUICK),--quick) \
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(COMPARE)) --folder $(dir $(SUITE_OPTIONS))
 
-crash: $(TESTS) ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
+crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
 
 check: check-python ## formatters, linters, type checkers, house rules, documents

@@ -63,11 +63,42 @@ def shims(of: Configuration) = of / unmanagedSourceDirectories ++=
 val shortLived =
   Seq("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m", "-XX:+UseSerialGC")
 
+val testJvmOptions = sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g") ++ shortLived
+
+/** Plans of a few rows are done before Java code of them is compiled. Spark's own suites and the end-to-end tests have
+  * the code that users have.
+  */
+val interpretedPlans =
+  Seq("-Dspark.sql.codegen.wholeStage=false", "-Dspark.sql.codegen.factoryMode=NO_CODEGEN")
+
 /** Sessions on this class path have the local file system that starts no processes. */
 val unforked = file("jvm/testkit/unforked").getAbsoluteFile
 
+/** Arguments for `java @file`: options, then the class path. */
+def javaArguments(options: Seq[String], classPath: Seq[File]): String =
+  (options ++ Seq("-cp", classPath.mkString(":")))
+    .map(o => "\"" + o.replace("\\", "\\\\") + "\"").mkString("\n")
+
+/** What `tests/runner` starts processes from, in `tests`: `options` for `java @file`, the same with `libraries` alone,
+  * which an archive of classes is made of (class data sharing takes jars, and more of them behind those it knows), and
+  * `names` of the suites.
+  */
+lazy val testProcess = taskKey[File]("options and names of a project's suites, for tests/runner")
+
 val common = Seq(
   perLine,
+  exportJars := true,
+  testProcess := {
+    val folder = target.value / "tests"
+    val (ours, libraries) = (Test / dependencyClasspath).value.map(_.data)
+      .partition(_.getName.startsWith("statemark-"))
+    val classPath = libraries ++ ours :+ (Compile / packageBin).value :+ (Test / packageBin).value
+    val options = (Test / javaOptions).value
+    IO.write(folder / "libraries", javaArguments(options, libraries))
+    IO.write(folder / "options", javaArguments(options, classPath.distinct))
+    IO.writeLines(folder / "names", (Test / definedTests).value.map(_.name).sorted)
+    folder
+  },
   scalacOptions ++= Seq(
     "-release:17",
     "-encoding",
@@ -84,7 +115,7 @@ val common = Seq(
   Test / fork := true,
   Test / parallelExecution := false,
   Test / testOptions += Tests.Argument(TestFrameworks.ScalaTest, "-oDF"),
-  Test / javaOptions ++= sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g") ++ shortLived,
+  Test / javaOptions ++= testJvmOptions,
   Test / scalacOptions -= "-Wvalue-discard"
 )
 
@@ -111,7 +142,7 @@ lazy val provider = (project in file("jvm/spark"))
     Test / unmanagedResourceDirectories += unforked,
     // Stores of a local master lie in the user's cache directory.
     Test / envVars += "XDG_CACHE_HOME" -> ((Test / target).value / "cache").getPath,
-    Test / javaOptions ++= Seq(
+    Test / javaOptions ++= interpretedPlans ++ Seq(
       "-Dspark.testing=1",
       s"-Dspark.test.home=${(Test / target).value}",
       s"-Djava.io.tmpdir=${(Test / target).value / "tmp"}"
@@ -188,16 +219,8 @@ lazy val conformance = (project in file("jvm/conformance"))
           (testkit / Compile / packageBin).value,
           unforked
         ) ++ jars.filterNot(_ == suites)
-      val options =
-        sparkJvmOptions ++ shortLived ++ Seq(
-          "-ea",
-          "-Xss4m",
-          "-Xmx4g",
-          "-cp",
-          classPath.mkString(":")
-        )
       val file = folder / "options"
-      IO.write(file, options.map(o => "\"" + o.replace("\\", "\\\\") + "\"").mkString("\n"))
+      IO.write(file, javaArguments(testJvmOptions, classPath))
       IO.write(folder / "agent", agent.toString)
       IO.write(folder / "spark", spark.spark)
       file

@@ -12,13 +12,10 @@ import pytest
 # With --import-mode=importlib nothing else makes `support` importable.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from runner import archives
 from support.session import STATEMARK_PROVIDER
 
-# As in build.sbt: each plan runs a few times only, and a JVM that optimizes less is done sooner.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
-)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", archives.SHORT_LIVED)
 # Stores of a local master lie in the user's cache directory.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="statemark-cache-")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.cluster import OWN_DISKS, Stream, wait_for
+from support.modes import IS_WHOLE
 from support.session import STATE_STORE
 from support.streams import events
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from support.cluster import Cluster
 
-EXECUTORS = 4
-PARTITIONS = 64
+EXECUTORS = 4 if IS_WHOLE else 3
+PARTITIONS = 64 if IS_WHOLE else 24
 #: Enough for rows in nearly every partition.
 KEYS = 2003
 

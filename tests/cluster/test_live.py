@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from support.cluster import Application, Cluster, Stream, wait_for
 from support.live_cells import CELLS
+from support.modes import FORMATS, pairs
 from support.operators import OPERATORS
 from support.session import STATE_STORE
 from support.streams import events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 PARTITIONS = 8
@@ -26,17 +27,49 @@ MOST_READS = 500
 NAMED = "VersionGoneException|StoreMovedException"
 
 
-@pytest.mark.parametrize("wait", ["0s", "10m"], ids=["anywhere", "at-home"])
+#: Applications by what they are told. Those of one kind share one: starting it takes longer than
+#: most tests.
+APPLICATIONS = {
+    "anywhere": {"spark.locality.wait": "0s"},
+    "at-home": {"spark.locality.wait": "10m"},
+    # Spark copies files of stores with column families, and its paths know no links.
+    "one-disk": {f"{STATE_STORE}.statemark.localDir": "{directory}/state"},
+}
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), workers=2)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def application(two_workers: Cluster, request: pytest.FixtureRequest) -> Iterator[Application]:
+    settings = APPLICATIONS[request.param]
+    directory = str(two_workers.directory)
+    started = two_workers.start(**{k: v.format(directory=directory) for k, v in settings.items()})
+    yield started
+    started.end()
+    wait_for("free cores", lambda: not any(worker.executors for worker in two_workers.workers))
+
+
+def on(*applications: str) -> pytest.MarkDecorator:
+    """Run a test on these applications."""
+    return pytest.mark.parametrize("application", applications, indirect=True, scope="module")
+
+
+@pytest.mark.parametrize(
+    ("application", "checkpoint_format"),
+    pairs(("anywhere", "at-home"), FORMATS),
+    indirect=True,
+    scope="module",
+)
 def test_reads_reach_stores_of_other_executors(
-    cluster_of: Callable[[int], Cluster],
-    stream: Stream,
-    checkpoint_format: str,
-    tmp_path: Path,
-    wait: str,
+    application: Application, stream: Stream, checkpoint_format: str, tmp_path: Path
 ) -> None:
     """Without the state's files in the checkpoint: what is loaded is never restored for a read."""
-    settings = {"spark.locality.wait": wait}
-    application = _started(cluster_of(2), stream, checkpoint_format, batches=3, **settings)
+    _start(application, stream, checkpoint_format, batches=3)
     hidden = _hide_state(stream.directory / "checkpoint/state", tmp_path / "hidden")
     assert hidden
     rows = application.call("live")
@@ -47,10 +80,11 @@ def test_reads_reach_stores_of_other_executors(
     assert application.call("position") == {"batch": 2, "sources": 1}
 
 
+@on("anywhere")
 def test_every_read_beside_running_batches_is_one_batch(
-    cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
+    application: Application, stream: Stream, checkpoint_format: str
 ) -> None:
-    application = _started(cluster_of(2), stream, checkpoint_format)
+    _start(application, stream, checkpoint_format)
     seen: list[int] = []
     # Reads may be faster than batches.
     while len(seen) < READS or (len(set(seen)) <= 2 and len(seen) < MOST_READS):
@@ -64,10 +98,11 @@ def test_every_read_beside_running_batches_is_one_batch(
     assert results.got == results.wanted
 
 
+@on("at-home")  # where stores move, a version that was pinned is soon on no executor
 def test_a_read_that_was_planned_shows_its_batch(
-    cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str, tmp_path: Path
+    application: Application, stream: Stream, checkpoint_format: str, tmp_path: Path
 ) -> None:
-    application = _started(cluster_of(2), stream, checkpoint_format)
+    _start(application, stream, checkpoint_format)
     application.call("plan")
     for i in range(1, 8):
         stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
@@ -77,17 +112,17 @@ def test_a_read_that_was_planned_shows_its_batch(
     assert application.call("read_planned") == BATCH
 
 
+@on("anywhere")
 def test_executors_die_under_reads(
-    cluster_of: Callable[[int], Cluster], stream: Stream, checkpoint_format: str
+    two_workers: Cluster, application: Application, stream: Stream, checkpoint_format: str
 ) -> None:
-    cluster = cluster_of(2)
-    application = _started(cluster, stream, checkpoint_format, **{"spark.locality.wait": 0})
+    _start(application, stream, checkpoint_format)
     application.call("start_reading")
     for i in range(1, 5):
         stream.arrivals.add(events(i * BATCH, BATCH, keys=KEYS))
-        worker = cluster.workers[i % 2]
+        worker = two_workers.workers[i % 2]
         wait_for("an executor", lambda worker=worker: worker.executors)
-        cluster.kill(worker.executors[0])
+        two_workers.kill(worker.executors[0])
         application.call("idle")
     reads = application.call("stop_reading")
     print(*reads["failures"], sep="\n")  # shown where the test fails
@@ -97,17 +132,8 @@ def test_executors_die_under_reads(
     assert seen == sorted(seen)
     assert len(set(seen)) > 1, seen
     assert application.call("live") == application.results(stream).wanted
-
-
-@pytest.fixture(scope="module")
-def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
-    directory = tmp_path_factory.mktemp("cluster")
-    cluster = Cluster(directory, workers=2)
-    try:
-        # Spark copies files of stores with column families, and its paths know no links.
-        yield cluster.start(**{f"{STATE_STORE}.statemark.localDir": directory / "state"})
-    finally:
-        cluster.stop()
+    # The next test has as many as this one had.
+    application.call("await_executors", count=len(two_workers.workers))
 
 
 @pytest.fixture(
@@ -129,25 +155,19 @@ def running(
     application.call("stop_operator")
 
 
+@on("one-disk")
 @pytest.mark.parametrize("cell", [cell.__name__ for cell in CELLS])
 def test_reads_of_every_operator(running: Application, cell: str) -> None:
     running.call("live_cell", name=cell)
 
 
-def _started(
-    cluster: Cluster,
-    stream: Stream,
-    checkpoint_format: str,
-    *,
-    batches: int = 1,
-    **settings: object,
-) -> Application:
-    """Start an application whose query has done so many batches."""
-    application = cluster.start(**settings)
+def _start(
+    application: Application, stream: Stream, checkpoint_format: str, *, batches: int = 1
+) -> None:
+    """Start a query, and let it do so many batches."""
     stream.arrivals.add(*[events(i * BATCH, BATCH, keys=KEYS) for i in range(batches)])
     application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
     application.call("idle")
-    return application
 
 
 def _hide_state(state: Path, target: Path) -> int:

@@ -86,9 +86,17 @@ class Conformance:
             print(f"[{time.monotonic() - self.started:6.0f} s] {text}", flush=True)
 
 
-def picked(words: Sequence[str], *, quick: bool) -> list[str]:
-    """Names of the suites that are called one of the words, or have it in their names."""
-    names = QUICK if quick else ALL
+def picked(words: Sequence[str], *, quick: bool, without: Sequence[str] = ()) -> list[str]:
+    """Names of the suites that are called one of the words, or have it in their names.
+
+    Those that have one of `without` in their names are left out.
+    """
+    unwanted = [word.lower() for word in without]
+    names = [
+        name
+        for name in (QUICK if quick else ALL)
+        if not any(word in report.short(name).lower() for word in unwanted)
+    ]
     if not words:
         return list(names)
     shorts = {report.short(name).lower() for name in ALL}
@@ -109,6 +117,7 @@ def picked(words: Sequence[str], *, quick: bool) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
     parser.add_argument("suites", nargs="*", help="parts of names; default: all")
+    parser.add_argument("--without", nargs="+", default=[], help="parts of names to leave out")
     parser.add_argument("--quick", action="store_true", help="the part that `make test` runs")
     parser.add_argument("--provider", default=PROVIDER, help="class under test")
     parser.add_argument("--compare", choices=["always", "needed", "never"])
@@ -117,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, required=True, help="sbt conformance/suiteOptions")
     line = os.environ.get("SPARK", "4.2")
     parser.add_argument("--out", type=Path, default=ROOT / "target" / "conformance" / line)
+    parser.add_argument("--junit", type=Path, help="write results as JUnit XML, too")
     options = parser.parse_args(arguments)
     suites = Suites(
         folder=options.folder.resolve(), results=options.out.resolve(), timeout=options.timeout
@@ -126,11 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         provider=options.provider,
         compare=options.compare or ("needed" if options.quick else "always"),
     )
-    verdicts = conformance.run(picked(options.suites, quick=options.quick), options.jobs)
+    names = picked(options.suites, quick=options.quick, without=options.without)
+    verdicts = conformance.run(names, options.jobs)
     of = {"provider": options.provider, "spark": suites.spark}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.json").write_text(report.to_json(verdicts, **of))
     (options.out / "report.md").write_text(report.markdown(verdicts, **of))
+    if options.junit:
+        options.junit.write_text(report.junit(verdicts))
     print(f"\n{report.table(verdicts)}\n\n{options.out / 'report.md'}")
     return 1 if any(verdict.faults for verdict in verdicts) else 0
 

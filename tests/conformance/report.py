@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -109,6 +110,31 @@ def to_json(verdicts: Sequence[Verdict], *, provider: str, spark: str) -> str:
         },
         indent=1,
     )
+
+
+def junit(verdicts: Sequence[Verdict]) -> str:
+    """For `tests/runner`: what passes on neither provider is left out, a fault is a failure."""
+    root = ET.Element("testsuites")
+    for verdict in verdicts:
+        suite = ET.SubElement(root, "testsuite", name=verdict.suite)
+        if verdict.ours is None:
+            continue
+        suite.set("time", str(verdict.ours.seconds))
+        for name, test in verdict.ours.tests.items():
+            seconds = str(test.milliseconds / 1000)
+            case = ET.SubElement(
+                suite, "testcase", classname=verdict.suite, name=name, time=seconds
+            )
+            if name in verdict.regressions:
+                ET.SubElement(case, "failure", message=test.message)
+            elif test.state != "passed":
+                why = verdict.excluded.get(name, "does not pass on Spark's provider either")
+                ET.SubElement(case, "skipped", message=why)
+        for fault in verdict.faults:
+            if fault.removeprefix("regression: ") not in verdict.ours.tests:
+                case = ET.SubElement(suite, "testcase", classname=verdict.suite, name=fault)
+                ET.SubElement(case, "failure", message=fault)
+    return ET.tostring(root, encoding="unicode")
 
 
 def _details(verdicts: Sequence[Verdict]) -> list[str]:

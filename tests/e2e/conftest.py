@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# What these lines say to a repartition is in RepartitionRefusalSuite.
-collect_ignore = ["test_repartition.py"] if session.LINE in ("4.0", "4.1") else []
-# Its jars are those of the default line's Hadoop.
-collect_ignore += ["test_s3.py"] if session.LINE != "4.2" else []
-
-
 @pytest.fixture(scope="session")
 def spark(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Python workers need this environment's packages.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# 15 seconds of event time: the first window of ten seconds closes before the event that closes all.
-SMALL = Input(batches=2, events=75_000)
+# 12 seconds of event time: the first window of ten seconds closes before the event that closes all.
+SMALL = Input(batches=2, events=60_000)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from support import faults
+from support.modes import FORMATS, pairs
 from support.session import STATEMARK_PROVIDER
 from support.streams import Run, Source, Transform, assert_same, before_end, events, far_future
 
@@ -38,7 +39,7 @@ QUERIES = {
 }
 
 
-@pytest.fixture(params=QUERIES)
+@pytest.fixture
 def query(request: pytest.FixtureRequest, run: Run) -> Transform:
     """One of the queries; `run` is set to its output mode."""
     transform, run.mode = QUERIES[request.param]
@@ -46,6 +47,7 @@ def query(request: pytest.FixtureRequest, run: Run) -> Transform:
     return transform
 
 
+@pytest.mark.parametrize(("query", "checkpoint_format"), pairs([*QUERIES], FORMATS), indirect=True)
 def test_stop_and_start_again(
     spark: SparkSession, source: Source, run: Run, query: Transform, checkpoint_format: str
 ) -> None:
@@ -64,6 +66,9 @@ def test_stop_and_start_again(
     assert_same(run.result(spark), query(source.batch()))
 
 
+@pytest.mark.parametrize(
+    ("query", "checkpoint_format"), pairs([*QUERIES], FORMATS[::-1]), indirect=True
+)
 def test_failed_task_in_the_middle(
     spark: SparkSession,
     source: Source,

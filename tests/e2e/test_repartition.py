@@ -16,11 +16,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StatefulProcessor
-from support.session import STATEMARK_PROVIDER, TESTKIT_JAR
+from support.session import LINE, STATEMARK_PROVIDER, TESTKIT_JAR
 from support.streams import Run, Source, assert_same, events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+if LINE in ("4.0", "4.1"):
+    pytest.skip("RepartitionRefusalSuite has what this line says", allow_module_level=True)
 
 # Workers cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

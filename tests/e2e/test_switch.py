@@ -124,8 +124,8 @@ def test_an_error_has_no_stack_trace(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_of_an_import(tmp_path: Path) -> None:
-    job = Counting(tmp_path / "job", partitions=24)
-    job.arrive(range(100_000))
+    job = Counting(tmp_path / "job", partitions=12)
+    job.arrive(range(40_000))
     job.run(_HDFS)
     words = command("--master", "local[1]", "--observe", "0", "--to", "statemark")
     process = subprocess.Popen([*words, str(job.checkpoint)], start_new_session=True)
@@ -141,13 +141,13 @@ def test_a_kill_in_the_middle_of_an_import(tmp_path: Path) -> None:
     journal = job.checkpoint / "_statemark/switch-1"
     assert (journal / "manifest.json").is_file()
     assert not (journal / "finished").exists()
-    assert 0 < len(list(job.checkpoint.glob("state/0/*/1.zip"))) < 24
+    assert 0 < len(list(job.checkpoint.glob("state/0/*/1.zip"))) < 12
     # The query goes on as if nothing had been tried.
-    job.arrive(range(50_000, 50_100))
+    job.arrive(range(20_000, 20_100))
     assert not ours(job.run(_HDFS))
     job.check()
     assert "an interrupted switch to statemark" in (out := switch(job.checkpoint, "statemark"))
-    assert "imported version 2 of the state: 24 stores, 100000 rows" in out
-    job.arrive(range(99_950, 100_050))
+    assert "imported version 2 of the state: 12 stores, 40000 rows" in out
+    job.arrive(range(39_950, 40_050))
     assert ours(job.run(_HDFS, jar=True))
     job.check()

@@ -38,7 +38,8 @@ _DIE_WITH_PARENT = (
     "PR_SET_PDEATHSIG = 1; ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL);"
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
+#: What a driver's virtual machine has, the others have as well.
+_SMALL_JVM = os.environ["SPARK_SUBMIT_OPTS"]
 _EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 #: A directory for each worker: its executors run in `<worker>/<application>/<number>`.
@@ -204,6 +205,9 @@ class Cluster:
             "spark.executor.memory": "768m",
             "spark.executor.extraJavaOptions": _SMALL_JVM,
             "spark.scheduler.minRegisteredResourcesRatio": 1.0,
+            # Plans of a few rows are done before Java code of them is compiled.
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": self.directory / "warehouse",
             **settings,

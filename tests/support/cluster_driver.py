@@ -60,7 +60,9 @@ class Driver:
             time.sleep(0.05)
 
     def start(self, *, directory: str, partitions: int, checkpoint_format: str) -> None:
-        """Start a query on the files in `<directory>/events`, a file for each batch."""
+        """Stop the query before, start one on `<directory>/events`, a file for each batch."""
+        if self.query:
+            self.query.stop()
         self.spark.conf.set("spark.sql.shuffle.partitions", partitions)
         self.spark.conf.set(f"{STATE_STORE}.checkpointFormatVersion", checkpoint_format)
         self.partitions = partitions

@@ -42,10 +42,6 @@ def built(jar: Path, command: str) -> Path:
 def settings(provider: str, local: Path) -> dict[str, str]:
     """Settings that a user would write by hand, and those that make tests fast and observable."""
     conf = {
-        # Spark reads the jar below through the local file system, which this replaces.
-        "spark.driver.extraClassPath": (
-            f"{built(TESTKIT_JAR, 'bin/sbt testkit/assembly')}:{ROOT / 'jvm/testkit/unforked'}"
-        ),
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
@@ -70,7 +66,12 @@ def start(provider: str, local: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[2,4]").appName("statemark-e2e")
     for key, value in settings(provider, local).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    # Spark reads our jar through the local file system, which this replaces. It stands behind
+    # Spark's jars, so that an archive of their classes fits.
+    testkit = built(TESTKIT_JAR, "bin/sbt testkit/assembly")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_DIST_CLASSPATH", f"{testkit}:{ROOT / 'jvm/testkit/unforked'}")
+        spark = builder.getOrCreate()
     # Injected failures print stack traces by design.
     spark.sparkContext.setLogLevel("OFF")
     faults.register(spark)

@@ -179,8 +179,8 @@ class IsolationSuite extends AnyFunSuite with TestStores {
     val pool = Executors.newFixedThreadPool(Readers + 1)
     try
       for (seeds <- (0 until Schedules).grouped(SchedulesPerBank)) {
-        // One bank in twenty-five has no room for what its batches stage.
-        val limit = Option.when(seeds.head / SchedulesPerBank % 25 == 9)(
+        // One bank in fifty has no room for what its batches stage.
+        val limit = Option.when(seeds.head / SchedulesPerBank % 50 == 9)(
           UncommittedLimit(new UncommittedMemory, LowLimit)
         )
         val bank = new Bank(s"bank-${seeds.head}", limit)

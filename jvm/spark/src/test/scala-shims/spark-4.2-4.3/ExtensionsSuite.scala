@@ -72,6 +72,8 @@ class ExtensionsSuite extends AnyFunSuite with BeforeAndAfterEach {
       .master("local[2]")
       .config("spark.ui.enabled", "false")
       .config("spark.sql.shuffle.partitions", "2")
+      // As users have it: a step of the preparation that comes after the node was swapped.
+      .config("spark.sql.codegen.wholeStage", "true")
       .config(providerClass, classOf[StatemarkStateStoreProvider].getName)
     confs.foreach { case (key, value) => builder.config(key, value) }
     val spark = builder.getOrCreate()

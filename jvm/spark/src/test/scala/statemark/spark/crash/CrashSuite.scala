@@ -4,7 +4,6 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.LockSupport
-import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -16,21 +15,9 @@ import statemark.transaction.CommitPhase
   * started again on the same checkpoint and local directory; what it wrote at last is compared with the
   * batch answer, row for row.
   *
-  * `STATEMARK_KILLS` is the number of kills (`make crash`: 500), `STATEMARK_SEED` repeats a run.
+  * A suite for each checkpoint format, so that they run side by side. `STATEMARK_KILLS` is the number of kills of both (`make crash`: 500), `STATEMARK_SEED` repeats a run.
   */
-class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
-  private val classes = Files.createTempDirectory("statemark-classes-")
-  private lazy val jvm = new ChildJvm(classes)
-
-  override def beforeAll(): Unit = {
-    val root = classes.resolve("first")
-    Seq("input", "output").foreach(d => Files.createDirectories(root.resolve(d)))
-    Files.write(root.resolve("input/0.json"), Seq("""{"k":1,"v":1}""").asJava, UTF_8)
-    jvm.share(classes.resolve("first.log").toFile, root.toString, "1")(_.begin("none", 1))
-  }
-
-  override def afterAll(): Unit = LocalDirectory.deleteTree(classes.toFile)
-
+abstract class CrashSuite(format: String) extends AnyFunSuite {
   private val kills = sys.env.get("STATEMARK_KILLS").fold(48)(_.toInt)
   private val seed = sys.env.get("STATEMARK_SEED").fold(Random.nextInt())(_.toInt)
 
@@ -59,34 +46,33 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
     Iterator.continually(places.map(_._1) :+ atRandom).flatten.grouped(3)
       .flatMap(_ :+ CrashChild.Uploading)
 
-  for (format <- Seq("1", "2"))
-    test(s"killed ${kills / 2} times, checkpoint format v$format: the answer of the batch run") {
-      info(s"STATEMARK_SEED=$seed")
-      val crash = new Crash(format, new Random(seed + format.toInt))
-      try {
-        schedule.take(kills / 2).zipWithIndex.foreach { case (place, i) =>
-          // An upload may end before the signal comes, and a phase not be reached in time.
-          assert(Iterator.continually(crash.kill(place)).take(Tries).contains(true), place)
-          if (i % 25 == 24) alert(s"${i + 1} of ${kills / 2} kills")
-        }
-        crash.finish()
-        assert(crash.output == crash.expected)
-        info(
-          s"killed at ${crash.fired.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
-        )
-        info(
-          s"loads: ${crash.loads.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
-        )
-        info(s"killed before the first new commit: ${crash.early}, missed: ${crash.missed}")
-        // Each fault has proved that it fired; and the local directory was used.
-        places.foreach { case (place, _) => assert(crash.fired(place) >= kills / 50, place) }
-        assert(crash.fired(CrashChild.Uploading) >= kills / 10)
-        assert(crash.early >= kills / 10)
-        assert(crash.loads("statemarkLoadLocalCount") > crash.loads("statemarkLoadCheckpointCount"))
-      } finally crash.close()
-    }
+  test(s"killed ${kills / 2} times, checkpoint format v$format: the answer of the batch run") {
+    info(s"STATEMARK_SEED=$seed")
+    val crash = new Crash(new Random(seed + format.toInt))
+    try {
+      schedule.take(kills / 2).zipWithIndex.foreach { case (place, i) =>
+        // An upload may end before the signal comes, and a phase not be reached in time.
+        assert(Iterator.continually(crash.kill(place)).take(Tries).contains(true), place)
+        if (i % 25 == 24) alert(s"${i + 1} of ${kills / 2} kills")
+      }
+      crash.finish()
+      assert(crash.output == crash.expected)
+      info(
+        s"killed at ${crash.fired.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
+      )
+      info(
+        s"loads: ${crash.loads.toSeq.sortBy(_._1).map { case (p, n) => s"$p: $n" }.mkString(", ")}"
+      )
+      info(s"killed before the first new commit: ${crash.early}, missed: ${crash.missed}")
+      // Each fault has proved that it fired; and the local directory was used.
+      places.foreach { case (place, _) => assert(crash.fired(place) >= kills / 50, place) }
+      assert(crash.fired(CrashChild.Uploading) >= kills / 10)
+      assert(crash.early >= kills / 10)
+      assert(crash.loads("statemarkLoadLocalCount") > crash.loads("statemarkLoadCheckpointCount"))
+    } finally crash.close()
+  }
 
-  private final class Crash(format: String, random: Random) {
+  private final class Crash(random: Random) {
     private val root = Files.createTempDirectory("statemark-crash-")
     Seq("input", "output").foreach(d => Files.createDirectories(root.resolve(d)))
     val fired: mutable.Map[String, Int] = mutable.Map.empty[String, Int].withDefaultValue(0)
@@ -193,7 +179,7 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
     /** Waits for its orders, so that its start costs no time later. */
     private def newSpare(): Child = {
       started += 1
-      jvm.start(root.resolve(s"child-${started % 2}.log").toFile, root.toString, format)
+      ChildJvm.start(root.resolve(s"child-${started % 2}.log").toFile, root.toString, format)
     }
 
     private def start(phase: String, visit: Int): Child = {
@@ -210,3 +196,6 @@ class CrashSuite extends AnyFunSuite with BeforeAndAfterAll {
     finally found.close()
   }
 }
+
+class CrashV1Suite extends CrashSuite("1")
+class CrashV2Suite extends CrashSuite("2")

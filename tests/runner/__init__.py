@@ -1,0 +1,1 @@
+"""Runs the suites of both languages side by side: `make test`, `make quick`, `make test-full`."""

@@ -1,0 +1,151 @@
+"""`make test-full`: everything at full size, in parts, each with a stamp of when it passed last.
+
+A stamp is a promise about its commit. `--status` shows each beside what has changed since in the
+files that the part covers; an issue that touches them is not resolved before it has run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+STAMPS = ROOT / "tests/stamps.json"
+#: A part that takes longer is to be cut in two.
+LIMIT_MIN = 60
+
+_STORE = ("jvm/core/src", "jvm/spark/src")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """
+    Some of the tests at full size.
+
+    Attributes
+    ----------
+    what
+        For people.
+    command
+        For a shell, in the project's folder.
+    covers
+        Paths whose changes make a stamp old.
+    """
+
+    what: str
+    command: str
+    covers: tuple[str, ...] = _STORE
+
+
+_CONFORMANCE = "make conformance JOBS=2 COMPARE=needed"
+PARTS = {
+    "conformance-joins": Part(
+        what="Spark's own suites of stream-stream joins",
+        command=f"{_CONFORMANCE} SUITES=Join",
+        covers=(*_STORE, "jvm/conformance"),
+    ),
+    "conformance-rest": Part(
+        what="all other suites of Spark's",
+        command=f"{_CONFORMANCE} WITHOUT=Join",
+        covers=(*_STORE, "jvm/conformance"),
+    ),
+    "crash": Part(what="500 kills of a query", command="make crash"),
+    "model": Part(
+        what="3,000 histories of the model, 100,000 schedules of readers beside a writer",
+        command="STATEMARK_HISTORIES=3000 STATEMARK_SCHEDULES=100000 "
+        "make test ONLY='StatemarkModelSuite IsolationSuite'",
+    ),
+    "modes": Part(
+        what="every combination of the interchange matrix, repartition in both formats, imports of "
+        "a million keys, end-to-end tests in every combination of modes",
+        command="STATEMARK_MATRIX=all STATEMARK_REPARTITION=all STATEMARK_IMPORT_KEYS=1000000 "
+        "STATEMARK_MODES=all make test ONLY='MatrixSuite Repartition ImportSuite test_recovery'",
+    ),
+    "cluster": Part(
+        what="20 kills of executors in each format, live reads of every operator on executors",
+        command="STATEMARK_MODES=all STATEMARK_CLUSTER_KILLS=20 make test ONLY=tests/cluster",
+        covers=(*_STORE, "tests/cluster", "tests/support"),
+    ),
+    **{
+        f"spark-{line}": Part(
+            what=f"the suites on Spark {line}",
+            command=f"make test SPARK={line}",
+            covers=(*_STORE, "python/src", "project"),
+        )
+        for line in ("4.0", "4.1", "4.3")
+    },
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run parts, and stamp those that pass."""
+    parser = argparse.ArgumentParser(prog="make test-full", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="default: all of them")
+    parser.add_argument("--status", action="store_true", help="show the stamps, run nothing")
+    options = parser.parse_args(arguments)
+    if options.status:
+        print("\n".join(status()))
+        return 0
+    return max(run(name) for name in options.parts or PARTS)
+
+
+def run(name: str) -> int:
+    """Run one part; 0 where it passed, and has a stamp of this commit now."""
+    part = PARTS[name]
+    print(f"== {name}: {part.what}\n{part.command}", flush=True)
+    if _git("status", "--porcelain", "--", *part.covers):
+        print("Files that it covers differ from the commit: commit them first.", flush=True)
+        return 1
+    commit = _git("rev-parse", "--short=9", "HEAD")
+    started = time.monotonic()
+    done = subprocess.run(part.command, shell=True, cwd=ROOT, check=False)  # our own text
+    minutes = round((time.monotonic() - started) / 60)
+    if done.returncode == 0:
+        now = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        found = read() | {name: {"commit": commit, "date": now, "minutes": minutes}}
+        text = json.dumps({part: found[part] for part in PARTS if part in found}, indent=1)
+        STAMPS.write_text(text + "\n")
+    print(f"== {name}: {'passed' if done.returncode == 0 else 'FAILED'} in {minutes} minutes")
+    return done.returncode
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """Read the stamps by name of the part."""
+    return json.loads(STAMPS.read_text()) if STAMPS.is_file() else {}
+
+
+def status() -> list[str]:
+    """Make a line for each part: its stamp, and how many commits have changed what it covers."""
+    stamps = read()
+    lines = []
+    for name, part in PARTS.items():
+        stamp = stamps.get(name)
+        if stamp is None:
+            lines.append(f"{name:18} never passed")
+            continue
+        since = _git("log", "--oneline", f"{stamp['commit']}..HEAD", "--", *part.covers)
+        count = len(since.splitlines())
+        lines.append(
+            f"{name:18} {stamp['date']}  {stamp['commit']}  {stamp['minutes']:3} minutes  "
+            f"{f'{count} commits since touch what it covers' if count else 'up to date'}"
+        )
+    return lines
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], check=True, capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
