@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from runner.durations import BUDGET_MIN, LONG_S, LONGER, Durations
-from runner.jobs import PROJECTS, PYTHON_FOLDERS
+from runner.jobs import PROJECTS
 from support.session import ROOT
 
 RECORD = Durations.read()
@@ -16,11 +16,8 @@ _SUITE = re.compile(r"^class (\w+Suite)\b", re.MULTILINE)
 
 def written() -> set[str]:
     """Names of all suites with tests: of files their paths, of classes the last part."""
-    files = {
-        str(file.relative_to(ROOT))
-        for folder in PYTHON_FOLDERS
-        for file in (ROOT / folder).glob("test_*.py")
-    }
+    folders = (ROOT / "tests", ROOT / "python/tests")
+    files = {str(f.relative_to(ROOT)) for folder in folders for f in folder.rglob("test_*.py")}
     for project in PROJECTS.values():
         for file in (ROOT / project / "src/test").rglob("*.scala"):
             line = re.search(r"scala-shims/spark-([^/]+)/", str(file))

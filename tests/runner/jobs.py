@@ -105,11 +105,14 @@ def plan(durations: Durations, *, line: str, words: Sequence[str] = (), parts: b
 
 def quick(durations: Durations, *, line: str) -> list[Job]:
     """Make the jobs of `make quick`."""
-    jobs = _scala("core", line, _names("core", line), durations)
-    jobs += _scala("provider", line, list(chosen.SUITES), durations)
-    jobs += [_python(name, line, tests, durations) for name, tests in chosen.TESTS.items()]
     files = [file for folder in chosen.FOLDERS for file in _files(folder)]
-    return [*jobs, _python("without-spark", line, files, durations)]
+    return [
+        # The longest first.
+        *(_python(name, line, tests, durations) for name, tests in chosen.TESTS.items()),
+        *_scala("core", line, _names("core", line), durations),
+        *_scala("provider", line, list(chosen.SUITES), durations),
+        _python("without-spark", line, files, durations),
+    ]
 
 
 def _names(project: str, line: str) -> list[str]:
