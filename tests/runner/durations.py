@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FILE = Path(__file__).resolve().parents[1] / "durations.json"
 
 #: Minutes that `make test` may take, the build aside.
-BUDGET_MIN = 32.0
+BUDGET_MIN = 30.0
 #: Seconds that a test may take where `LONGER` does not say why those of its suite take more.
 LONG_S = 30.0
 

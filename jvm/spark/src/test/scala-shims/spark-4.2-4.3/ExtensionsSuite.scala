@@ -74,6 +74,7 @@ class ExtensionsSuite extends AnyFunSuite with BeforeAndAfterEach {
       .config("spark.sql.shuffle.partitions", "2")
       // As users have it: a step of the preparation that comes after the node was swapped.
       .config("spark.sql.codegen.wholeStage", "true")
+      .config("spark.sql.codegen.factoryMode", "FALLBACK")
       .config(providerClass, classOf[StatemarkStateStoreProvider].getName)
     confs.foreach { case (key, value) => builder.config(key, value) }
     val spark = builder.getOrCreate()
