@@ -18,7 +18,7 @@ _E2E = {
     "test_repartition.py": ("::test_transform_with_state_goes_on[format-v2]",),
     "test_submit.py": ("::test_spark_submit[flags_of_the_tool]",),
 }
-_CLUSTER = {"test_coming_home.py": ("::test_partitions_come_home[format-v2]",)}
+_CLUSTER = {"test_coming_home.py": ("::test_partitions_come_home[shared-2]",)}
 
 #: Tests by the process that runs them, as arguments of pytest.
 TESTS = {
