@@ -16,7 +16,6 @@ JAR := python/src/statemark/jars/statemark-spark_$(SPARK)_2.13-$(VERSION).jar
 TESTKIT := jvm/testkit/target/spark-$(SPARK)/scala-2.13/statemark-testkit.jar
 BENCH := jvm/bench/target/spark-$(SPARK)/scala-2.13/statemark-bench.jar
 SUITE_OPTIONS := jvm/conformance/target/suites-$(SPARK)/options
-S3_JARS := jvm/s3/target/spark-$(SPARK)/jars
 PYTHON_CODE := python tests demo bench examples
 BUILD_FILES := build.sbt VERSION $(wildcard project/*.scala project/*.sbt project/build.properties)
 main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
@@ -54,9 +53,6 @@ $(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_source
 
 $(SUITE_OPTIONS): $(JAR) $(call main_sources,conformance)
 	$(SBT) conformance/suiteOptions && touch $@
-
-$(S3_JARS): $(BUILD_FILES)
-	$(SBT) s3/s3Jars && touch $@
 
 venv: $(VENV)/.installed
 
