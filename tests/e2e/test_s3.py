@@ -102,7 +102,10 @@ def _plan(server: Server, local: Path, batches: range) -> dict[str, Any]:
         "spark.executor.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.plugins": "statemark.spark.StatemarkPlugin",
-        "spark.jars": ",".join([str(statemark_jar()), str(built(TESTKIT_JAR, "make test")), *jars]),
+        "spark.jars": ",".join([str(statemark_jar()), str(built(TESTKIT_JAR, "make test"))]),
+        # A class that is asked for by name is looked for in each jar of `spark.jars`, each time.
+        "spark.driver.extraClassPath": ":".join(jars),
+        "spark.executor.extraClassPath": ":".join(jars),
         "spark.sql.shuffle.partitions": str(PARTITIONS),
         "spark.sql.streaming.minBatchesToRetain": "1",
         f"{STATE_STORE}.maintenanceInterval": "1000h",
