@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from support.modes import IS_WHOLE
 from support.session import ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # 12 seconds of event time: the first window of ten seconds closes before the event that closes all.
-SMALL = Input(batches=2, events=60_000)
+SMALL = Input(batches=2, events=75_000 if IS_WHOLE else 60_000)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import object_store
+from support.modes import IS_WHOLE
 from support.session import (
     LINE,
     ROOT,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 if LINE != "4.2":
     pytest.skip("its jars are those of the default line's Hadoop", allow_module_level=True)
 
-PARTITIONS = 2
+PARTITIONS = 4 if IS_WHOLE else 2
 FORMATS = ("1", "2")
 #: Statemark with directories that go with the executor, and with ones that stay.
 VARIANTS = {"spark": SPARK_PROVIDER, "statemark": STATEMARK_PROVIDER, "local": STATEMARK_PROVIDER}

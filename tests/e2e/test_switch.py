@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from support.modes import IS_WHOLE
 from support.session import ROOT, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER, statemark_jar
 
 _TIMEOUT_S = 240
@@ -124,8 +125,9 @@ def test_an_error_has_no_stack_trace(tmp_path: Path) -> None:
 
 
 def test_a_kill_in_the_middle_of_an_import(tmp_path: Path) -> None:
-    job = Counting(tmp_path / "job", partitions=12)
-    job.arrive(range(40_000))
+    rows, stores = (100_000, 24) if IS_WHOLE else (40_000, 12)
+    job = Counting(tmp_path / "job", partitions=stores)
+    job.arrive(range(rows))
     job.run(_HDFS)
     words = command("--master", "local[1]", "--observe", "0", "--to", "statemark")
     process = subprocess.Popen([*words, str(job.checkpoint)], start_new_session=True)
@@ -141,13 +143,13 @@ def test_a_kill_in_the_middle_of_an_import(tmp_path: Path) -> None:
     journal = job.checkpoint / "_statemark/switch-1"
     assert (journal / "manifest.json").is_file()
     assert not (journal / "finished").exists()
-    assert 0 < len(list(job.checkpoint.glob("state/0/*/1.zip"))) < 12
+    assert 0 < len(list(job.checkpoint.glob("state/0/*/1.zip"))) < stores
     # The query goes on as if nothing had been tried.
     job.arrive(range(20_000, 20_100))
     assert not ours(job.run(_HDFS))
     job.check()
     assert "an interrupted switch to statemark" in (out := switch(job.checkpoint, "statemark"))
-    assert "imported version 2 of the state: 12 stores, 40000 rows" in out
-    job.arrive(range(39_950, 40_050))
+    assert f"imported version 2 of the state: {stores} stores, {rows} rows" in out
+    job.arrive(range(rows - 50, rows + 50))
     assert ours(job.run(_HDFS, jar=True))
     job.check()
