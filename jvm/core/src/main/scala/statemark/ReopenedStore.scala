@@ -21,6 +21,7 @@ object ReopenedStore {
   /** Opens the base store that an earlier process left in `directory`. Its records are read and
     * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
     *
+    * @param countsRows whether its rows are counted from now on; where they were not, all of them are read now
     * @throws DistrustException where it is not the store `identity`, or cannot be used
     */
   def open(
@@ -28,6 +29,7 @@ object ReopenedStore {
       options: EngineOptions,
       identity: StoreIdentity,
       usesFamilies: Boolean,
+      countsRows: Boolean,
       observer: CommitObserver,
       retention: ReadRetention = ReadRetention.none,
       limit: Option[UncommittedLimit] = None
@@ -43,7 +45,7 @@ object ReopenedStore {
       deleteStaged(directory)
       val store = new TransactionalStore(
         engine,
-        found.state,
+        found.state.copy(counts = counted(engine, found.state, usesFamilies, countsRows)),
         usesFamilies,
         options,
         observer,
@@ -61,6 +63,17 @@ object ReopenedStore {
         })
     }
   }
+
+  /** The query may have been run without counting rows since the counts were written, and with it again. */
+  private def counted(
+      engine: RocksEngine,
+      state: StoreState,
+      usesFamilies: Boolean,
+      countsRows: Boolean
+  ): RowCounts =
+    if (!countsRows) RowCounts.untracked
+    else if (state.counts.isTracked) state.counts
+    else engine.countRows(state.families, usesFamilies)
 
   /** What the base store in `directory` says of itself on disk. Whoever has it open is not disturbed.
     * @throws DistrustException where it says nothing, or cannot be read

@@ -159,6 +159,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
         options,
         TestStores.identity,
         usesFamilies = false,
+        countsRows = true,
         phase => isRedone |= phase == CommitPhase.RedoStarted
       ).store
       val version = found.base.version
@@ -182,7 +183,14 @@ class SpillSuite extends AnyFunSuite with TestStores {
     content(content.length / 2) = (content(content.length / 2) + 1).toByte
     Files.write(file.toPath, content)
     val e = intercept[DistrustException](
-      ReopenedStore.open(directory, options, TestStores.identity, usesFamilies = false, _ => ())
+      ReopenedStore.open(
+        directory,
+        options,
+        TestStores.identity,
+        usesFamilies = false,
+        countsRows = true,
+        _ => ()
+      )
     )
     assert(e.reason == Distrust.Unfinished && e.getMessage.contains("checksum"))
   }

@@ -93,6 +93,7 @@ final class Adoption(
       context.options,
       context.identity,
       context.usesFamilies,
+      context.conf.trackTotalNumberOfRows,
       context.observer,
       context.retention,
       context.limit

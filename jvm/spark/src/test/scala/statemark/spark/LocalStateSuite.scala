@@ -77,6 +77,24 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       store.abort()
     }
 
+    test(s"rows are not counted for a while, and then again ($format)") {
+      def numKeys(counts: Boolean, version: Long, id: Option[String]): (Long, Option[String]) = {
+        val key = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"
+        val provider = open(extra + (key -> counts.toString))
+        val store = provider.getStore(version, id)
+        put(store, Map(s"k$version" -> 1))
+        store.commit(): Unit
+        provider.close()
+        (store.metrics.numKeys, store.getStateStoreCheckpointInfo().stateStoreCkptId)
+      }
+      val (first, a) = numKeys(counts = true, 0, None)
+      val (second, b) = numKeys(counts = false, 1, a)
+      assert((first, second) == ((1, -1)), "as Spark's provider says it")
+      val (third, c) = numKeys(counts = true, 2, b)
+      val (fourth, _) = numKeys(counts = true, 3, c)
+      assert((third, fourth) == ((3, 4)))
+    }
+
     test(s"a new run in the same process starts from the open store of the one before ($format)") {
       val before = open(extra)
       val ids = commits(before, 0 until 3)
