@@ -15,6 +15,7 @@ import org.apache.spark.sql.types.{IntegerType, LongType, StringType, StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 import scala.jdk.CollectionConverters._
+import statemark.IsolationLevel
 
 /** Format `statemark`: the state of a query that runs in this application, while it runs.
   *
@@ -67,13 +68,17 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
         // Batches may come faster than Spark plans and starts the tasks of a read.
         val planned = ReadRequest.Pin(pin.query.runId, operator, UUID.randomUUID(), pin.version)
         ReadRouter.tell(planned)
-        new LiveScanBuilder(StateRead(schema, options, pin, theirs), planned)
+        new LiveScanBuilder(StateRead(schema, pin, theirs), options.level, planned)
     }
   }
 }
 
 /** @param planned what the stores were told of it */
-private final class LiveScanBuilder(read: StateRead, planned: ReadRequest.Pin) extends ScanBuilder
+private final class LiveScanBuilder(
+    read: StateRead,
+    level: IsolationLevel,
+    planned: ReadRequest.Pin
+) extends ScanBuilder
     with SupportsPushDownFilters with SupportsPushDownRequiredColumns with SupportsPushDownLimit {
   private var required = read.schema
   private var limit: Option[Int] = None
@@ -100,12 +105,13 @@ private final class LiveScanBuilder(read: StateRead, planned: ReadRequest.Pin) e
 
   override def isPartiallyPushed: Boolean = true
 
-  override def build(): Scan = new LiveScan(read, planned, keys, required, limit)
+  override def build(): Scan = new LiveScan(read, level, planned, keys, required, limit)
 }
 
 /** @param limit rows that each partition gives at most */
 private final class LiveScan(
     read: StateRead,
+    level: IsolationLevel,
     planned: ReadRequest.Pin,
     keys: Option[LiveKeys],
     required: StructType,
@@ -117,7 +123,7 @@ private final class LiveScan(
     val query = read.pin.query
     val narrowed = keys.fold("")(k => s", ${k.rows.length} keys")
     s"statemark ${query.id}${query.name.fold("")(n => s" ($n)")}, batch ${read.pin.batch}, " +
-      s"${read.level.name}$narrowed"
+      s"${level.name}$narrowed"
   }
 
   override def planInputPartitions(): Array[InputPartition] = {
@@ -144,7 +150,7 @@ private final class LiveScan(
     val columns = required.map(f => read.schema.fieldIndex(f.name))
     new LiveReaderFactory(
       read.factory,
-      LiveRead(read.level, keys, Some(planned.read)),
+      LiveRead(level, keys, Some(planned.read)),
       Option.when(required != read.schema)((required, columns)),
       limit
     )

@@ -15,6 +15,7 @@ import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
+import statemark.IsolationLevel
 import statemark.common.{Causes, InvalidInputException, ViewClosedException}
 
 /** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
@@ -23,13 +24,21 @@ import statemark.common.{Causes, InvalidInputException, ViewClosedException}
   * ''Thread:'' any of the driver, several at once.
   */
 object LiveLookup {
-  private type Asked = (UUID, Map[String, String])
-
   private val MaxPlans = 64
   private val Tries = 5
 
-  /** By run of a query and options. */
-  private val plans = new RecentlyUsed[Asked, LookupPlan](MaxPlans)
+  /** All that a plan follows from. What is no part of it, such as the isolation level, comes with each request.
+    *
+    * @param state options that name it
+    * @param settings of the session that asks: they say how the files of a store are read that is open nowhere
+    */
+  private final case class Planned(
+      runId: UUID,
+      state: CaseInsensitiveStringMap,
+      settings: Map[String, String]
+  )
+
+  private val plans = new RecentlyUsed[Planned, LookupPlan](MaxPlans)
 
   /** The rows of some keys, all as of one batch, as Python reads them.
     *
@@ -54,11 +63,12 @@ object LiveLookup {
 
     @tailrec def attempt(left: Int): (Seq[Option[InternalRow]], StructType) = {
       val (pin, theirs) = asked.pinned()
-      val plan = planned((pin.query.runId, options)) {
+      val from = Planned(pin.query.runId, asked.state, SparkSession.active.conf.getAll)
+      val plan = planned(from) {
         val schema = new StateDataSource().inferSchema(theirs)
-        new LookupPlan(StateRead(schema, asked, pin, theirs))
+        new LookupPlan(StateRead(schema, pin, theirs))
       }
-      Try(plan.rows(pin, plan.keys(keys))) match {
+      Try(plan.rows(pin, asked.level, plan.keys(keys))) match {
         case Success(rows) => (rows, plan.schema)
         // Of the batch that is the newest now.
         case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
@@ -68,10 +78,10 @@ object LiveLookup {
     attempt(Tries)
   }
 
-  private def planned(asked: Asked)(plan: => LookupPlan): LookupPlan =
-    plans.get(asked).getOrElse {
+  private def planned(from: Planned)(plan: => LookupPlan): LookupPlan =
+    plans.get(from).getOrElse {
       val made = plan
-      plans.put(asked, made)
+      plans.put(from, made)
       made
     }
 
@@ -120,8 +130,8 @@ private final class LookupPlan(read: StateRead) {
     parsers.computeIfAbsent(SQLConf.get.sessionLocalTimeZone, new KeyJson(key, _)).keys(text)
 
   /** The rows of keys in their order. */
-  def rows(pin: PinnedBatch, keys: LiveKeys): Seq[Option[InternalRow]] = {
-    val live = LiveRead(read.level, Some(keys))
+  def rows(pin: PinnedBatch, level: IsolationLevel, keys: LiveKeys): Seq[Option[InternalRow]] = {
+    val live = LiveRead(level, Some(keys))
     // Rows of joins have columns that no schema shows.
     val project = Projections.of(schema)
     val found = read.partitionsAt(pin, keys).flatMap { partition =>

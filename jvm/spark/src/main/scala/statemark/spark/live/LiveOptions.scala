@@ -4,7 +4,6 @@ import java.util.{HashMap => JHashMap}
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.util.Try
 import statemark.IsolationLevel
@@ -31,13 +30,19 @@ private[live] final case class LiveOptions(
 ) {
   private def spark = SparkSession.active
 
+  /** Those of Spark's format, which name the state of an operator. */
+  val state: CaseInsensitiveStringMap = {
+    val theirs = new JHashMap[String, String](all.asCaseSensitiveMap)
+    theirs.keySet.removeIf(key => LiveOptions.Own.exists(_.equalsIgnoreCase(key)))
+    new CaseInsensitiveStringMap(theirs)
+  }
+
   /** The batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {
     val queries = new LiveQueries(spark, Clock.system)
     val query = queries.find(Option(all.get("queryId")), Option(all.get("queryName")))
     val pin = queries.pin(query, bound, timeoutMs)
-    val theirs = new JHashMap[String, String](all.asCaseSensitiveMap)
-    theirs.keySet.removeIf(key => LiveOptions.Own.exists(_.equalsIgnoreCase(key)))
+    val theirs = new JHashMap[String, String](state.asCaseSensitiveMap)
     theirs.put("path", query.checkpoint)
     theirs.put("batchId", pin.batch.toString)
     (pin, new CaseInsensitiveStringMap(theirs))
@@ -90,8 +95,5 @@ private[live] object LiveOptions {
   }
 
   private def default: IsolationLevel =
-    StoreSettings.from(
-      StatemarkBridge.settings(SparkSession.active).getAllConfs,
-      Runtime.getRuntime.maxMemory
-    ).isolationLevel
+    StoreSettings.from(SparkSession.active.conf.getAll, Runtime.getRuntime.maxMemory).isolationLevel
 }

@@ -6,7 +6,6 @@ import org.apache.spark.sql.execution.datasources.v2.state._
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
-import statemark.IsolationLevel
 
 /** A read of an operator's state as of one batch of a running query: what Spark's format `statestore` makes of it.
   *
@@ -16,12 +15,9 @@ import statemark.IsolationLevel
   */
 private[live] final case class StateRead(
     schema: StructType,
-    options: LiveOptions,
     pin: PinnedBatch,
     theirs: CaseInsensitiveStringMap
 ) {
-  val level: IsolationLevel = options.level
-
   /** Columns of a key, where it has some. */
   val key: Option[StructType] = schema.find(_.name == "key").map(_.dataType).collect {
     case struct: StructType => struct

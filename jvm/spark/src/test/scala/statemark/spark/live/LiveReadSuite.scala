@@ -2,6 +2,7 @@ package statemark.spark.live
 
 import java.nio.file.Files
 import java.util.concurrent.Semaphore
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.functions.{sum, udf}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
@@ -80,11 +81,21 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
             .option("checkpointLocation", checkpoint.toString).start()
         finally spark.conf.unset(formatKey)
       queries :+= query
-      def balance(level: String): Option[Long] = {
-        val options = Map("queryId" -> query.id.toString, "isolationLevel" -> level)
-        val (rows, _) = LiveLookup.find(options, """[{"account": 7}]""")
+      def found(options: (String, String)*): Option[Long] = {
+        val named = options.toMap + ("queryId" -> query.id.toString)
+        val (rows, _) = LiveLookup.find(named, """[{"account": 7}]""")
         rows.head.map(_.getStruct(1, 1).getLong(0))
       }
+      def balance(level: String) = found("isolationLevel" -> level)
+      val dirty = spark.newSession()
+      def setLevel(level: String): Unit =
+        dirty.conf.set("spark.sql.streaming.stateStore.statemark.isolationLevel", level)
+      def balanceIn(asking: SparkSession): Option[Long] = {
+        SparkSession.setActiveSession(asking)
+        try found()
+        finally SparkSession.setActiveSession(spark)
+      }
+      setLevel("READ_UNCOMMITTED")
       LiveReadSuite.goesOn.release()
       input.addData((7, 5L))
       query.processAllAvailable()
@@ -94,6 +105,10 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       LiveReadSuite.reached.acquire() // the second batch has written, and stands still
       assert(balance("READ_COMMITTED").contains(5L))
       assert(balance("READ_UNCOMMITTED").contains(35L))
+      // Without the option each session has its own level, whichever has asked first.
+      assert(balanceIn(dirty).contains(35L) && balanceIn(spark).contains(5L))
+      setLevel("READ_COMMITTED")
+      assert(balanceIn(dirty).contains(5L))
       LiveReadSuite.goesOn.release()
       query.processAllAvailable()
       assert(balance("READ_COMMITTED").contains(35L))
