@@ -10,7 +10,9 @@ import scala.jdk.CollectionConverters._
   * ''Thread:'' any.
   */
 final class Readers private[statemark] (retention: ReadRetention) {
-  private final class Pin(val version: Long, val until: Long)
+  private final class Pin(val version: Long, until: Long) {
+    def isOver(now: Long): Boolean = until - now < 0
+  }
 
   private val pending = new JLinkedHashMap[UUID, Pin]()
   private val ended = new JLinkedHashMap[UUID, Pin]()
@@ -19,8 +21,12 @@ final class Readers private[statemark] (retention: ReadRetention) {
   /** A read of `version` has been planned: the store keeps the version for a time, also when it leaves it. */
   def planned(read: UUID, version: Long): Unit = synchronized {
     came()
-    val until = retention.clock.nanos() + TimeUnit.MILLISECONDS.toNanos(retention.ms)
-    pending.put(read, new Pin(version, until)): Unit
+    val now = retention.clock.nanos()
+    // An idle query's store leaves no version, and so does not ask what is kept. All have the same time, the oldest
+    // stand first.
+    val oldest = pending.values.iterator
+    while (oldest.hasNext && oldest.next().isOver(now)) oldest.remove()
+    pending.put(read, new Pin(version, now + TimeUnit.MILLISECONDS.toNanos(retention.ms))): Unit
   }
 
   /** A planned read has come and gone. It may come again: a task that is tried again, a table that is read again.
@@ -37,11 +43,14 @@ final class Readers private[statemark] (retention: ReadRetention) {
   /** Somebody reads. */
   private[statemark] def came(): Unit = lastRead = Some(retention.clock.nanos())
 
+  /** Reads that have been planned and have not come to their end. */
+  private[statemark] def pendingReads: Int = synchronized(pending.size)
+
   /** How many of the versions that the store has left it keeps, and which ones besides. */
   private[statemark] def kept(): (Int, Set[Long]) = synchronized {
     val now = retention.clock.nanos()
     val pinned = Seq(pending, ended).flatMap { pins =>
-      pins.values.removeIf(_.until - now < 0)
+      pins.values.removeIf(_.isOver(now))
       pins.values.asScala.map(_.version)
     }
     (if (lastRead.exists(retention.hasReaders(_, now))) retention.versions else 0, pinned.toSet)

@@ -144,6 +144,18 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     assert(!there.exists(_ < 11))
   }
 
+  test("planned reads of a store that does not advance are forgotten when their time is over") {
+    val store = keeping(versions = 1, ms = 30000)
+    for (_ <- 1 to 1000) {
+      planned(store, 0): Unit
+      clock.now += 1000L * 1000 * 1000
+    }
+    assert(store.readers.pendingReads == 31, "one a second, for 30 seconds")
+    advance(store, 1)
+    advance(store, 2)
+    assert(at(store, 0).isDefined, "the newest of them are kept")
+  }
+
   test("a view stays what it was while the store goes on") {
     val store = keeping(versions = 1, ms = 0)
     advance(store, 1)
