@@ -52,6 +52,7 @@ private[live] final case class StateRead(
   def partitions(keys: Option[LiveKeys]): Seq[StateStoreInputPartition] = {
     val wanted = for {
       of <- keys
+      if pin.query.placesByWholeKey()
       name <- operatorName
       ids <- of.partitions(name, all.length)
     } yield ids

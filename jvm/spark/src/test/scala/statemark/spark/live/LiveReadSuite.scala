@@ -117,6 +117,28 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       LocalDirectory.deleteTree(checkpoint.toFile)
     }
 
+  test("a key is found where fewer columns than it has place the rows, as before Spark 3.3") {
+    val session = spark
+    import session.implicits._
+    implicit val context: org.apache.spark.sql.SQLContext = session.sqlContext
+    val input = MemoryStream[(Int, Int)]
+    val strict = "spark.sql.streaming.statefulOperator.useStrictDistribution"
+    spark.conf.set(strict, "false")
+    val query =
+      try
+        input.toDF().toDF("a", "b").repartition(2, $"a").groupBy("a", "b").count()
+          .writeStream.outputMode("update").format("noop").queryName("old").start()
+      finally spark.conf.unset(strict)
+    queries :+= query
+    val pairs = (0 until 10).map(a => (a, a * 3))
+    input.addData(pairs)
+    query.processAllAvailable()
+    val keys = pairs.map { case (a, b) => s"""{"a": $a, "b": $b}""" }.mkString("[", ",", "]")
+    assert(LiveLookup.find(Map("queryName" -> "old"), keys)._1.forall(_.isDefined))
+    for ((a, b) <- pairs)
+      assert(live("old").where($"key.a" === a && $"key.b" === b).count() == 1)
+  }
+
   test("keys that are not the operator's are refused with its columns") {
     val bank = new Bank("keys", "1")
     bank.batch()

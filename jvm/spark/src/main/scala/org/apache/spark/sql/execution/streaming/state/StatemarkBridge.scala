@@ -69,6 +69,12 @@ object StatemarkBridge extends BridgeShims {
         new Path(new Path(query.resolvedCheckpointRoot), "state").toString,
         () => query.isActive,
         () => written().orElse(commits.getLatestBatchId()),
+        // Of the session that runs the batches: a checkpoint that was begun before the setting goes on without it.
+        () =>
+          Option(query.lastExecution).exists(
+            _.sparkSession.sessionState.conf
+              .getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
+          ),
         query.offsetLog.get(_).map(log => Position(log.offsets.map(_.map(_.json)).toVector)),
         (batch, operator) =>
           commits.get(batch).flatMap(_.stateUniqueIds).flatMap(_.get(operator))
@@ -147,6 +153,8 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   * @param checkpoint its checkpoint location
   * @param stateRoot where the state of its operators lies, as they name it
   * @param lastCommitted the last batch in its commit log
+  * @param placesByWholeKey whether its operators' rows are known to be in the partition that all columns of the key
+  *   give. Queries from before Spark 3.3 may be placed by some of the columns, as their input was
   * @param positionOf source offsets that a batch ends at
   * @param idsOf checkpoint ids that a batch committed for an operator, by partition and store, in checkpoint
   *   format v2
@@ -159,6 +167,7 @@ final case class ActiveQuery(
     stateRoot: String,
     isActive: () => Boolean,
     lastCommitted: () => Option[Long],
+    placesByWholeKey: () => Boolean,
     positionOf: Long => Option[Position],
     idsOf: (Long, Long) => Option[Array[Array[String]]]
 )
