@@ -29,7 +29,8 @@ private[spark] object CommittedAttempt {
   @volatile private[spark] var driver: Option[AnyRef => AnyRef] = None
 
   def of(context: ProviderContext): CommittedAttempt =
-    if (context.usesCheckpointIds || !context.isOnCluster) Sole
+    // A reader in a foreachBatch runs in tasks of the query's batch, but writes nothing.
+    if (context.usesCheckpointIds || !context.isOnCluster || context.liveRead.isDefined) Sole
     else driver.fold[CommittedAttempt](new ByStatus(context))(new ByDriver(context, _))
 
   /** Nobody else writes, or the id of the version tells. */

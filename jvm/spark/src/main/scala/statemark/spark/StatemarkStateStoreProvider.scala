@@ -65,6 +65,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       useColumnFamilies || !useMultipleValuesPerKey,
       "Multiple values per key need column families, and this store was asked to do without them."
     )
+    val live = LiveRead.current
     val context = new ProviderContext(
       stateStoreId,
       keySchema,
@@ -76,8 +77,9 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       StatemarkStateStoreProvider.observer,
       Clock.system,
       StatemarkStateStoreProvider.runsOnCluster(),
-      StatemarkStateStoreProvider.runningTask(),
-      LiveRead.current
+      // A reader in a foreachBatch runs in a task of the query, and has no part in what that has on disk.
+      if (live.isDefined) RunningTask.none else StatemarkStateStoreProvider.runningTask(),
+      live
     )
     context.encoders.register(
       StateStore.DEFAULT_COL_FAMILY_NAME,

@@ -7,7 +7,9 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.ref.WeakReference
+import statemark.IsolationLevel
 import statemark.common.{Causes, Distrust}
+import statemark.spark.live.LiveRead
 import statemark.testkit.FileCounts
 
 /** I6: what an earlier process or run left of a store is used when identity and history prove it, and only
@@ -322,6 +324,18 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     ).redirectError(ProcessBuilder.Redirect.DISCARD).start()
     assert(probe.waitFor() == 1, "another process could take the home")
     assert(homes.size == 1, "providers that only read leave nothing")
+  }
+
+  test("a live read in a task of the query takes and leaves nothing in its directory") {
+    val ids = write(3, Map.empty)
+    val before = homes
+    val reader = LiveRead(IsolationLevel.ReadCommitted).during(open())
+    check(reader, 3, ids, expected(3))
+    assertLoad(reader, LoadSource.Checkpoint)
+    assert(homes == before)
+    val after = open()
+    check(after, 3, ids, expected(3))
+    assertLoad(after, LoadSource.Local)
   }
 
   test("directories are private to the user, and another user's are refused") {

@@ -1,12 +1,21 @@
 package statemark.spark.live
 
 import java.nio.file.Files
-import java.util.concurrent.Semaphore
-import org.apache.spark.sql.SparkSession
+import java.util.concurrent.{ConcurrentLinkedQueue, Semaphore}
+import org.apache.spark.sql.{DataFrame, SparkSession}
+import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.{sum, udf}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.{LocalDirectory, OneSession}
+import statemark.spark.{
+  AttemptBegun,
+  Attempts,
+  CommittedAttempt,
+  LocalDirectory,
+  OneSession,
+  StatemarkStateStoreProvider,
+  WriterOf
+}
 import statemark.spark.Line.MemoryStream
 
 /** Format `statemark` beside a running query. */
@@ -137,6 +146,45 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
     assert(LiveLookup.find(Map("queryName" -> "old"), keys)._1.forall(_.isDefined))
     for ((a, b) <- pairs)
       assert(live("old").where($"key.a" === a && $"key.b" === b).count() == 1)
+  }
+
+  test("a read in a foreachBatch is no attempt at a batch, also where the store is open nowhere") {
+    val session = spark
+    import session.implicits._
+    implicit val context: org.apache.spark.sql.SQLContext = session.sqlContext
+    val input = MemoryStream[Int]
+    val asked = new ConcurrentLinkedQueue[AnyRef]
+    def read(rows: DataFrame, batch: Long): Unit = {
+      rows.collect(): Unit
+      assert(asked.size > 0, "tasks of the query ask")
+      StateStore.stop()
+      asked.clear()
+      if (batch > 0) assert(live("reading").count() == 1)
+      assert(asked.isEmpty)
+    }
+    val inProcess = StatemarkStateStoreProvider.runsOnCluster
+    StatemarkStateStoreProvider.runsOnCluster = () => true
+    CommittedAttempt.driver = Some { message =>
+      asked.add(message)
+      message match {
+        case attempt: AttemptBegun => Attempts.begun(attempt)
+        case version: WriterOf => Attempts.writer(version)
+        case other => fail(s"$other is asked")
+      }
+    }
+    try {
+      val query = input.toDF().groupBy("value").count().writeStream.outputMode("update")
+        .queryName("reading").foreachBatch(read _).start()
+      queries :+= query
+      for (_ <- 1 to 3) {
+        input.addData(1)
+        query.processAllAvailable()
+      }
+      query.stop()
+    } finally {
+      CommittedAttempt.driver = None
+      StatemarkStateStoreProvider.runsOnCluster = inProcess
+    }
   }
 
   test("keys that are not the operator's are refused with its columns") {
