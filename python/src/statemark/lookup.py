@@ -6,19 +6,14 @@ Spark Connect they are read as a table is, with the key as a filter.
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import json
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from statemark import _jvm, reads
-from statemark.errors import LiveReadError
+from statemark import _jvm, lookup_keys, reads
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import DataFrame, Row
     from pyspark.sql.streaming.query import StreamingQuery
 
     from statemark.isolation import IsolationLevel
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
 
 def get(
     query: StreamingQuery | str,
-    key: Mapping[str, Any],
+    key: Mapping[str, Any] | Row,
     *,
     operator_id: int = 0,
     store_name: str = "default",
@@ -42,8 +37,9 @@ def get(
     ----------
     query : StreamingQuery or str
         The query, or its id. It runs in the application of the active session.
-    key : Mapping
-        A value for each column of the operator's key; a struct's is a mapping again.
+    key : Mapping or Row
+        A value for each column of the operator's key; a struct's is a mapping or a Row again, an
+        array's a list.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
         As `live` takes them.
 
@@ -56,8 +52,9 @@ def get(
     Raises
     ------
     LiveReadError
-        If `key` is no key of the operator, or has several rows there, as in a stream-stream join;
-        or if no such query runs, or is not as far as `position_bound`.
+        If `key` has not the columns of the operator's key, or values of other types; if it has
+        several rows, as in a stream-stream join; if no such query runs, or it is not as far as
+        `position_bound`.
     SettingsError
         If another argument is bad.
     MissingDependencyError
@@ -66,6 +63,15 @@ def get(
     Notes
     -----
     Source: KIP-892, ``readOnly(IsolationLevel)``.
+
+    A key is found where a filter with ``==``, or ``IS NULL`` for None, finds it: 0.0 and -0.0 are
+    one, and NaN is NaN. A float is rounded to a column of type FLOAT. What a column cannot hold is
+    in no key: 300 in a TINYINT, 1.005 in a DECIMAL(10, 2).
+
+    Where the operator is no aggregation, a NaN, or a key with more than six zeros of type FLOAT or
+    DOUBLE, is found by reading a whole partition. A key that has a map cannot be looked up, and
+    one with an interval of months only by its text, such as ``"1-2"``, as Python has no such type:
+    filter `live`.
 
     Examples
     --------
@@ -89,7 +95,7 @@ def get(
 
 def get_many(
     query: StreamingQuery | str,
-    keys: Sequence[Mapping[str, Any]],
+    keys: Sequence[Mapping[str, Any] | Row],
     *,
     operator_id: int = 0,
     store_name: str = "default",
@@ -105,7 +111,7 @@ def get_many(
     ----------
     query : StreamingQuery or str
         The query, or its id.
-    keys : Sequence of Mapping
+    keys : Sequence of Mapping or Row
         The keys, each as `get` takes it.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
         As `live` takes them.
@@ -139,75 +145,29 @@ def get_many(
     )
     if state_var_name is not None:
         options["flattenCollectionTypes"] = "false"
-    for key in keys:
-        if not isinstance(key, Mapping):
-            raise _no_key(key, reason=f"it is a {type(key).__name__}")
-    if not keys:
+    asked = [lookup_keys.key_of(key) for key in keys]
+    if not asked:
         return []
     if _jvm.is_classic():
-        return _jvm.lookup(options=options, keys=json.dumps([_plain(k) for k in keys]))
-    return _filtered(reads.reader(options).load(), keys)
+        return _jvm.lookup(options=options, keys=lookup_keys.to_json(asked))
+    return _filtered(reads.reader(options).load(), asked)
 
 
-def _plain(value: object) -> object:
-    """Return a value as JSON that Spark reads into the column's type."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(v) for name, v in value.items()}
-    if isinstance(value, datetime.datetime):
-        # As everywhere in PySpark, a time without a zone is of this process's.
-        return (value if value.tzinfo else value.astimezone()).isoformat()
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, bytes | bytearray):
-        return b64encode(value).decode()
-    if hasattr(value, "item"):  # a scalar of NumPy's
-        return _plain(value.item())
-    raise _no_key(value, reason=f"a {type(value).__name__} cannot be part of a key")
-
-
-def _filtered(rows: DataFrame, keys: Sequence[Mapping[str, Any]]) -> list[Row | None]:
+def _filtered(rows: DataFrame, keys: Sequence[lookup_keys.Key]) -> list[Row | None]:
     from pyspark.sql import functions as F  # noqa: N812
-
-    columns = _columns(rows)
-    for key in keys:
-        if set(key) != columns:
-            raise _no_key(dict(key), reason=f"the columns of a key are {sorted(columns)}")
-    conditions = [_condition("key", key) for key in keys]
-    found: dict[int, Row] = {}
-    place = F.coalesce(*(F.when(c, F.lit(i)) for i, c in enumerate(conditions)))
-    tagged = rows.where(reduce(lambda a, b: a | b, conditions))
-    for row in tagged.select(place.alias("place"), F.struct("*").alias("row")).collect():
-        if row.place in found:
-            raise _no_key(dict(keys[row.place]), reason="it has several rows")
-        found[row.place] = row.row
-    first = {repr(_plain(key)): i for i, key in reversed(list(enumerate(keys)))}
-    return [found.get(first[repr(_plain(key))]) for key in keys]
-
-
-def _columns(rows: DataFrame) -> set[str]:
     from pyspark.sql.types import StructType
 
-    key = rows.schema["key"].dataType if "key" in rows.columns else None
-    return set(key.names) if isinstance(key, StructType) else set()
-
-
-def _condition(path: str, value: object) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    if isinstance(value, Mapping):
-        parts = [_condition(f"{path}.`{name}`", part) for name, part in value.items()]
-        return reduce(lambda a, b: a & b, parts)
-    return F.col(path).isNull() if value is None else F.col(path) == F.lit(value)
-
-
-def _no_key(key: object, *, reason: str) -> LiveReadError:
-    return LiveReadError(
-        f"{key!r} is no key of the operator",
-        reason=reason,
-        remedy="pass a mapping with a value for each column of `live(query).select('key.*')`; rows"
-        " of a key that has several come from live(query).where(...)",
-    )
+    kind = rows.schema["key"].dataType if "key" in rows.columns else None
+    if not isinstance(kind, StructType):
+        raise lookup_keys.no_key(keys[0], reason="the rows have no key columns")
+    conditions = [lookup_keys.condition("key", key, kind) for key in keys]
+    # A key may be asked for twice, also in other words: 0.0 and -0.0.
+    places = F.array_compact(F.array(*(F.when(c, F.lit(i)) for i, c in enumerate(conditions))))
+    tagged = rows.where(reduce(lambda a, b: a | b, conditions))
+    found: dict[int, Row] = {}
+    for row in tagged.select(places.alias("places"), F.struct("*").alias("row")).collect():
+        for place in row.places:
+            if place in found:
+                raise lookup_keys.no_key(keys[place], reason="it has several rows")
+            found[place] = row.row
+    return [found.get(i) for i in range(len(keys))]

@@ -1,71 +1,174 @@
 package statemark.spark.live
 
+import java.math.{BigDecimal => JBigDecimal}
+import java.nio.charset.StandardCharsets
+import java.util.Base64
+import java.util.concurrent.TimeUnit
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.{BoundReference, JsonToStructs}
-import org.apache.spark.sql.catalyst.util.ArrayData
+import org.apache.spark.sql.catalyst.expressions.{Cast, EvalMode, Literal}
+import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
-import org.json4s.{JArray, JObject, JString, JValue}
+import org.json4s._
 import org.json4s.jackson.JsonMethods.{compact, parse}
 import scala.util.Try
-import scala.util.control.NonFatal
 import statemark.common.InvalidInputException
 
-/** Keys as JSON: an array with an object for each.
+/** Keys as JSON: an array with an object for each, which has a field for each column. What JSON has no value for is
+  * an object: `{"float": "nan"}`, also `inf` and `-inf`; `{"base64": …}`; `{"micros": …}` of an interval; and
+  * `{"instant": …, "wall": …}` of a time, in microseconds since 1970: the moment, and what a clock shows then.
   *
-  * ''Thread:'' any, several at once; they wait for each other.
+  * A value of another type than the column's is refused. One that the column cannot hold is part of no key.
   *
-  * @param zone of times that name none
+  * ''Thread:'' any, several at once.
+  *
+  * @param zone of times in strings that name none
   */
 private[live] final class KeyJson(schema: StructType, zone: String) {
   import KeyJson._
 
-  // Making one is a good part of a lookup.
-  private val parser = JsonToStructs(
-    ArrayType(schema),
-    Map("mode" -> "FAILFAST"),
-    BoundReference(0, StringType, nullable = false),
-    Some(zone)
-  )
-
   /** @throws InvalidInputException where an object has not the columns of a key, or values of other types */
-  def keys(text: String): LiveKeys = {
-    val objects = Try(parse(text)).toOption match {
-      case Some(JArray(items)) => items
-      case _ => throw bad(text, "it is no JSON array of objects")
-    }
-    objects.foreach {
-      case JObject(fields) if fields.map(_._1).toSet == schema.fieldNames.toSet =>
-      case JObject(fields) =>
-        throw bad(text, s"a key has ${fields.map(_._1).sorted.mkString(", ")}")
-      case _ => throw bad(text, "a key is no object")
-    }
-    LiveKeys.of(schema, rows(compact(JArray(objects.map(fitted(_, schema))))))
+  def keys(text: String): AskedKeys = Try(parse(text)).toOption match {
+    case Some(JArray(items)) =>
+      new AskedKeys(
+        schema,
+        items.map {
+          case JObject(fields) => row(fields, schema, "a key")
+          case other => throw bad(s"a key is ${compact(other)}, no object")
+        }
+      )
+    case _ => throw bad("they are no JSON array of objects")
   }
 
-  private def rows(keys: String): Seq[InternalRow] =
-    try
-      synchronized(parser.eval(InternalRow(UTF8String.fromString(keys))))
-        .asInstanceOf[ArrayData]
-        .toArray[InternalRow](schema).toSeq
-    catch { case NonFatal(e) => throw bad(keys, e.getMessage) }
+  /** None where no row can have it. */
+  private def row(
+      fields: List[JField],
+      struct: StructType,
+      path: String
+  ): Option[InternalRow] = {
+    val values = fields.toMap
+    if (values.keySet != struct.fieldNames.toSet)
+      throw bad(s"$path has ${values.keys.toSeq.sorted.mkString(", ")} where ${struct.sql} is asked for")
+    // All of them, so that values of other types are found.
+    all(struct.map(f => value(values(f.name), f.dataType, f.name))).map(InternalRow.fromSeq)
+  }
 
-  private def bad(keys: String, why: String) = new InvalidInputException(
-    s"Keys $keys do not fit: $why. A key of this operator has ${schema.sql}, all of them."
+  private def value(json: JValue, dataType: DataType, path: String): Option[Any] =
+    (json, dataType) match {
+      case (JNull, _) => Some(None.orNull)
+      case (JObject(fields), struct: StructType) => row(fields, struct, path)
+      case (JArray(items), ArrayType(element, _)) =>
+        all(items.map(value(_, element, s"an element of $path")))
+          .map(values => new GenericArrayData(values.toArray[Any]))
+      case (JBool(b), BooleanType) => Some(b)
+      case (Number(n), of: NumericType) => fitted(n, of)
+      case (NotFinite(d), DoubleType) => Some(d)
+      case (NotFinite(d), FloatType) => Some(d.toFloat)
+      case (NotFinite(_), _: NumericType) => None
+      case (JString(text), of: NumericType) => Try(new JBigDecimal(text)).toOption match {
+          case Some(n) => fitted(n, of)
+          case None => Some(cast(text, of, path))
+        }
+      case (JString(text), _: StringType) => Some(UTF8String.fromString(text))
+      case (Bytes(bytes), _: StringType) => Some(UTF8String.fromBytes(bytes))
+      case (_: JBool | Number(_), _: StringType) => Some(UTF8String.fromString(compact(json)))
+      case (JString(text), BinaryType) => Some(text.getBytes(StandardCharsets.UTF_8))
+      case (Bytes(bytes), BinaryType) => Some(bytes)
+      case (Time(instant, _), TimestampType) => Some(instant)
+      case (Time(_, wall), TimestampNTZType) => Some(wall)
+      case (Time(_, wall), DateType) =>
+        Option.when(wall % DayMicros == 0)((wall / DayMicros).toInt)
+      case (Interval(micros), _: DayTimeIntervalType) => Some(micros)
+      case (JString(text), of) if isTemporal(of) => Some(cast(text, of, path))
+      case (_, _: MapType) =>
+        throw bad(s"$path is a map, by which no row is looked up; read them with format 'statemark'")
+      case _ => throw misfit(json, dataType, path)
+    }
+
+  /** None where the column cannot hold the number; fractions of a FLOAT are rounded as a cast rounds them. */
+  private def fitted(n: JBigDecimal, to: NumericType): Option[Any] = {
+    def within[A](min: Long, max: Long)(as: Long => A): Option[A] =
+      Try(n.longValueExact()).toOption.filter(l => l >= min && l <= max).map(as)
+    to match {
+      case ByteType => within(Byte.MinValue.toLong, Byte.MaxValue.toLong)(_.toByte)
+      case ShortType => within(Short.MinValue.toLong, Short.MaxValue.toLong)(_.toShort)
+      case IntegerType => within(Int.MinValue.toLong, Int.MaxValue.toLong)(_.toInt)
+      case LongType => within(Long.MinValue, Long.MaxValue)(identity)
+      case FloatType => Some(n.floatValue).filterNot(_.isInfinite)
+      case DoubleType => Some(n.doubleValue).filterNot(_.isInfinite)
+      case of: DecimalType =>
+        // Without this a power of ten with many digits is written out.
+        Option.when(n.signum == 0 || n.precision.toLong - n.scale <= of.precision - of.scale)(n)
+          .flatMap(fits => Try(fits.setScale(of.scale)).toOption)
+          .map(exact => Decimal(BigDecimal(exact), of.precision, of.scale))
+      case _ => None // there are no others
+    }
+  }
+
+  private def cast(text: String, to: DataType, path: String): Any =
+    Try(Cast(Literal(UTF8String.fromString(text), StringType), to, Some(zone), EvalMode.ANSI).eval())
+      .getOrElse(throw misfit(JString(text), to, path))
+
+  private def misfit(json: JValue, dataType: DataType, path: String) =
+    bad(s"$path is ${compact(json)}, no ${dataType.sql}")
+
+  private def bad(why: String) = new InvalidInputException(
+    s"Keys do not fit: $why. A key of this operator has ${schema.sql}, all of them."
   )
 }
 
 private object KeyJson {
+  private val DayMicros = TimeUnit.DAYS.toMicros(1)
 
-  /** A time without a zone is as a clock on the wall shows it, whichever zone the text names. */
-  private def fitted(value: JValue, dataType: DataType): JValue = (value, dataType) match {
-    case (JObject(fields), struct: StructType) =>
-      JObject(fields.map { case (name, v) =>
-        name -> struct.find(_.name == name).fold(v)(field => fitted(v, field.dataType))
-      })
-    case (JString(text), TimestampNTZType) => JString(text.replaceFirst(Zone, ""))
-    case _ => value
+  private def all(values: Seq[Option[Any]]): Option[Seq[Any]] =
+    Option.when(values.forall(_.isDefined))(values.flatten)
+
+  /** Types of which a string tells a value. Older lines of Spark have no TIME. */
+  private def isTemporal(dataType: DataType): Boolean = dataType match {
+    case DateType | TimestampType | TimestampNTZType => true
+    case _: DayTimeIntervalType | _: YearMonthIntervalType => true
+    case other => other.typeName.startsWith("time(")
   }
 
-  private val Zone = "(Z|[+-]\\d\\d:\\d\\d(:\\d\\d)?)$"
+  private object Number {
+    def unapply(json: JValue): Option[JBigDecimal] = json match {
+      case JInt(n) => Some(new JBigDecimal(n.bigInteger))
+      case JLong(n) => Some(JBigDecimal.valueOf(n))
+      case JDouble(n) => Some(JBigDecimal.valueOf(n))
+      case JDecimal(n) => Some(n.bigDecimal)
+      case _ => None
+    }
+  }
+
+  private object NotFinite {
+    def unapply(json: JValue): Option[Double] = json match {
+      case JObject(List(("float", JString("nan")))) => Some(Double.NaN)
+      case JObject(List(("float", JString("inf")))) => Some(Double.PositiveInfinity)
+      case JObject(List(("float", JString("-inf")))) => Some(Double.NegativeInfinity)
+      case _ => None
+    }
+  }
+
+  private object Bytes {
+    def unapply(json: JValue): Option[Array[Byte]] = json match {
+      case JObject(List(("base64", JString(text)))) => Some(Base64.getDecoder.decode(text))
+      case _ => None
+    }
+  }
+
+  private object Interval {
+    def unapply(json: JValue): Option[Long] = json match {
+      case JObject(List(("micros", JInt(micros)))) => Some(micros.toLong)
+      case _ => None
+    }
+  }
+
+  /** Instant and wall clock. */
+  private object Time {
+    def unapply(json: JValue): Option[(Long, Long)] = json match {
+      case JObject(List(("instant", JInt(instant)), ("wall", JInt(wall)))) =>
+        Some((instant.toLong, wall.toLong))
+      case _ => None
+    }
+  }
 }

@@ -76,9 +76,14 @@ private[spark] object KeysThere {
 
 /** By which columns of its key an operator's rows are dealt to partitions. */
 private[live] object KeyPlacement {
+  private val Aggregation = "stateStoreSave"
   private val SessionWindow = "sessionWindowStateStoreSaveExec"
+
+  /** ''Source:'' Spark 4.2 `StatefulAggregationStrategy`, which normalizes what is grouped by. */
+  val aggregations: Set[String] = Set(Aggregation, SessionWindow)
+
   private val byWholeKey = Set(
-    "stateStoreSave",
+    Aggregation,
     "dedupe",
     "dedupeWithinWatermark",
     "symmetricHashJoin",

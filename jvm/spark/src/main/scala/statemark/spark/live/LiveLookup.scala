@@ -126,27 +126,29 @@ private final class LookupPlan(read: StateRead) {
   private val parsers = new ConcurrentHashMap[String, KeyJson]()
 
   /** @param text a JSON array; times are of the session that asks */
-  def keys(text: String): LiveKeys =
+  def keys(text: String): AskedKeys =
     parsers.computeIfAbsent(SQLConf.get.sessionLocalTimeZone, new KeyJson(key, _)).keys(text)
 
   /** The rows of keys in their order. */
-  def rows(pin: PinnedBatch, level: IsolationLevel, keys: LiveKeys): Seq[Option[InternalRow]] = {
-    val live = LiveRead(level, Some(keys))
+  def rows(pin: PinnedBatch, level: IsolationLevel, keys: AskedKeys): Seq[Option[InternalRow]] = {
+    val live = LiveRead(level, keys.sought(read.hasCanonicalKeys))
+    val wanted = keys.rows.flatten.toSet
+    def keyOf(row: InternalRow) = keys.of(row.getStruct(keyAt, key.length))
     // Rows of joins have columns that no schema shows.
     val project = Projections.of(schema)
-    val found = read.partitionsAt(pin, keys).flatMap { partition =>
+    val partitions = if (wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
+    val found = partitions.flatMap { partition =>
       live.during {
         val reader = read.factory.createReader(partition)
         try
-          Iterator.continually(reader).takeWhile(_.next()).map(r =>
-            project(r.get()).copy()
-          ).toVector
+          Iterator.continually(reader).takeWhile(_.next()).map(r => project(r.get()))
+            .filter(row => wanted(keyOf(row))).map(_.copy()).toVector
         finally reader.close()
       }
     }
-    val byKey = found.groupBy(row => keys.of(row.getStruct(keyAt, key.length)))
-    keys.rows.toSeq.map { key =>
-      byKey.get(key).map {
+    val byKey = found.groupBy(keyOf)
+    keys.rows.map { key =>
+      key.flatMap(byKey.get).map {
         case Seq(row) => row
         case several => throw new InvalidInputException(
             s"The key has ${several.length} rows; read them with format 'statemark' and a filter on the key."

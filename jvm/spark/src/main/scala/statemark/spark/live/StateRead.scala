@@ -46,6 +46,9 @@ private[live] final case class StateRead(
     ).map(_.operatorInfo).find(_.operatorId == operator).map(_.operatorName)
   }
 
+  /** Whether of keys that are equal it has one form only. */
+  lazy val hasCanonicalKeys: Boolean = operatorName.exists(KeyPlacement.aggregations)
+
   lazy val factory: PartitionReaderFactory = batch.createReaderFactory()
 
   /** The partitions that have `keys`, of the pinned batch. */

@@ -1,0 +1,47 @@
+package statemark.spark.live
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.types.StructType
+
+/** Keys that somebody asks for. They are the keys of rows that are equal to them, as a filter has it.
+  *
+  * ''Thread:'' one.
+  *
+  * @param schema of a whole key
+  * @param values in the order in which they are asked for; None where no row can have the key
+  */
+private[live] final class AskedKeys(schema: StructType, values: Seq[Option[InternalRow]]) {
+  private val project = Projections.of(schema)
+
+  /** For each what [[AskedKeys.of]] has for a row with the key. */
+  val rows: Seq[Option[UnsafeRow]] = values.map(_.map(of))
+  private lazy val distinct = rows.flatten.distinct
+
+  /** What is the same for all keys that are equal. */
+  def of(key: InternalRow): UnsafeRow = projected(EqualKeys.canonical(key, schema))
+
+  /** One of the equal ones each: they all have their rows in one partition. */
+  lazy val placed: LiveKeys = LiveKeys(schema, distinct.toArray, isWhole = true)
+
+  /** All keys that a store can have for them; None where there are too many, and who reads has to read all rows.
+    *
+    * @param areCanonical the store has no others
+    */
+  def sought(areCanonical: Boolean): Option[LiveKeys] =
+    if (areCanonical) Some(placed)
+    else if (distinct.exists(key => EqualKeys.hasNaN(key, schema))) None
+    else if (distinct.exists(key => EqualKeys.zeros(key, schema) > AskedKeys.MaxZeros)) None
+    else {
+      val all = distinct.flatMap(EqualKeys.storable(_, schema)).map(projected)
+      Some(LiveKeys(schema, all.toArray, isWhole = true))
+    }
+
+  private def projected(key: Any): UnsafeRow = project(key.asInstanceOf[InternalRow]).copy()
+}
+
+private object AskedKeys {
+
+  /** In one key. */
+  private val MaxZeros = 6
+}

@@ -1,0 +1,90 @@
+"""Keys as the driver reads them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from statemark import LiveReadError
+from statemark.lookup_keys import key_of, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process in a zone that has summer time."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def sent(value: object) -> Any:
+    return json.loads(to_json([key_of({"a": value})]))[0]["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (float("nan"), {"float": "nan"}),
+        (float("-inf"), {"float": "-inf"}),
+        (Decimal("Infinity"), {"float": "inf"}),
+        (Decimal("1.50"), "1.50"),
+        (bytearray(b"\x00"), {"base64": "AA=="}),
+        ({"b": (1, None)}, {"b": [1, None]}),
+        (dt.timedelta(days=-1, microseconds=1), {"micros": -86399999999}),
+        (dt.date(2024, 2, 29), "2024-02-29"),
+        (dt.time(1, 2), "01:02:00"),
+    ],
+    ids=repr,
+)
+def test_what_json_has_no_value_for(value: object, wanted: object) -> None:
+    assert sent(value) == wanted
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_that_no_clock_in_the_zone_shows_stays_what_it_is() -> None:
+    wall = dt.datetime(2024, 3, 31, 2, 30)
+    micros = int(wall.replace(tzinfo=dt.timezone.utc).timestamp()) * 10**6
+    assert sent(wall)["wall"] == micros
+    later = wall.replace(hour=3, minute=0)
+    assert sent(later)["instant"] == micros - 90 * 60 * 10**6
+    zoned = wall.replace(tzinfo=dt.timezone(dt.timedelta(hours=-3, seconds=5)))
+    assert sent(zoned) == {"instant": micros + (3 * 3600 - 5) * 10**6, "wall": micros}
+
+
+def test_scalars_of_numpy_are_what_they_hold() -> None:
+    np = pytest.importorskip("numpy")
+    assert sent(np.int8(3)) == 3
+    assert sent(np.float32("inf")) == {"float": "inf"}
+    assert sent(np.float64("nan")) == {"float": "nan"}
+    assert sent(np.array([1.5, 2.5])) == [1.5, 2.5]
+    assert sent(np.datetime64(5000, "ns")) == {"instant": 5, "wall": 5}
+    assert sent(np.timedelta64(2, "s")) == {"micros": 2_000_000}
+
+
+def test_a_row_is_a_struct() -> None:
+    sql = pytest.importorskip("pyspark.sql")
+    row = sql.Row(b=sql.Row(x=1, y=None))
+    assert sent(row) == {"b": {"x": 1, "y": None}}
+    assert key_of(row) == {"b": {"x": 1, "y": None}}
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, 1j], ids=["object", "set", "complex"])
+def test_what_is_no_part_of_a_key_is_refused(value: object) -> None:
+    with pytest.raises(LiveReadError, match="cannot be part of a key"):
+        key_of({"a": value})
+
+
+@pytest.mark.parametrize("key", [3, None, "a", [1]], ids=repr)
+def test_what_is_no_key_is_refused(key: object) -> None:
+    with pytest.raises(LiveReadError, match="it is a"):
+        key_of(key)
