@@ -27,7 +27,7 @@ TESTS := target/tests-$(SPARK)
 COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
-.PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
+.PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
 .PHONY: check-python tests-built quick test-full durations compile-lines
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -163,6 +163,9 @@ bench-soak: build ## a quarter of an hour in an executor that may take no more m
 bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr/0001), 4 minutes
 	mkdir -p target/bench
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) target/bench/buffer.json
+
+bench-put: $(BENCH) $(JAR) $(VENV)/.installed ## rows put, read and scanned by two builds in one JVM, 2 minutes: BEFORE=jar of the other
+	$(BENCH_RUN) --class statemark.bench.PutPathBenchmark $(BENCH) before=$(BEFORE) again=$(BEFORE) after=$(JAR)
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format
 	$(SBT) scalafmtAll scalafmtSbt

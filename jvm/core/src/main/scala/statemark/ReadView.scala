@@ -1,7 +1,7 @@
 package statemark
 
 import java.util.concurrent.atomic.AtomicBoolean
-import statemark.common.{Bytes, Position}
+import statemark.common.{Bytes, Gate, Position}
 import statemark.engine._
 import statemark.transaction._
 
@@ -39,7 +39,7 @@ final class ReadView private[statemark] (
 
   /** Rows of `[begin, end)` in key order; the caller closes the scan. */
   def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
-    new TransactionScan(base.scan(begin, end), staged.scan(begin, end), merged, _ => ())
+    new TransactionScan(base.scan(begin, end), staged.scan(begin, end), merged, new Gate, _ => ())
 
   /** Rows whose key starts with `prefix`, as [[range]]. */
   def prefix(prefix: Array[Byte]): TransactionScan = range(Some(prefix), Bytes.prefixEnd(prefix))

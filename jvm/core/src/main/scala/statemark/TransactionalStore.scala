@@ -87,6 +87,7 @@ final class TransactionalStore private[statemark] (
     * @throws IllegalCallException while another is open or a version is prepared: confirm or drop it
     */
   def newTransaction(openChangelog: () => ChangelogWriter): Transaction = synchronized {
+    checkOpen()
     require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
     require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
     val transaction = new Transaction(rows, base, mergeDelimiter, openChangelog, staging)
@@ -94,8 +95,10 @@ final class TransactionalStore private[statemark] (
     transaction
   }
 
-  /** Rolls back a transaction that its owner left open; the new owner calls it before it begins. */
-  def rollbackOpen(): Unit = synchronized(versions.open.foreach(_.rollback()))
+  /** Rolls back a transaction that its owner left open; the new owner calls it before it begins. Waits for a call of
+    * that owner's, without the lock, which such a call may want.
+    */
+  def rollbackOpen(): Unit = versions.open.foreach(_.rollback())
 
   /** What readers see at `level`: of committed versions the newest that is known to be the one that counts,
     * which is the base; or what is staged over it as well, prepared or not.
@@ -137,7 +140,7 @@ final class TransactionalStore private[statemark] (
       checkpointId: Option[String],
       uploadSnapshot: Option[PreparedTransaction => Unit],
       position: Option[Position] = None
-  ): PreparedTransaction = {
+  ): PreparedTransaction = transaction.inside {
     require(versions.open.contains(transaction), "the transaction is of another store")
     val at = VersionId(base.version + 1, checkpointId)
     val next = transaction.serialize(at, usesFamilies, position)
@@ -218,6 +221,7 @@ final class TransactionalStore private[statemark] (
   }
 
   private def apply(version: PreparedTransaction, proof: Option[HistoryProof]): Unit = {
+    checkOpen()
     val records = TransactionalStore.records(version.state, Some(base)) ++
       proof.map(p => OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p))
     val redo = version.file.map(batch => Redo(batch.file.getName, records))
@@ -352,13 +356,18 @@ final class TransactionalStore private[statemark] (
   /** Compacts the rows of the base. Does nothing once the store is closed. */
   def compact(): Unit = synchronized(if (!isClosed) engine.compact())
 
-  /** Idempotent; waits for a snapshot that is being taken. */
-  override def close(): Unit = synchronized {
-    isClosed = true
-    versions.open.foreach(_.end())
-    prepared.foreach(delete)
-    staging.foreach(_.memory.close())
-    engine.close()
+  /** Rolls back what is open. Idempotent; waits for a snapshot that is being taken, and for the call that another
+    * thread is in: RocksDB's memory goes when nobody is in it.
+    */
+  override def close(): Unit = {
+    synchronized { isClosed = true } // no transaction begins from here on
+    try rollbackOpen()
+    finally
+      synchronized {
+        prepared.foreach(delete)
+        staging.foreach(_.memory.close())
+        engine.close()
+      }
   }
 
   private def unusable(state: StoreState, cause: Throwable) = new StoreUnusableException(
@@ -366,6 +375,12 @@ final class TransactionalStore private[statemark] (
       "it is loaded again from the checkpoint.",
     Some(cause)
   )
+
+  private def checkOpen(): Unit = if (isClosed) {
+    throw new IllegalCallException(
+      s"The store in ${engine.directory} is closed at version ${base.version}; open it again to write."
+    )
+  }
 
   private def require(condition: Boolean, problem: => String): Unit =
     if (!condition) {

@@ -18,11 +18,24 @@ final class EngineView private[engine] (source: EngineView.Source, gate: ReadGat
   /** One more user, who closes it as well; false where the last one is gone. */
   def retain(): Boolean = gate.reading(users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0)
 
-  def get(key: Array[Byte]): Option[Array[Byte]] = gate.reading(source.get(key))
+  def get(key: Array[Byte]): Option[Array[Byte]] = using(source.get(key))
 
   /** Rows of `[begin, end)` in key order; the caller closes the cursor. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
-    gate.reading(new GatedCursor(gate, gate.add(source.scan(begin, end))))
+    using(new GatedCursor(gate, gate.add(source.scan(begin, end))))
+
+  /** A call is a user for as long as it takes: a user that closes while another of its threads reads does not free the
+    * snapshot under that one.
+    */
+  private def using[A](read: => A): A = {
+    if (!retain()) {
+      throw new ViewClosedException(
+        "The rows were closed by their reader while it read them. Open them again."
+      )
+    }
+    try gate.reading(read)
+    finally close()
+  }
 
   /** One user less; each calls it once. */
   override def close(): Unit = if (users.decrementAndGet() == 0) gate.release(source)
@@ -50,9 +63,10 @@ private final class GatedCursor(gate: ReadGate, scan: EngineScan) extends RowCur
   }
   override def value: Array[Byte] = block(at)._2
   override def next(): Unit = at += 1
-  override def close(): Unit = gate.release(scan)
+  // In turn with `read`: the gate lets both in.
+  override def close(): Unit = synchronized(gate.release(scan))
 
-  private def read(): Unit = {
+  private def read(): Unit = synchronized {
     val found = Vector.newBuilder[(Array[Byte], Array[Byte])]
     var count = 0
     var bytes = 0L
@@ -85,6 +99,13 @@ private[engine] final class ReadGate(what: String) {
   private val lock = new ReentrantReadWriteLock
   private val open = ConcurrentHashMap.newKeySet[AutoCloseable]()
   @volatile private var isClosed = false
+
+  /** As `reading`, of an owner who may come too late: `closed` then. */
+  def readingOr[A](closed: => A)(body: => A): A = {
+    lock.readLock.lock()
+    try if (isClosed) closed else body
+    finally lock.readLock.unlock()
+  }
 
   /** @throws ViewClosedException once it is closed */
   def reading[A](body: => A): A = {

@@ -269,7 +269,8 @@ final class RocksEngine private (
     } finally scan.close()
   }
 
-  def property(name: String): Long = db.getLongProperty(rows, name)
+  /** A figure of RocksDB's; 0 once the engine is closed. ''Thread:'' any. */
+  def property(name: String): Long = gate.readingOr(0L)(db.getLongProperty(rows, name))
 
   /** Closes RocksDB; what was not flushed is lost, as after a crash. Idempotent. */
   override def close(): Unit = synchronized {

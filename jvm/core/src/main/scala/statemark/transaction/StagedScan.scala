@@ -1,6 +1,6 @@
 package statemark.transaction
 
-import statemark.common.{Bytes, IllegalCallException}
+import statemark.common.{Bytes, Gate, IllegalCallException}
 import statemark.engine.RowCursor
 
 /** Staged writes of a key range in key order.
@@ -107,14 +107,17 @@ trait RowScan extends AutoCloseable {
 /** Rows that a transaction or a view sees in a key range, in key order: staged writes over the base, both as
   * they stood when the scan was opened (I7).
   *
-  * ''Thread:'' the owner of the transaction; of a view, one.
+  * ''Thread:'' the owner of the transaction; of a view, one. Another one may close it meanwhile: it waits for the
+  * step that is being made, as RocksDB's iterators must not be freed under who moves them.
   *
   * @param merged a row of the base with staged operands
+  * @param gate of the transaction; of a view's scan, its own
   */
 final class TransactionScan private[statemark] (
     base: RowCursor,
     staged: StagedCursor,
     merged: (Option[Array[Byte]], Array[Byte]) => Array[Byte],
+    gate: Gate,
     onClose: TransactionScan => Unit
 ) extends RowScan {
   private var isClosed = false
@@ -136,8 +139,13 @@ final class TransactionScan private[statemark] (
     * @throws IllegalCallException after the scan was closed before its end, also by the end of its
     *   transaction
     */
-  override def next(): Boolean = if (isAtEnd) false
-  else {
+  override def next(): Boolean = {
+    val wasInside = gate.enter()
+    try !isAtEnd && moved()
+    finally gate.leave(wasInside)
+  }
+
+  private def moved(): Boolean = {
     if (isClosed) {
       throw new IllegalCallException(
         "This scan is closed: it was closed by its reader, or its transaction has committed or " +
@@ -207,10 +215,12 @@ final class TransactionScan private[statemark] (
   }
 
   /** Idempotent. */
-  override def close(): Unit = if (!isClosed) {
-    isClosed = true
-    base.close()
-    staged.close()
-    onClose(this)
+  override def close(): Unit = gate.through {
+    if (!isClosed) {
+      isClosed = true
+      base.close()
+      staged.close()
+      onClose(this)
+    }
   }
 }

@@ -1,7 +1,7 @@
 package statemark.transaction
 
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Bytes, IllegalCallException, Position}
+import statemark.common.{Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
 
 /** All writes of one store between the load of a version and its commit or rollback.
@@ -9,8 +9,11 @@ import statemark.engine._
   * Writes are staged; the base store is not touched (I4). Reads see the transaction's own writes over
   * the base. Every call that changes something is appended to the changelog in program order.
   *
-  * ''Thread:'' one owner at a time. ''Throws:'' [[IllegalCallException]] from every call but
-  * `rollback` once the transaction has ended.
+  * ''Thread:'' one owner at a time. Any other thread may end it meanwhile, as Spark ends a task whose store a second
+  * thread uses: every call passes a gate, so that the end waits for the call that is inside, and no call finds what is
+  * ended (ADR 18). Whoever ends it holds no lock of a store.
+  *
+  * ''Throws:'' [[IllegalCallException]] from every call but `rollback` once the transaction has ended.
   *
   * ''Source:'' KIP-892, `KeyValueStore` transactions.
   *
@@ -24,6 +27,7 @@ final class Transaction private[statemark] (
     openChangelog: () => ChangelogWriter,
     staging: Option[Staging] = None
 ) {
+  private val gate = new Gate
   private var buffer = new TransactionBuffer(mergeDelimiter)
   private var bytesAtEnd = 0L
   private var spills_ = 0L
@@ -53,24 +57,25 @@ final class Transaction private[statemark] (
 
   /** The row of `key`; the array is the caller's. */
   def get(key: Array[Byte]): Option[Array[Byte]] = {
-    checkOpen()
-    buffer.lookup(key) match {
-      case StagedLookup.Value(bytes) => Some(bytes)
-      case StagedLookup.Deleted | StagedLookup.KnownAbsent => None
-      case StagedLookup.Operands(bytes) => Some(buffer.merged(engine.get(key), bytes))
-      case StagedLookup.NotStaged =>
-        val found = engine.get(key)
-        if (base.counts.isTracked) {
-          buffer.rememberBase(key, found.isDefined)
-          checkMemory()
-        }
-        found
-    }
+    val wasInside = enter()
+    try
+      buffer.lookup(key) match {
+        case StagedLookup.Value(bytes) => Some(bytes)
+        case StagedLookup.Deleted | StagedLookup.KnownAbsent => None
+        case StagedLookup.Operands(bytes) => Some(buffer.merged(engine.get(key), bytes))
+        case StagedLookup.NotStaged =>
+          val found = engine.get(key)
+          if (base.counts.isTracked) {
+            buffer.rememberBase(key, found.isDefined)
+            checkMemory()
+          }
+          found
+      }
+    finally gate.leave(wasInside)
   }
 
   /** Rows of `keys` in their order, the base read once for all of them. */
-  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = {
-    checkOpen()
+  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = inside {
     val staged = keys.map(buffer.lookup)
     val needed = keys.zip(staged).collect {
       case (key, StagedLookup.NotStaged | StagedLookup.Operands(_)) => key
@@ -86,33 +91,38 @@ final class Transaction private[statemark] (
 
   /** Upsert. `key` and `value` belong to the transaction afterwards. */
   def put(key: Array[Byte], value: Array[Byte]): Unit = {
-    checkOpen()
-    rememberScanned(key)
-    buffer.put(key, value)
-    changelog.put(key, value)
-    checkMemory()
+    val wasInside = enter()
+    try {
+      rememberScanned(key)
+      buffer.put(key, value)
+      changelog.put(key, value)
+      checkMemory()
+    } finally gate.leave(wasInside)
   }
 
   /** Deletes `key`; a key that is not there is fine. */
   def remove(key: Array[Byte]): Unit = {
-    checkOpen()
-    rememberScanned(key)
-    buffer.remove(key)
-    changelog.delete(key)
-    checkMemory()
+    val wasInside = enter()
+    try {
+      rememberScanned(key)
+      buffer.remove(key)
+      changelog.delete(key)
+      checkMemory()
+    } finally gate.leave(wasInside)
   }
 
   /** Appends `operand` to the row of `key`, or makes it the row. */
   def merge(key: Array[Byte], operand: Array[Byte]): Unit = {
-    checkOpen()
-    buffer.merge(key, operand)
-    changelog.merge(key, operand)
-    checkMemory()
+    val wasInside = enter()
+    try {
+      buffer.merge(key, operand)
+      changelog.merge(key, operand)
+      checkMemory()
+    } finally gate.leave(wasInside)
   }
 
   /** Deletes every row in `[begin, end)`. */
-  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = {
-    checkOpen()
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = inside {
     buffer.deleteRange(begin, end)
     changelog.deleteRange(begin, end)
     checkMemory()
@@ -129,12 +139,12 @@ final class Transaction private[statemark] (
   /** Rows of `[begin, end)` in key order, as they are now; the caller closes it, or the end of the
     * transaction does.
     */
-  def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
-    checkOpen()
+  def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = inside {
     val scan = new TransactionScan(
       engine.scan(begin, end),
       buffer.scan(begin, end),
       buffer.merged(_, _),
+      gate,
       closed => scans -= closed
     )
     scans += scan
@@ -146,8 +156,7 @@ final class Transaction private[statemark] (
   def prefix(prefix: Array[Byte]): TransactionScan = range(Some(prefix), Bytes.prefixEnd(prefix))
 
   /** Id of the column family `name`, created where it is absent. */
-  def createColumnFamily(name: String, isInternal: Boolean): Short = {
-    checkOpen()
+  def createColumnFamily(name: String, isInternal: Boolean): Short = inside {
     families_ = families_.created(name, isInternal)
     families_.byName(name).id
   }
@@ -155,8 +164,7 @@ final class Transaction private[statemark] (
   /** Deletes the column family `name` and its rows, each with a delete of its own in the changelog;
     * false where it does not exist.
     */
-  def dropColumnFamily(name: String): Boolean = {
-    checkOpen()
+  def dropColumnFamily(name: String): Boolean = inside {
     val family = families_.byName.get(name)
     family.foreach { f =>
       removeAll(prefix(RocksEngine.familyPrefix(f.id)))
@@ -165,11 +173,34 @@ final class Transaction private[statemark] (
     family.isDefined
   }
 
-  /** Drops all that is staged and the changelog. Idempotent; reads nothing (I4). */
-  def rollback(): Unit = if (isOpen_) {
+  /** Drops all that is staged and the changelog. Idempotent; reads nothing (I4). Waits for the call that another
+    * thread is in.
+    */
+  def rollback(): Unit = gate.through {
     val written = openedChangelog
     end()
     written.foreach(_.abort())
+  }
+
+  /** Runs `body` in one piece: no other thread ends the transaction meanwhile.
+    * @throws IllegalCallException where it has ended
+    */
+  private[statemark] def inside[A](body: => A): A = {
+    val wasInside = enter()
+    try body
+    finally gate.leave(wasInside)
+  }
+
+  /** Enters the gate of a transaction that has not ended. */
+  private def enter(): Boolean = {
+    val wasInside = gate.enter()
+    if (!isOpen_) {
+      gate.leave(wasInside)
+      throw new IllegalCallException(
+        s"The transaction on version ${base.version} has ended; begin a new one to read or write."
+      )
+    }
+    wasInside
   }
 
   /** Ends the transaction; its writes, counted, sorted and serialized, as the version `at`. */
@@ -177,8 +208,7 @@ final class Transaction private[statemark] (
       at: VersionId,
       usesFamilies: Boolean,
       position: Option[Position]
-  ): PreparedTransaction = {
-    checkOpen()
+  ): PreparedTransaction = inside {
     val counter = new RowCounter(
       base.counts,
       // A family that this transaction dropped is known to the base only.
@@ -255,17 +285,19 @@ final class Transaction private[statemark] (
   }
 
   /** Marks the transaction as committed, and lets go of what it staged: Spark keeps the task that had it, and so it,
-    * until the store has its next one. Idempotent.
+    * until the store has its next one. Idempotent. Waits as `rollback` does.
     */
-  private[statemark] def end(): Unit = if (isOpen_) {
-    isOpen_ = false
-    bytesAtEnd = approximateNumUncommittedBytes
-    newestScan = None
-    scans.foreach(_.close())
-    buffer.close()
-    buffer = Transaction.Ended
-    openedChangelog = None
-    staging.foreach(_.memory.holdsOpen(0))
+  private[statemark] def end(): Unit = gate.through {
+    if (isOpen_) {
+      isOpen_ = false
+      bytesAtEnd = approximateNumUncommittedBytes
+      newestScan = None
+      scans.foreach(_.close())
+      buffer.close()
+      buffer = Transaction.Ended
+      openedChangelog = None
+      staging.foreach(_.memory.holdsOpen(0))
+    }
   }
 
   private def checkMemory(): Unit = if (buffer.bytes >= nextCheck) {
@@ -318,12 +350,6 @@ final class Transaction private[statemark] (
     )
     for (i <- unknown.indices)
       unknown(i).inBase = if (found(i)) StagedEntry.Present else StagedEntry.Absent
-  }
-
-  private def checkOpen(): Unit = if (!isOpen_) {
-    throw new IllegalCallException(
-      s"The transaction on version ${base.version} has ended; begin a new one to read or write."
-    )
   }
 }
 

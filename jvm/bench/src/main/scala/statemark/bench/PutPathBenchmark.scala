@@ -1,0 +1,92 @@
+package statemark.bench
+
+import java.net.{URL, URLClassLoader}
+import java.nio.file.{Files, Paths}
+import java.util.UUID
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.internal.SQLConf
+
+/** What a change costs where rows are written and read: several builds of the provider beside each other in one JVM,
+  * each with classes of its own, in turns. The first is what the others are compared with; naming a build twice shows
+  * how much of a difference is noise. Usage: `PutPathBenchmark before=old.jar after=new.jar`, where a build of
+  * several folders of classes has them separated by colons.
+  */
+object PutPathBenchmark {
+  private val Count = 100000
+  private val Warmups = 5
+  private val rounds = if (sys.env.get("QUICK").exists(_ != "0")) 20 else 60
+
+  def main(args: Array[String]): Unit = {
+    val builds = args.toSeq.map(_.split("=", 2)).map { case Array(name, paths) =>
+      name -> new OwnClasses(paths.split(":").map(p => Paths.get(p).toUri.toURL))
+    }
+    val rows = Rows.random(Count, seed = 42)
+    val figures = Rounds.interleaved("put path", builds.map(_._1), Warmups, rounds) { name =>
+      measure(builds.toMap.apply(name), rows)
+    }
+    val columns = Seq("put", "put again", "get staged", "scan")
+    val first = builds.head._1
+    Output.table(
+      s"$Count rows, ns per row, median of $rounds rounds; in brackets, the median of the rounds' ratios to $first",
+      "" +: columns,
+      builds.map { case (name, _) =>
+        name +: columns.map { c =>
+          val ratios = figures(name)(c).zip(figures(first)(c)).map { case (a, b) => a / b }
+          f"${Rounds.median(figures(name)(c))}%.0f (${Rounds.median(ratios)}%.3f)"
+        }
+      }
+    )
+  }
+
+  private def measure(classes: ClassLoader, rows: Array[Rows.Pair]): Map[String, Double] = {
+    val checkpoint = Files.createTempDirectory("put-path")
+    val provider = open(classes, checkpoint.toString)
+    try {
+      val store = provider.getStore(0)
+      def each(body: Rows.Pair => Unit) = Rounds.timed(rows.foreach(body)) / rows.length
+      val figures = Map(
+        "put" -> each { case (k, v) => store.put(k, v) },
+        "put again" -> each { case (k, v) => store.put(k, v) },
+        "get staged" -> each { case (k, _) => store.get(k): Unit },
+        "scan" -> Rounds.timed(store.iterator().foreach(_ => ())) / rows.length
+      )
+      store.abort()
+      figures
+    } finally {
+      provider.close()
+      BaseStore.delete(checkpoint)
+    }
+  }
+
+  private def open(classes: ClassLoader, location: String): StateStoreProvider = {
+    val hadoopConf = new Configuration()
+    hadoopConf.set("sql.streaming.runId", UUID.randomUUID().toString)
+    val provider = classes.loadClass("statemark.spark.StatemarkStateStoreProvider")
+      .getConstructor().newInstance().asInstanceOf[StateStoreProvider]
+    provider.init(
+      StateStoreId(s"$location/state", operatorId = 0, partitionId = 0),
+      Rows.plain.key,
+      Rows.plain.value,
+      Rows.plain.encoder,
+      false,
+      new StateStoreConf(new SQLConf()),
+      hadoopConf
+    )
+    provider
+  }
+
+  /** A build's own classes; everything else, and RocksDB above all, is shared. */
+  private final class OwnClasses(urls: Array[URL])
+      extends URLClassLoader(urls, classOf[StateStoreProvider].getClassLoader) {
+    override def loadClass(name: String, resolve: Boolean): Class[_] =
+      getClassLoadingLock(name).synchronized {
+        if (!isOwn(name)) super.loadClass(name, resolve)
+        else Option(findLoadedClass(name)).getOrElse(findClass(name))
+      }
+
+    private def isOwn(name: String): Boolean =
+      name.startsWith("statemark.") || findResource(name.replace('.', '/') + ".class") != null
+  }
+}
