@@ -39,7 +39,11 @@ final class ReadView private[statemark] (
 
   /** Rows of `[begin, end)` in key order; the caller closes the scan. */
   def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
-    new TransactionScan(base.scan(begin, end), staged.scan(begin, end), merged, new Gate, _ => ())
+    new TransactionScan(
+      new ScanCursors(base.scan(begin, end), staged.scan(begin, end), _ => ()),
+      merged,
+      new Gate
+    )
 
   /** Rows whose key starts with `prefix`, as [[range]]. */
   def prefix(prefix: Array[Byte]): TransactionScan = range(Some(prefix), Bytes.prefixEnd(prefix))

@@ -41,7 +41,7 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
     }
   }
 
-  /** Puts rows aside, on disk when it returns.
+  /** Puts rows aside; `flush` follows.
     * @param rows writes them
     * @throws ScratchFullException where the disk does not take them
     */
@@ -53,8 +53,12 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
     })
     rows(writer)
     writer.finish()
-    db.flush(flushOptions)
   }
+
+  /** What was put aside is on disk when it returns.
+    * @throws ScratchFullException where the disk does not take it
+    */
+  def flush(): Unit = writing(db.flush(flushOptions))
 
   /** @throws ScratchFullException where the disk does not take it */
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
@@ -64,9 +68,50 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
 
   /** Rows of `[begin, end)` in key order, as they are now; the caller closes the cursor. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
-    EngineScan.open(db.newIterator(_: ReadOptions), new ReadOptions(), begin, end)(status =>
+    scan(begin, end, new ReadOptions())
+
+  private def scan(
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]],
+      options: ReadOptions
+  ): RowCursor =
+    EngineScan.open(db.newIterator(_: ReadOptions), options, begin, end)(status =>
       reading(status())
     )
+
+  /** As `scan`, with no iterator until the cursor is asked: one holds memtables, of which a snapshot holds nothing
+    * that is not on disk.
+    */
+  def scanLater(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
+    new RowCursor {
+      private var snapshot = Option(db.getSnapshot)
+      private var opened = Option.empty[RowCursor]
+
+      private def rows: RowCursor = opened.getOrElse {
+        val options = new ReadOptions()
+        snapshot.foreach(options.setSnapshot)
+        val found = ScratchStore.this.scan(begin, end, options)
+        opened = Some(found)
+        release()
+        found
+      }
+
+      private def release(): Unit = {
+        snapshot.foreach { s =>
+          db.releaseSnapshot(s)
+          s.close()
+        }
+        snapshot = None
+      }
+
+      override def keyOrEnd(): Option[Array[Byte]] = rows.keyOrEnd()
+      override def value: Array[Byte] = rows.value
+      override def next(): Unit = rows.next()
+      override def close(): Unit = {
+        release()
+        opened.foreach(_.close())
+      }
+    }
 
   /** One more user, who closes it as well; false where the last one is gone. */
   def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0

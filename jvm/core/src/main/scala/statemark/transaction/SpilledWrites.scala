@@ -25,19 +25,22 @@ private[transaction] final class SpilledWrites(scratch: ScratchStore) extends Au
   /** How often ranges were deleted from it. */
   def rangeDeletes: Int = rangeDeletes_
 
-  /** Spills what stood at `seq` of entries in key order, where it came after `since`.
+  /** Spills writes of entries, at most one of each; `flush` follows.
     * @throws statemark.common.ScratchFullException where the disk does not take it
     */
-  def add(entries: Array[StagedEntry], since: Long, seq: Long): Unit = scratch.write { writer =>
-    entries.foreach { entry =>
-      entry.at(seq).filter(_.seq > since).foreach { write =>
-        val tag = (write.op | entry.inBase << InBaseShift).toByte
-        writer.putTagged(entry.key, tag, write.value, write.length)
-        bytes_ += entry.key.length + write.length
-        writes_ += 1
-      }
+  def add(writes: Iterable[(StagedEntry, StagedEntry.OlderWrite)]): Unit = scratch.write { writer =>
+    writes.foreach { case (entry, write) =>
+      val tag = (write.op | entry.inBase << InBaseShift).toByte
+      writer.putTagged(entry.key, tag, write.value, write.length)
+      bytes_ += entry.key.length + write.length
+      writes_ += 1
     }
   }
+
+  /** What was spilled is on disk when it returns.
+    * @throws statemark.common.ScratchFullException where the disk does not take it
+    */
+  def flush(): Unit = scratch.flush()
 
   def lookup(key: Array[Byte]): Option[StagedLookup] = scratch.get(key).map(resultOf)
 
@@ -53,6 +56,10 @@ private[transaction] final class SpilledWrites(scratch: ScratchStore) extends Au
   /** Writes in `[begin, end)` as they are now. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): SpilledCursor =
     new SpilledCursor(scratch.scan(begin, end), rangeDeletes_, () => ())
+
+  /** As [[scan]], for a scan that may never go on: nothing but a mark of the moment is held until it does. */
+  def scanLater(begin: Option[Array[Byte]], end: Option[Array[Byte]]): SpilledCursor =
+    new SpilledCursor(scratch.scanLater(begin, end), rangeDeletes_, () => ())
 
   def lookupBeside(key: Array[Byte]): Option[StagedLookup] = {
     share()
@@ -113,19 +120,26 @@ private[transaction] final class SpilledCursor(
     onClose: () => Unit
 ) extends StagedLayer {
   private var isClosed = false
-  private var key = rows.keyOrEnd()
+  private var key = Option.empty[Array[Byte]]
+  private var isKnown = false
 
   override def head: Option[(Array[Byte], StagedLookup)] =
-    key.map((_, SpilledWrites.resultOf(rows.value)))
+    headKey.map((_, SpilledWrites.resultOf(rows.value)))
 
-  override def headKey: Option[Array[Byte]] = key
+  override def headKey: Option[Array[Byte]] = {
+    if (!isKnown) {
+      key = rows.keyOrEnd()
+      isKnown = true
+    }
+    key
+  }
 
   /** As [[head]], for who writes the version out. */
   def write: SpilledWrite = SpilledWrites.writeOf(rows.value)
 
   override def advance(): Unit = {
     rows.next()
-    key = rows.keyOrEnd()
+    isKnown = false
   }
 
   override def close(): Unit = if (!isClosed) {

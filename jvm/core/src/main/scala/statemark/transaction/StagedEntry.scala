@@ -23,13 +23,20 @@ private[transaction] final class StagedEntry(val key: Array[Byte], val hash: Int
 
   def hasWrite: Boolean = op != StagedEntry.NoWrite
 
-  /** The write that stood at `seq`. */
+  /** The write that stands, without those before it. */
+  def newest: StagedEntry.OlderWrite = StagedEntry.OlderWrite(seq, op, value, length, None)
+
+  /** Those before it that are kept, newest first. */
+  def olderWrites: Iterator[StagedEntry.OlderWrite] =
+    Iterator.unfold(older)(_.map(write => (write, write.older)))
+
+  /** The write that stood at `seq`, without those before it: they may be dropped while it is held. */
   def at(seq: Long): Option[StagedEntry.OlderWrite] =
-    if (hasWrite && this.seq <= seq) Some(StagedEntry.OlderWrite(this.seq, op, value, length, None))
+    if (hasWrite && this.seq <= seq) Some(newest)
     else {
       var write = older
       while (write.exists(_.seq > seq)) write = write.get.older
-      write
+      write.map(_.copy(older = None))
     }
 }
 

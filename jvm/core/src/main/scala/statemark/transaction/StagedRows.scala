@@ -95,6 +95,20 @@ private[statemark] final class OpenRows(buffer: TransactionBuffer) extends Stage
     buffer.scanBeside(begin, end)
 }
 
+/** Writes in memory of an open transaction, in key order: where they are, not what they give. */
+private[transaction] final class MemoryLayer(
+    writes: Iterator[(Array[Byte], StagedEntry.OlderWrite)],
+    resultOf: StagedEntry.OlderWrite => StagedLookup
+) extends StagedLayer {
+  private var current = writes.nextOption()
+
+  override def headKey: Option[Array[Byte]] = current.map(_._1)
+  override def head: Option[(Array[Byte], StagedLookup)] =
+    current.map { case (key, write) => (key, resultOf(write)) }
+  override def advance(): Unit = current = writes.nextOption()
+  override def close(): Unit = ()
+}
+
 /** Writes in key order. */
 private[transaction] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
     extends StagedLayer {

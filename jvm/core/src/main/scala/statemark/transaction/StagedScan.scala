@@ -1,13 +1,15 @@
 package statemark.transaction
 
 import statemark.common.{Bytes, Gate, IllegalCallException}
-import statemark.engine.RowCursor
 
 /** Staged writes of a key range in key order.
   *
   * ''Thread:'' one.
   */
 private[statemark] trait StagedCursor extends AutoCloseable {
+
+  /** The key that it stands at; None at its end. */
+  def headKey: Option[Array[Byte]]
 
   /** The key and write that it stands at; None at its end. */
   def head: Option[(Array[Byte], StagedLookup)]
@@ -33,24 +35,24 @@ private[transaction] class LayeredCursor(
     initial: Vector[StagedLayer],
     val tombstones: RangeTombstones
 ) extends StagedCursor {
+  // Values are not held here: a scan may be left as it is for long.
   protected var layers: Vector[StagedLayer] = initial
   private var isClosed = false
-  private var current = smallest
 
-  override def head: Option[(Array[Byte], StagedLookup)] = current
+  override def headKey: Option[Array[Byte]] = smallest.flatMap(_.headKey)
 
-  override def advance(): Unit = {
+  override def head: Option[(Array[Byte], StagedLookup)] = smallest.flatMap(_.head)
+
+  override def advance(): Unit =
     if (layers.length == 1) layers(0).advance()
     else
-      current.foreach { case (key, _) =>
+      headKey.foreach { key =>
         layers.foreach(l => if (l.headKey.exists(Bytes.order.equiv(_, key))) l.advance())
       }
-    current = smallest
-  }
 
-  private def smallest: Option[(Array[Byte], StagedLookup)] =
-    if (layers.length == 1) layers(0).head
-    else layers.filter(_.headKey.isDefined).minByOption(_.headKey.get)(Bytes.order).flatMap(_.head)
+  private def smallest: Option[StagedLayer] =
+    if (layers.length == 1) Some(layers(0))
+    else layers.filter(_.headKey.isDefined).minByOption(_.headKey.get)(Bytes.order)
 
   override def close(): Unit = if (!isClosed) {
     isClosed = true
@@ -78,12 +80,13 @@ final class StagedScan private[transaction] (
     * ranges were deleted after they were opened.
     */
   private[transaction] def moveTo(spilled: SpilledWrites): Unit = {
+    val at = headKey
     val (useful, useless) = layers.partition {
       case cursor: SpilledCursor => cursor.rangeDeletes != spilled.rangeDeletes
       case _ => false
     }
     useless.foreach(_.close())
-    layers = head.map { case (key, _) => spilled.scan(Some(key), end) }.toVector ++ useful
+    layers = at.map(key => spilled.scanLater(Some(key), end)).toVector ++ useful
   }
 
   override def close(): Unit = {
@@ -114,15 +117,13 @@ trait RowScan extends AutoCloseable {
   * @param gate of the transaction; of a view's scan, its own
   */
 final class TransactionScan private[statemark] (
-    base: RowCursor,
-    staged: StagedCursor,
+    cursors: ScanCursors,
     merged: (Option[Array[Byte]], Array[Byte]) => Array[Byte],
-    gate: Gate,
-    onClose: TransactionScan => Unit
+    gate: Gate
 ) extends RowScan {
-  private var isClosed = false
+  import cursors.{baseKey, nextBase, staged}
+
   private var isAtEnd = false
-  private var baseKey = base.keyOrEnd()
   private var currentKey = Bytes.empty
   private var currentValue = Bytes.empty
   private var isFromBase = false
@@ -146,7 +147,7 @@ final class TransactionScan private[statemark] (
   }
 
   private def moved(): Boolean = {
-    if (isClosed) {
+    if (cursors.isClosed) {
       throw new IllegalCallException(
         "This scan is closed: it was closed by its reader, or its transaction has committed or " +
           "rolled back. Open a new scan."
@@ -158,69 +159,46 @@ final class TransactionScan private[statemark] (
   }
 
   /** Takes the smaller key of both sides; true where it is a row that the transaction sees. */
-  private def step(): Boolean = (baseKey, staged.head) match {
+  private def step(): Boolean = (baseKey, staged.headKey) match {
     case (None, None) =>
       isAtEnd = true
       close()
       false
     case (Some(key), None) => takeBase(key)
-    case (None, Some((key, write))) => takeStaged(key, write, None)
-    case (Some(key), Some((stagedKey, write))) =>
+    case (None, Some(_)) => takeStaged(isInBase = false)
+    case (Some(key), Some(stagedKey)) =>
       val order = Bytes.order.compare(key, stagedKey)
-      if (order < 0) takeBase(key)
-      else if (order > 0) takeStaged(stagedKey, write, None)
-      else {
-        val value = write match {
-          case StagedLookup.Operands(_) => Some(base.value)
-          case _ => None
-        }
-        nextBase()
-        takeStaged(stagedKey, write, value)
-      }
+      if (order < 0) takeBase(key) else takeStaged(isInBase = order == 0)
   }
 
   private def takeBase(key: Array[Byte]): Boolean = {
     val isRow = !staged.tombstones.covers(key)
     if (isRow) {
       currentKey = key
-      currentValue = base.value
+      currentValue = cursors.baseValue
       isFromBase = true
     }
     nextBase()
     isRow
   }
 
-  private def takeStaged(
-      key: Array[Byte],
-      write: StagedLookup,
-      base: Option[Array[Byte]]
-  ): Boolean = {
-    staged.advance()
-    currentKey = key
-    isFromBase = false
-    write match {
-      case StagedLookup.Value(bytes) =>
-        currentValue = bytes
-        true
+  /** Takes the write that the staged side stands at, with the row of the base that has the same key. */
+  private def takeStaged(isInBase: Boolean): Boolean = {
+    val (key, write) = staged.head.get
+    val row = write match {
+      case StagedLookup.Value(bytes) => Some(bytes)
       case StagedLookup.Operands(bytes) =>
-        currentValue = merged(base, bytes)
-        true
-      case StagedLookup.Deleted | StagedLookup.NotStaged | StagedLookup.KnownAbsent => false
+        Some(merged(Option.when(isInBase)(cursors.baseValue), bytes))
+      case StagedLookup.Deleted | StagedLookup.NotStaged | StagedLookup.KnownAbsent => None
     }
-  }
-
-  private def nextBase(): Unit = {
-    base.next()
-    baseKey = base.keyOrEnd()
+    staged.advance()
+    if (isInBase) nextBase()
+    isFromBase = false
+    currentKey = key
+    row.foreach(currentValue = _)
+    row.isDefined
   }
 
   /** Idempotent. */
-  override def close(): Unit = gate.through {
-    if (!isClosed) {
-      isClosed = true
-      base.close()
-      staged.close()
-      onClose(this)
-    }
-  }
+  override def close(): Unit = gate.through(cursors.close())
 }

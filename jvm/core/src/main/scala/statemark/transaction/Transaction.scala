@@ -35,7 +35,7 @@ final class Transaction private[statemark] (
   // Heap bytes at which memory is asked again.
   private var nextCheck = staging.fold(Long.MaxValue)(_.memory.step)
   private var openedChangelog: Option[ChangelogWriter] = None
-  private var scans = Set.empty[TransactionScan]
+  private var scans = Set.empty[ScanCursors]
   private var newestScan: Option[TransactionScan] = None
   private var families_ = base.families
   @volatile private var isOpen_ = true
@@ -140,14 +140,13 @@ final class Transaction private[statemark] (
     * transaction does.
     */
   def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = inside {
-    val scan = new TransactionScan(
+    val cursors = new ScanCursors(
       engine.scan(begin, end),
       buffer.scan(begin, end),
-      buffer.merged(_, _),
-      gate,
       closed => scans -= closed
     )
-    scans += scan
+    scans += cursors
+    val scan = new TransactionScan(cursors, buffer.merged(_, _), gate)
     newestScan = Some(scan)
     scan
   }

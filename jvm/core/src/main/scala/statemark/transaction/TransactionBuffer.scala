@@ -38,8 +38,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private var tombstones_ = RangeTombstones.none
   private var seq = 0L
   // Those that need what is in memory as it was when they were opened.
-  private val openScans = mutable.Set.empty[StagedScan]
-  private var newestScanSeq = -1L
+  private val openScans = new OpenScans
   // Below what is in memory.
   private var spilled_ = Option.empty[SpilledWrites]
   private var bytes_ = 0L
@@ -49,8 +48,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   // Odd while the owner changes something.
   private val changes = new AtomicLong
 
-  /** Heap bytes held, keys, values and bookkeeping. */
-  def bytes: Long = bytes_
+  /** Heap bytes held, keys, values and bookkeeping, and what is kept for open scans. */
+  def bytes: Long = bytes_ + openScans.bytes
 
   /** About what a batch of all that is in memory takes. */
   private[transaction] def expectedBatchBytes: Long =
@@ -126,13 +125,13 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       case (None, None) => all
     }
     val at = seq
-    val memory = new IteratorLayer(part.values.iterator.asScala.flatMap { entry =>
-      entry.at(at).map(w => (entry.key, resultOf(w.op, w.value, w.length)))
-    })
+    val memory = new MemoryLayer(
+      part.values.iterator.asScala.flatMap(entry => entry.at(at).map((entry.key, _))),
+      w => resultOf(w.op, w.value, w.length)
+    )
     val scan =
       new StagedScan(this, memory, spilled_.map(_.scan(begin, end)), end, at, tombstones_)
-    openScans += scan
-    newestScanSeq = seq
+    openScans.add(scan)
     scan
   }
 
@@ -146,16 +145,15 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     if (writes > 0) {
       val target = spilled_.getOrElse(make())
       changing { spilled_ = Some(target) }
-      val all = sorted
-      val moments = openScans.groupBy(_.seq).toVector.sortBy(_._1)
-      val last = moments.foldLeft(NoSeq) { case (since, (seq, scans)) =>
-        target.add(all, since, seq)
+      val moments = openScans.moments
+      val parts = writesByMoment(moments.iterator.map(_._1).toArray)
+      for (((_, scans), part) <- moments.zip(parts)) {
+        target.add(part)
         scans.foreach(_.moveTo(target))
-        seq
       }
-      target.add(all, last, Long.MaxValue)
+      target.add(parts.last)
+      target.flush()
       openScans.clear()
-      newestScanSeq = -1L
     }
     // Reads that are remembered are forgotten as well.
     changing {
@@ -167,6 +165,24 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       bytes_ = tombstones_.bytes
       rememberedBytes = 0
     }
+  }
+
+  /** What has to be spilled before each of `moments`, and after the last: of each key the write that stands then,
+    * where it is another one than before.
+    */
+  private def writesByMoment(moments: Array[Long]): Vector[Iterable[(StagedEntry, OlderWrite)]] = {
+    val parts =
+      Vector.fill(moments.length + 1)(mutable.ArrayBuffer.empty[(StagedEntry, OlderWrite)])
+    sorted.foreach { entry =>
+      var last = parts.length
+      (Iterator(entry.newest) ++ entry.olderWrites).foreach { write =>
+        val found = Arrays.binarySearch(moments, write.seq)
+        val part = if (found < 0) -found - 1 else found
+        if (part < last) parts(part) += ((entry, write))
+        last = part
+      }
+    }
+    parts
   }
 
   /** The owner is done: spilled writes are deleted. */
@@ -269,10 +285,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     changes.getOpaque == since
   }
 
-  private[transaction] def scanClosed(scan: StagedScan): Unit = {
-    openScans -= scan
-    if (openScans.isEmpty) newestScanSeq = -1L
-  }
+  private[transaction] def scanClosed(scan: StagedScan): Unit = openScans.remove(scan)
 
   private[transaction] def resultOf(op: Byte, value: Array[Byte], length: Int): StagedLookup =
     op match {
@@ -287,7 +300,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     TransactionBuffer.merged(base, operands, mergeDelimiter)
 
   private def write(entry: StagedEntry, op: Byte, value: Array[Byte], length: Int): Unit = {
-    keepForScans(entry)
+    openScans.keep(entry, value)
     if (!entry.hasWrite) {
       writes += 1
       if (index.isDefined) unindexed += entry
@@ -298,6 +311,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     entry.op = op
     entry.value = value
     entry.length = length
+    openScans.tidy()
   }
 
   /** What is spilled of the key becomes what is staged in memory. */
@@ -321,11 +335,6 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     * their value, so a longer array is one that `append` made for this entry.
     */
   private def ownsTail(entry: StagedEntry): Boolean = entry.value.length > entry.length
-
-  private def keepForScans(entry: StagedEntry): Unit =
-    if (openScans.isEmpty) entry.older = None
-    else if (entry.hasWrite && entry.seq <= newestScanSeq)
-      entry.older = Some(OlderWrite(entry.seq, entry.op, entry.value, entry.length, entry.older))
 
   /** Every entry with a write, in key order. */
   private def orderedIndex: ConcurrentSkipListMap[Array[Byte], StagedEntry] = {
@@ -412,7 +421,6 @@ object TransactionBuffer {
   ): Array[Byte] = base.fold(operands)(Bytes.concat(_, delimiter, operands))
 
   private val MinSlots = 256
-  private val NoSeq = -1L
 
   // Heap bytes of an entry with its slot and two array headers; of a skip list node and its tower.
   private val EntryOverhead = 128L

@@ -220,4 +220,52 @@ class TransactionBufferSuite extends AnyFunSuite {
       assert(scan(buffer) == model.map { case (a, w) => a + w }.toSeq, s"seed $seed")
     }
   }
+
+  test("what is kept for open scans is what they see, and is counted") {
+    var (most, counted) = (0, 0L)
+    for (seed <- 1 to 40) withClue(s"seed $seed: ") {
+      val random = new Random(seed)
+      val (buffer, plain) = (newBuffer, newBuffer)
+      var model = SortedMap.empty[String, String]
+      var open = Vector.empty[(StagedScan, SortedMap[String, String])]
+      var needed = 0
+      def shownIn(model: SortedMap[String, String]) = model.map { case (k, w) => k + w }.toSeq
+      def both(write: TransactionBuffer => Unit): Unit = Seq(buffer, plain).foreach(write)
+      for (step <- 1 to 300) {
+        val (at, v) = (s"k${random.nextInt(5)}", s"$step" + "v" * random.nextInt(4000))
+        random.nextInt(20) match {
+          case 0 | 1 | 2 | 3 | 4 | 5 =>
+            both(_.put(key(at), key(v)))
+            model += at -> s"=$v"
+          case 6 | 7 | 8 | 9 =>
+            both(_.merge(key(at), key(v.take(200))))
+            val add = v.take(200)
+            model += at -> (model.get(at) match {
+              case None => s"+$add"
+              case Some("Deleted") => s"=$add"
+              case Some(stood) => s"$stood,$add"
+            })
+          case 10 | 11 =>
+            both(_.remove(key(at)))
+            model += at -> "Deleted"
+          case 12 | 13 | 14 | 15 => open :+= ((buffer.scan(None, None), model))
+          case _ if open.nonEmpty =>
+            val i = random.nextInt(open.length)
+            val (scan, expected) = open(i)
+            if (random.nextBoolean()) assert(rest(scan) == shownIn(expected)) else scan.close()
+            open = open.patch(i, Nil, 1)
+          case _ => ()
+        }
+        needed = math.max(needed, open.flatMap(_._2).distinct.map(_._2.length + 200).sum)
+        counted = math.max(counted, buffer.bytes - plain.bytes)
+        // Arrays to which values are appended are twice as long as these, at most.
+        assert(buffer.bytes <= plain.bytes + 2 * 2 * needed + 100 * 1024, s"step $step")
+      }
+      most = math.max(most, needed)
+      open.foreach { case (scan, expected) => assert(rest(scan) == shownIn(expected)) }
+      assert(scan(buffer) == scan(plain))
+      assert(buffer.bytes == plain.bytes)
+    }
+    assert(most > 50 * 1024 && counted > 20 * 1024)
+  }
 }

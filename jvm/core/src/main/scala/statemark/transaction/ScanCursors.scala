@@ -1,0 +1,37 @@
+package statemark.transaction
+
+import statemark.engine.RowCursor
+
+/** What a scan reads from, and its transaction closes. Apart from the scan, which holds a row: where a reader lets go of
+  * a scan without closing it, this alone is left until the transaction ends.
+  *
+  * ''Thread:'' as the scan, inside its gate.
+  */
+private[statemark] final class ScanCursors(
+    base: RowCursor,
+    val staged: StagedCursor,
+    onClose: ScanCursors => Unit
+) extends AutoCloseable {
+  private var key = base.keyOrEnd()
+  private var isClosed_ = false
+
+  def isClosed: Boolean = isClosed_
+
+  /** The key of the base that it stands at, None at the end. */
+  def baseKey: Option[Array[Byte]] = key
+
+  def baseValue: Array[Byte] = base.value
+
+  def nextBase(): Unit = {
+    base.next()
+    key = base.keyOrEnd()
+  }
+
+  /** Idempotent. */
+  override def close(): Unit = if (!isClosed_) {
+    isClosed_ = true
+    base.close()
+    staged.close()
+    onClose(this)
+  }
+}

@@ -1,0 +1,100 @@
+package statemark
+
+import java.io.File
+import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.mutable
+import statemark.changelog.ChangelogWriter
+import statemark.engine._
+import statemark.transaction._
+
+/** Goal: scans that are open cost what they need and no more (I8), and see what they have to (I7). Method: operators
+  * that look at the first row and do not read on, and that scan once more inside a scan, a write after each; in a JVM
+  * that has less heap than all values of their row take together.
+  */
+class OpenScansSuite extends AnyFunSuite with TestStores {
+
+  for (way <- OpenScansChild.ways.keys.toSeq.sorted)
+    test(s"updates of one row, $way, take a part of the heap that all its values would") {
+      val child = new ProcessBuilder(
+        new File(System.getProperty("java.home"), "bin/java").getPath,
+        "-Xmx48m",
+        "-cp",
+        System.getProperty("java.class.path"),
+        "statemark.OpenScansChild",
+        new File(root, "child").getPath,
+        way
+      ).inheritIO().start()
+      assert(child.waitFor() == 0)
+    }
+
+  test("scans that are left open are counted, spilled, and see what stood when they were opened") {
+    val memory = new UncommittedMemory
+    val limit = 64L * 1024
+    val store = newStore(limit = Some(UncommittedLimit(memory, limit)))
+    val transaction = begin(store)
+    val open = mutable.ArrayBuffer.empty[(TransactionScan, Int)]
+    def valueOf(i: Int) = s"$i " + "v" * 1000
+    for (i <- 0 until 600) {
+      transaction.put(bytes("a"), bytes(valueOf(i)))
+      transaction.put(bytes("b"), bytes(valueOf(i)))
+      val scan = transaction.range(None, None)
+      // Some stand before their first row, some at it.
+      if (i % 2 == 0) assert(scan.next() && text(scan.value) == valueOf(i))
+      open += ((scan, i))
+      if (i % 3 == 0) open.remove(open.length / 2)._1.close()
+      assert(memory.bytes <= limit * 11 / 10)
+    }
+    assert(memory.spills > 10)
+    for ((scan, i) <- open) {
+      val rest = if (i % 2 == 0) Seq("b") else Seq("a", "b")
+      assert(drain(scan) == rest.map(_ -> valueOf(i)))
+    }
+    store.commit(transaction, None, None): Unit
+    store.confirm()
+    assert(baseRows(store) == Seq("a", "b").map(_ -> valueOf(599)))
+  }
+}
+
+/** The child: three thousand updates of a row of 40 KB. */
+object OpenScansChild {
+  private val Updates = 3000
+
+  private type Use = (Transaction, () => Unit) => Unit
+
+  private def peek(transaction: Transaction): TransactionScan = {
+    val scan = transaction.range(None, None)
+    scan.next(): Unit
+    scan
+  }
+
+  val ways: Map[String, Use] = Map(
+    "a scan left open before each" -> { (transaction, update) =>
+      peek(transaction): Unit
+      update()
+    },
+    "a scan closed before each inside a long one" -> { (transaction, update) =>
+      peek(transaction).close()
+      update()
+    }
+  )
+
+  def main(args: Array[String]): Unit = {
+    val store = TransactionalStore.create(
+      new File(args(0)),
+      TestStores.options,
+      TestStores.identity,
+      StoreState.empty(0, RowCounts.zero),
+      usesFamilies = false,
+      CommitObserver.none,
+      limit = Some(UncommittedLimit(new UncommittedMemory, 8L * 1024 * 1024))
+    )
+    val transaction = store.newTransaction(() => ChangelogWriter.None)
+    def update(i: Int): Unit = transaction.put("k".getBytes, s"$i ${"v" * 40000}".getBytes)
+    update(0)
+    val first = transaction.range(None, None)
+    for (i <- 1 to Updates) ways(args(1))(transaction, () => update(i))
+    require(first.next() && new String(first.value).startsWith("0 "))
+    store.commit(transaction, None, None): Unit
+    store.close()
+  }
+}
