@@ -268,7 +268,10 @@ final class TransactionalStore private[statemark] (
     *   base nor prepared any more, or the store is closed
     */
   def snapshot(version: VersionId, target: File): Option[(StoreState, Set[String])] =
-    imageOf(version, target).map { case (batch, state) => (state, exported(target, batch)) }
+    imageOf(version, target).map { case (batch, state) =>
+      try (state, exported(target, batch))
+      finally batch.foreach(_.release())
+    }
 
   /** As [[snapshot]], of a version that is being committed. */
   def snapshot(next: PreparedTransaction, target: File): (StoreState, Set[String]) = {
@@ -276,11 +279,15 @@ final class TransactionalStore private[statemark] (
     (next.state, exported(target, Some(next.batch)))
   }
 
+  /** A copy of the base, and what has to be applied to it, which is retained: the owner may be done with it before. */
   private def imageOf(version: VersionId, target: File) = synchronized {
     val image = prepared.filter(_.state.at == version).map(p => (Some(p.batch), p.state))
       .orElse(Option.when(base.at == version)((None, base)))
     val there = image.filterNot(_ => isClosed)
-    there.foreach(_ => engine.checkpoint(target))
+    there.foreach { case (batch, _) =>
+      engine.checkpoint(target)
+      batch.foreach(_.retain())
+    }
     there
   }
 

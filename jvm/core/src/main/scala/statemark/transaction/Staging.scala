@@ -1,6 +1,7 @@
 package statemark.transaction
 
 import java.io.File
+import java.util.concurrent.atomic.AtomicInteger
 import statemark.engine.{BatchWriter, EngineOptions, FileBatch, ScratchStore}
 
 /** Where a store puts staged writes that memory has no room for.
@@ -15,13 +16,8 @@ private[statemark] final class Staging(
     val memory: UncommittedMemory#Member,
     val observer: CommitObserver
 ) {
-  // A name is given once: a reader of an old file never meets the bytes of a new one.
-  private var created = 0
-
-  private def newFile(name: Int => String): File = {
-    created += 1
-    new File(directory, name(created))
-  }
+  private def newFile(name: Int => String): File =
+    new File(directory, name(Staging.created.incrementAndGet()))
 
   /** For one transaction, which closes it. */
   def newScratch(): SpilledWrites =
@@ -39,6 +35,11 @@ private[statemark] final class Staging(
 }
 
 private object Staging {
+
+  /** A name is given once in a process: a reader of an old file never meets the bytes of a new one, nor deletes it, and
+    * there may be one when the directory of a store is opened again.
+    */
+  private val created = new AtomicInteger
   private val MaxSegmentBytes = 256L * 1024
   private val MinSegmentBytes = 256L
 }
