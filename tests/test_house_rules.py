@@ -27,6 +27,7 @@ SPARK = "jvm/spark/src/main/scala"
 SHIMS = "jvm/spark/src/main/scala-shims"
 PYTHON = "python/src"
 CLOCK = f"{CORE}/statemark/common/Clock.scala"
+HOME_LOCK = f"{SPARK}/statemark/spark/HomeLock.scala"
 JVM_MODULE = f"{PYTHON}/statemark/_jvm.py"
 INVARIANTS = "ARCHITECTURE.md"
 
@@ -68,6 +69,12 @@ def prints(root: Path) -> Iterator[str]:
 def randomness(root: Path) -> Iterator[str]:
     pattern = r"\bscala\.util\.Random\b|\bscala\.util\.\{[^}]*\bRandom\b|\bMath\.random\b"
     yield from _found(root, pattern, "pass what has to differ in as an argument instead")
+
+
+def channels(root: Path) -> Iterator[str]:
+    pattern = r"\bFileChannel\b|\bnewByteChannel\b|\.getChannel\b"
+    instead = "an interrupt closes a channel; use a RandomAccessFile or a java.io stream instead"
+    yield from _found(root, pattern, instead, allowed=HOME_LOCK)
 
 
 def long_files(root: Path) -> Iterator[str]:
@@ -185,6 +192,7 @@ RULES = [
     clocks,
     prints,
     randomness,
+    channels,
     long_files,
     core_alone,
     one_bridge,
@@ -215,6 +223,7 @@ _CLEAN = {
     ),
     f"{SHIMS}/spark-4.0/BridgeShims.scala": "package org.apache.spark.sql\ntrait BridgeShims\n",
     f"{CORE}/statemark/Store.scala": "package statemark\nimport statemark.engine._\n",
+    HOME_LOCK: "object HomeLock { def lock() = file.getChannel.tryLock() }\n",
     _BRIDGE: "package org.apache.spark.sql.execution.streaming.state\nobject StatemarkBridge\n",
     JVM_MODULE: "from py4j import java_gateway\n",
     f"{PYTHON}/statemark/jars.py": "from statemark import _jvm\n_jvm.started()\n",
@@ -230,6 +239,8 @@ _PLANTED = [
     (prints, f"{SPARK}/statemark/spark/B.scala", 'object B { System.err.append("here") }'),
     (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.Random"),
     (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.{Random, Try}"),
+    (channels, f"{CORE}/statemark/engine/B.scala", "FileChannel.open(file.toPath)"),
+    (channels, f"{SPARK}/statemark/spark/B.scala", "new RandomAccessFile(f, mode).getChannel"),
     (long_files, f"{CORE}/statemark/engine/B.scala", "//\n" * (MAX_LINES + 1)),
     (long_files, f"{PYTHON}/statemark/b.py", "#\n" * (MAX_PYTHON_LINES + 1)),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "import org.apache.spark.TaskContext"),

@@ -1,9 +1,8 @@
 package statemark.engine
 
-import java.io.{EOFException, File, IOException}
+import java.io.{EOFException, File, FileNotFoundException, IOException, RandomAccessFile}
 import java.nio.ByteBuffer
-import java.nio.channels.FileChannel
-import java.nio.file.{Files, NoSuchFileException, StandardOpenOption}
+import java.nio.file.Files
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 import java.util.zip.CRC32C
 import statemark.common.{Bytes, StoreUnusableException, ViewClosedException}
@@ -122,19 +121,17 @@ final class FileBatch private (
     */
   private def read(i: Int): Array[Byte] = {
     val segment = places(i)
-    val bytes = ByteBuffer.allocate(segment.length)
-    try {
-      val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
-      try FileBatch.readFully(channel, bytes, segment.offset)
-      finally channel.close()
-    } catch {
-      case _: NoSuchFileException => throw new ViewClosedException(
-          s"The store of $file was closed while it was read. Read it again."
-        )
-      case e: EOFException => throw FileBatch.damaged(file, e.toString, Some(e))
-    }
-    FileBatch.check(file, segment, i, bytes.array)
-    bytes.array
+    val bytes =
+      try FileBatch.reading(file)(FileBatch.read(_, segment.offset, segment.length))
+      catch {
+        case _: FileNotFoundException if !file.exists =>
+          throw new ViewClosedException(
+            s"The store of $file was closed while it was read. Read it again."
+          )
+        case e: EOFException => throw FileBatch.damaged(file, e.toString, Some(e))
+      }
+    FileBatch.check(file, segment, i, bytes)
+    bytes
   }
 }
 
@@ -142,7 +139,8 @@ final class FileBatch private (
   *   segment   int32 length | int32 CRC32C of the bytes | the bytes of a write batch
   *   end       int32 -1     | int32 number of segments
   * }}}
-  * Integers are big endian.
+  * Integers are big endian. It is read and written by `RandomAccessFile`, as an interrupt of the thread closes
+  * channels: to kill a task would look like damage, or like a full disk.
   */
 object FileBatch {
   private val KeyOverhead = 24L
@@ -162,21 +160,17 @@ object FileBatch {
   ): FileBatch =
     try {
       Files.createDirectories(file.getParentFile.toPath): Unit
-      val channel = FileChannel.open(
-        file.toPath,
-        StandardOpenOption.CREATE,
-        StandardOpenOption.TRUNCATE_EXISTING,
-        StandardOpenOption.WRITE
-      )
+      val out = new RandomAccessFile(file, "rw")
       try {
+        out.setLength(0)
         val places = Vector.newBuilder[Segment]
         var count = 0
         def add(segment: Array[Byte]): Unit = {
           val sum = checksum(segment)
-          places += Segment(channel.position() + HeaderBytes, segment.length, sum)
+          places += Segment(out.getFilePointer + HeaderBytes, segment.length, sum)
           count += 1
-          writeFully(channel, header(segment.length, sum))
-          writeFully(channel, ByteBuffer.wrap(segment))
+          out.write(header(segment.length, sum))
+          out.write(segment)
         }
         if (ranges.nonEmpty) BatchWriter.collect() { writer =>
           ranges.foreach { case (begin, end) => writer.deleteRange(begin, end) }
@@ -188,10 +182,10 @@ object FileBatch {
         })
         rows(writer)
         writer.finish()
-        writeFully(channel, header(End, count))
-        channel.force(true)
+        out.write(header(End, count))
+        out.getFD.sync()
         new FileBatch(file, places.result(), firstKeys.result(), ranges)
-      } finally channel.close()
+      } finally out.close()
     } catch {
       case e: Throwable =>
         Files.deleteIfExists(file.toPath): Unit
@@ -205,13 +199,10 @@ object FileBatch {
     * @throws StoreUnusableException where it is not whole
     */
   def open(file: File): FileBatch =
-    try {
-      val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
-      try opened(file, channel)
-      finally channel.close()
-    } catch { case e: IOException => throw damaged(file, e.toString, Some(e)) }
+    try reading(file)(opened(file, _))
+    catch { case e: IOException => throw damaged(file, e.toString, Some(e)) }
 
-  private def opened(file: File, channel: FileChannel): FileBatch = {
+  private def opened(file: File, in: RandomAccessFile): FileBatch = {
     val places = Vector.newBuilder[Segment]
     val firstKeys = Vector.newBuilder[Array[Byte]]
     var ranges = Vector.empty[(Array[Byte], Array[Byte])]
@@ -219,21 +210,19 @@ object FileBatch {
     var at = 0L
     var isOver = false
     while (!isOver) {
-      val head = ByteBuffer.allocate(HeaderBytes)
-      readFully(channel, head, at)
+      val head = ByteBuffer.wrap(read(in, at, HeaderBytes))
       val (length, second) = (head.getInt(0), head.getInt(4))
       at += HeaderBytes
       if (length == End) {
         if (second != count) throw damaged(file, s"$count segments instead of $second", None)
         isOver = true
       } else {
-        if (length < BatchWriter.HeaderBytes || length > channel.size() - at)
+        if (length < BatchWriter.HeaderBytes || length > in.length() - at)
           throw damaged(file, s"a segment of $length bytes", None)
-        val segment = ByteBuffer.allocate(length)
-        readFully(channel, segment, at)
+        val segment = read(in, at, length)
         val place = Segment(at, length, second)
-        check(file, place, count, segment.array)
-        val reader = new BatchReader(Vector(segment.array))
+        check(file, place, count, segment)
+        val reader = new BatchReader(Vector(segment))
         ranges ++= reader.ranges
         if (reader.length > 0) firstKeys += reader.key(0)
         places += place
@@ -251,8 +240,8 @@ object FileBatch {
   private def damaged(file: File, what: String, cause: Option[Throwable]) =
     new StoreUnusableException(s"$file is not whole: $what.", cause)
 
-  private def header(first: Int, second: Int): ByteBuffer =
-    ByteBuffer.allocate(HeaderBytes).putInt(first).putInt(second).flip()
+  private def header(first: Int, second: Int): Array[Byte] =
+    ByteBuffer.allocate(HeaderBytes).putInt(first).putInt(second).array
 
   private def checksum(bytes: Array[Byte]): Int = {
     val crc = new CRC32C
@@ -260,10 +249,16 @@ object FileBatch {
     crc.getValue.toInt
   }
 
-  private def writeFully(channel: FileChannel, bytes: ByteBuffer): Unit =
-    while (bytes.hasRemaining) channel.write(bytes): Unit
+  private def reading[A](file: File)(read: RandomAccessFile => A): A = {
+    val in = new RandomAccessFile(file, "r")
+    try read(in)
+    finally in.close()
+  }
 
-  private def readFully(channel: FileChannel, into: ByteBuffer, offset: Long): Unit =
-    while (into.hasRemaining)
-      if (channel.read(into, offset + into.position()) < 0) throw new EOFException(s"at $offset")
+  private def read(in: RandomAccessFile, offset: Long, length: Int): Array[Byte] = {
+    val bytes = new Array[Byte](length)
+    in.seek(offset)
+    in.readFully(bytes)
+    bytes
+  }
 }

@@ -5,7 +5,7 @@ import org.slf4j.LoggerFactory
 import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.{ReopenedStore, TransactionalStore}
-import statemark.common.{Clock, Distrust, DistrustException, StoreUnusableException}
+import statemark.common._
 import statemark.engine.{HistoryProof, VersionId}
 import statemark.transaction.CommitPhase
 
@@ -41,7 +41,7 @@ final class Adoption(
     val homes = mutable.ArrayBuffer.from(held)
     try {
       val (found, ms) = Clock.timedMs(context.clock) {
-        if (at.version > 0) homes ++= copies()
+        if (at.version > 0) openStores.foreach(live => homes ++= copyOf(live))
         homes ++= context.homes.abandoned()
         if (at.version == 0) Adopted(None, homes.toSeq, Nil)
         else firstProven(at, homes.sortBy(-_.noted.getOrElse(-1L)).toList)
@@ -56,23 +56,22 @@ final class Adoption(
     }
   }
 
-  /** An open store of the same process, an earlier run's: a copy of hard links is ours at once. */
-  private def copies(): Seq[Home] =
-    context.homes.parent.toSeq.flatMap(LiveStores.of).flatMap { live =>
-      val home = context.homes.create()
-      try
-        if (live.copyTo(home)) Some(home)
-        else {
-          home.delete(): Unit
-          None
-        }
-      catch {
-        case NonFatal(e) =>
-          home.delete(): Unit
-          log.info(s"The open store of an earlier run of ${context.identity} cannot be copied.", e)
-          None
-      }
-    }
+  /** Of an earlier run, in the same process. */
+  private def openStores: Seq[LiveStore] = context.homes.parent.toSeq.flatMap(LiveStores.of)
+
+  /** A copy of hard links is ours at once. */
+  private def copyOf(live: LiveStore): Option[Home] = {
+    val home = context.homes.create()
+    var isCopied = false
+    try {
+      isCopied = Interrupts.apart(live.copyTo(home))
+      Option.when(isCopied)(home)
+    } catch {
+      case NonFatal(e) =>
+        log.info(s"The open store of an earlier run of ${context.identity} cannot be copied.", e)
+        None
+    } finally if (!isCopied) home.delete(): Unit
+  }
 
   /** @param candidates the newest first, by what their owners noted; the others need not be opened then */
   private def firstProven(at: VersionId, candidates: List[Home]): Adopted =

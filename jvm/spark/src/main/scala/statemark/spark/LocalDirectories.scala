@@ -1,13 +1,9 @@
 package statemark.spark
 
-import java.io.{File, IOException, RandomAccessFile}
-import java.nio.ByteBuffer
-import java.nio.channels.FileLock
-import java.nio.charset.StandardCharsets.UTF_8
+import java.io.{File, IOException}
 import java.nio.file.{FileVisitResult, Files, LinkOption, Path, SimpleFileVisitor}
 import java.nio.file.attribute.{BasicFileAttributes, PosixFilePermissions, UserPrincipal}
-import java.util.{Comparator, Set => JSet, UUID}
-import java.util.concurrent.ConcurrentHashMap
+import java.util.{Comparator, UUID}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import statemark.common.InvalidInputException
@@ -19,7 +15,7 @@ import statemark.common.InvalidInputException
   *
   * ''Thread:'' `fresh` from any, the rest from one.
   */
-final class Home private[spark] (val path: File, lock: Option[FileLock], val isFresh: Boolean) {
+final class Home private[spark] (val path: File, lock: Option[HomeLock], val isFresh: Boolean) {
   private var created = 0
 
   val base: File = new File(path, Home.BaseName)
@@ -36,20 +32,14 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
   /** Notes the version that the last flush is of, for people and as a hint: nothing relies on it, as RocksDB
     * may still be writing.
     */
-  def note(version: Long): Unit = lock.map(_.channel).filter(_.isOpen).foreach { channel =>
-    channel.truncate(0).write(ByteBuffer.wrap(s"$version\n".getBytes(UTF_8)), 0): Unit
-  }
+  def note(version: Long): Unit = lock.foreach(_.note(s"$version\n"))
 
   /** The version that its last owner noted. */
-  def noted: Option[Long] = lock.map(_.channel).filter(_.isOpen).flatMap { channel =>
-    val bytes = ByteBuffer.allocate(Home.MaxNote)
-    channel.read(bytes, 0): Unit
-    new String(bytes.array, 0, bytes.position(), UTF_8).trim.toLongOption
-  }
+  def noted: Option[Long] = lock.flatMap(_.noted).flatMap(_.trim.toLongOption)
 
   /** Gives it up for another process to find; deletes it where it does not outlive this one. */
   def release(): Unit = lock match {
-    case Some(held) => Home.giveUp(path, held)
+    case Some(held) => held.release()
     case None => LocalDirectory.deleteTree(path)
   }
 
@@ -67,7 +57,7 @@ final class Home private[spark] (val path: File, lock: Option[FileLock], val isF
       case e: IOException =>
         Home.log.warn(s"$path cannot be deleted; it is tried again when it is collected.", e)
         false
-    } finally lock.foreach(Home.giveUp(path, _))
+    } finally lock.foreach(_.release())
 
   /** Removes what an earlier owner worked with. */
   private[spark] def clean(): this.type = {
@@ -81,7 +71,6 @@ object Home {
   private val log = LoggerFactory.getLogger(classOf[Home])
   val LockName = "owner.lock"
   val BaseName = "base"
-  private val MaxNote = 32
 
   /** When the base in a home went to disk last. */
   def usedAtMs(path: File): Long = new File(path, LockName).lastModified()
@@ -98,61 +87,20 @@ object Home {
       .filter(home => isThere(new File(home, LockName), Files.isRegularFile(_, _)))
   }
 
-  /** Whether some process holds it, this one included. */
-  def isInUse(path: File): Boolean = {
-    val held = tryHold(path)
-    held.foreach(_.release())
-    held.isEmpty
-  }
+  /** Whether some process holds it, this one included; keeps nobody from holding it. */
+  def isInUse(path: File): Boolean = HomeLock.isInUse(path)
 
   /** The version that its owner noted; None where this process is the owner, as its lock does not survive
     * that somebody reads the file.
     */
-  def notedVersion(path: File): Option[Long] =
-    if (held.contains(path.getPath)) None
-    else
-      try Files.readString(new File(path, LockName).toPath).trim.toLongOption
-      catch { case _: IOException => None }
+  def notedVersion(path: File): Option[Long] = HomeLock.notedIn(path).flatMap(_.trim.toLongOption)
 
   /** Operator, partition and store. */
   private val StoreName = """\d+-\d+-.+""".r
 
-  /** Homes that this process holds. Closing any channel of a lock file gives up the lock that another channel of
-    * the process has on it, so that the file of a home that is held must not be opened again, by whichever
-    * class loader: the set is the process's.
-    */
-  private val held: JSet[String] = {
-    val made = System.getProperties.computeIfAbsent(
-      "statemark.heldHomes",
-      (_: Any) => ConcurrentHashMap.newKeySet[String]()
-    )
-    made.asInstanceOf[JSet[String]]
-  }
-
   /** The home in `path`, held from now on; None where somebody holds it, in this process or another. */
   private[spark] def tryHold(path: File, isFresh: Boolean = false): Option[Home] =
-    if (!held.add(path.getPath)) None
-    else {
-      val found =
-        try lockOf(path)
-        catch { case _: java.io.FileNotFoundException => None }
-      if (found.isEmpty) held.remove(path.getPath): Unit
-      found.map(lock => new Home(path, Some(lock), isFresh))
-    }
-
-  private def lockOf(path: File): Option[FileLock] = {
-    val file = new File(path, LockName)
-    val channel = new RandomAccessFile(file, "rw").getChannel
-    // Another process may have deleted the directory before the lock was ours.
-    val lock = Option(channel.tryLock()).filter(_ => file.exists)
-    if (lock.isEmpty) channel.close()
-    lock
-  }
-
-  private def giveUp(path: File, lock: FileLock): Unit = {
-    lock.channel.close()
-    held.remove(path.getPath): Unit
-  }
+    HomeLock.tryHold(path).map(lock => new Home(path, Some(lock), isFresh))
 }
 
 /** The homes of one store.
@@ -166,11 +114,17 @@ object Home {
 final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
   private val name = s"${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}"
 
+  // Runs find each other's homes whatever name of the root each was given.
+  private val there = root.map { named =>
+    try named.getCanonicalFile
+    catch { case _: IOException => named }
+  }
+
   /** Where all homes of the store lie; None where they do not outlive the process. A reader without a
     * query leaves nothing behind.
     */
   val parent: Option[File] =
-    root.filter(_ => queryId.nonEmpty).map(r => new File(new File(r, queryId), name))
+    there.filter(_ => queryId.nonEmpty).map(r => new File(new File(r, queryId), name))
 
   /** A new home.
     * @throws InvalidInputException where the root cannot be written, or is another user's
@@ -182,7 +136,7 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
       try {
         val own = new File(all, UUID.randomUUID().toString)
         LocalDirectory.createPrivate(own.toPath)
-        LocalDirectory.checkOwners(own, root)
+        LocalDirectory.checkOwners(own, there)
         Home.tryHold(own, isFresh = true).getOrElse(throw new IOException(s"$own cannot be locked"))
       } catch { case e: IOException => throw unwritable(all, e) }
   }
@@ -192,7 +146,7 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     */
   def abandoned(): Seq[Home] = {
     val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
-    try all.foreach(LocalDirectory.checkOwners(_, root))
+    try all.foreach(LocalDirectory.checkOwners(_, there))
     catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
     val held = all.flatMap(Home.tryHold(_))
     try held.map(_.clean())

@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 import scala.collection.mutable
 import scala.util.Try
 import scala.util.control.NonFatal
-import statemark.common.{InvalidInputException, StatemarkException}
+import statemark.common.{Interrupts, InvalidInputException, StatemarkException}
 import statemark.engine.VersionId
 
 /** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
@@ -40,6 +40,7 @@ final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
   /** Reads a changelog to its end.
     * @throws SparkException where it is missing or damaged
     * @throws InvalidInputException where Spark does not say which file it is
+    * @throws InterruptedException where it was interrupted, which says nothing about the file
     */
   def read[A](at: VersionId)(body: StateStoreChangelogReader => A): A =
     named(at) {
@@ -47,13 +48,13 @@ final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
     }
 
   override def close(): Unit = {
-    ahead.values.foreach(opened => Try(resultOf(opened).closeIfNeeded()))
+    ahead.values.foreach(opened => Try(Interrupts.resultOf(opened).closeIfNeeded()))
     ahead.clear()
   }
 
   /** Most errors of streams and codecs do not tell which file it was. */
   private def named[A](at: VersionId)(read: => A): A =
-    try read
+    try Interrupts.apart(read)
     catch {
       case e: StatemarkException => throw e
       case NonFatal(e) if !e.isInstanceOf[SparkThrowable] =>

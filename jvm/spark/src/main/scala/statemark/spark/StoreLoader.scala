@@ -121,8 +121,9 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     *
     * @throws DistrustException where the checkpoint does not prove that history (I6), or has so many
     *   changelogs in between that a snapshot is nearer
+    * @throws InterruptedException where it was interrupted, which proves nothing
     */
-  def path(base: VersionId, at: VersionId): Vector[VersionId] = {
+  def path(base: VersionId, at: VersionId): Vector[VersionId] = Interrupts.apart {
     def distrust(reason: Distrust, why: String) =
       throw new DistrustException(
         reason,
@@ -231,7 +232,8 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     }
   }
 
-  private def importSnapshot(at: VersionId): Generation = {
+  /** @throws InterruptedException where it was interrupted, which says nothing about the snapshot */
+  private def importSnapshot(at: VersionId): Generation = Interrupts.apart {
     val home = homes.create()
     val target = home.base
     try {

@@ -1,0 +1,68 @@
+package statemark.common
+
+import java.io.InterruptedIOException
+import java.nio.channels.ClosedByInterruptException
+import java.util.concurrent.Future
+import java.util.concurrent.locks.LockSupport
+import scala.annotation.tailrec
+
+/** Interrupts of threads: Spark interrupts tasks that it kills, as it does when a query stops. What an interrupt ends is
+  * not damaged, and no disk is full: nothing is given up for it. So it is an `InterruptedException` wherever that is
+  * decided, which handlers of `NonFatal` failures leave alone.
+  */
+object Interrupts {
+
+  /** Runs `body`, whose calls tell in several ways that they were interrupted.
+    * @throws InterruptedException where one of them was; whether the thread is interrupted still is as `body` left it
+    */
+  def apart[A](body: => A): A =
+    try body
+    catch { case e: Exception if isInterrupt(e) => throw exceptionOf(e) }
+
+  private def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
+    case _: InterruptedException | _: ClosedByInterruptException => true
+    // Classes below it are timeouts.
+    case e: InterruptedIOException => e.getClass == classOf[InterruptedIOException]
+    case _ => false
+  }
+
+  private def exceptionOf(failure: Exception): InterruptedException = failure match {
+    case e: InterruptedException => e
+    case e =>
+      val interrupt = new InterruptedException(s"The thread was interrupted: $e")
+      interrupt.initCause(e): Unit
+      interrupt
+  }
+
+  /** Waits so long, whether the thread is interrupted or not; if so, it is interrupted afterwards, too. */
+  def pause(nanos: Long, clock: Clock = Clock.system): Unit = {
+    val end = clock.nanos() + nanos
+    @tailrec def await(left: Long, wasInterrupted: Boolean): Boolean =
+      if (left <= 0) wasInterrupted
+      else {
+        LockSupport.parkNanos(left) // returns at once where the thread is interrupted
+        val isInterrupted = Thread.interrupted()
+        await(end - clock.nanos(), wasInterrupted || isInterrupted)
+      }
+    if (await(nanos, wasInterrupted = false)) Thread.currentThread.interrupt()
+  }
+
+  /** The result of a future as its `get` has it, whether the thread is interrupted or not; if so, it is interrupted
+    * afterwards, too.
+    */
+  def resultOf[A](future: Future[A]): A = {
+    @tailrec def await(wasInterrupted: Boolean): Boolean = {
+      val isDone =
+        try {
+          future.get(): Unit
+          true
+        } catch {
+          case _: InterruptedException => false
+          case _: Exception => true
+        }
+      if (isDone) wasInterrupted else await(wasInterrupted = true)
+    }
+    if (await(wasInterrupted = false)) Thread.currentThread.interrupt()
+    future.get() // a future that is done throws its failure here, and no interrupt
+  }
+}
