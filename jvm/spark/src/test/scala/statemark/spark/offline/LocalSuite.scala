@@ -38,6 +38,20 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       assertServed(after, 3, ids, LoadSource.Local)
     }
 
+  test("a query that starts while somebody looks at its home uses it") {
+    val ids = write(3, Map.empty)
+    // For as long as `statemark local` has it locked to see whether it is in use.
+    holding(homes.head, "LOCK_SH, 1, 1") {
+      val after = open()
+      check(after, 3, ids, expected(3))
+      assertServed(after, 3, ids, LoadSource.Local)
+      after.close()
+      assert(!Home.isInUse(homes.head.toFile), "two may look at once")
+    }
+    open().getStore(4, None).abort()
+    assert(listed(json()).map(_ \ "state") == Seq(JString("in-use")))
+  }
+
   test("a home in use has the version that its owner noted, and is never deleted") {
     write(3, Map.empty): Unit
     val used = copied(homes.head, "used")
@@ -211,9 +225,9 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       assert(lock.setLastModified(context(new RecordingConsole).clock.epochMs() - ms))
   }
 
-  /** While another process has the lock of a home. */
-  private def holding(home: Path)(body: => Unit): Unit = {
-    val script = "import fcntl,sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); " +
+  /** While another process has the lock of a home, all of the file or a part. */
+  private def holding(home: Path, lock: String = "LOCK_EX")(body: => Unit): Unit = {
+    val script = s"import fcntl,sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.$lock); " +
       "print('held', flush=True); sys.stdin.read()"
     val owner = new ProcessBuilder(
       "python3",
