@@ -15,14 +15,19 @@ import statemark.TransactionalStore
   * memtable is full, does not; so ours come first, at half that size.
   *
   * ''Thread:'' `noted` on the owner's; flushes run beside it.
+  *
+  * @param generation whose base it is; the next one has a policy of its own, for which no timer runs yet
   */
-final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorService)
-    extends AutoCloseable {
+final class FlushPolicy(
+    context: ProviderContext,
+    generation: Generation,
+    scheduler: ScheduledExecutorService
+) extends AutoCloseable {
   private lazy val log = LoggerFactory.getLogger(classOf[FlushPolicy])
   private val timed = new AtomicReference(Option.empty[Future[_]])
 
   /** The base has moved, or was loaded. */
-  def noted(generation: Generation): Unit = {
+  def noted(): Unit = {
     FreedMemory.shared.noted() // of what writing the version took
     val store = generation.store
     val isDurable = generation.home.isDurable
@@ -33,11 +38,11 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
       (behind >= FlushPolicy.MaxVersions ||
         store.unflushedBytes >= context.options.memtableBytes / 2)
     )
-      scheduler.execute(() => flush(generation))
+      scheduler.execute(() => flush())
     else if (isDurable && behind > 0 && timed.get.isEmpty) {
       val later: Runnable = () => {
         timed.set(None)
-        flush(generation)
+        flush()
       }
       timed.set(Some(scheduler.schedule(later, FlushPolicy.MaxSeconds, TimeUnit.SECONDS)))
     }
@@ -59,7 +64,7 @@ final class FlushPolicy(context: ProviderContext, scheduler: ScheduledExecutorSe
   override def close(): Unit = timed.getAndSet(None).foreach(_.cancel(false))
 
   /** Several may be due by the time that the first one runs: it does the work of all. */
-  private def flush(generation: Generation): Unit =
+  private def flush(): Unit =
     try
       if (generation.store.base.version > generation.store.flushed) {
         generation.store.flush(context.proofFor(generation.home), waits = false)

@@ -16,8 +16,8 @@ import statemark.transaction.CommitPhase
   */
 private[spark] final class StoreKeeper(context: ProviderContext, events: EventCounts) {
   private lazy val log = LoggerFactory.getLogger(classOf[StoreKeeper])
-  private val flushes = new FlushPolicy(context, FlushPolicy.scheduler)
   @volatile private var current: Option[Generation] = None
+  private var flushes: Option[FlushPolicy] = None
   private var live: Option[LiveStore] = None
   private var superseded = Seq.empty[Home]
   private val attempts = CommittedAttempt.of(context)
@@ -55,7 +55,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
           case Some(figures) =>
             isFirstCommit = true
             loaded(figures)
-            flushes.noted(generation)
+            flushes.foreach(_.noted())
           case None => load(at)
         }
       case None => load(at)
@@ -100,7 +100,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     * what nobody has a use for.
     */
   def close(): Unit = {
-    flushes.close()
+    flushes.foreach(_.close())
     if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
     for (store <- live; parent <- context.homes.parent if !LiveStores.isReplaced(parent, store))
       try store.flush()
@@ -144,7 +144,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
       }._2
       superseded.foreach(_.delete())
       superseded = Nil
-      flushes.noted(generation)
+      flushes.foreach(_.noted())
     } catch {
       case e: StoreUnusableException =>
         log.warn(s"${context.storeId} is restored.", e)
@@ -178,6 +178,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   private def begin(generation: Generation, figures: LoadFigures): Unit = {
     current = Some(generation)
+    flushes = Some(new FlushPolicy(context, generation, FlushPolicy.scheduler))
     isFirstCommit = true
     if (context.liveRead.isEmpty)
       OpenStores.add(context.address, generation.store, isCommittedAttempt)
@@ -188,7 +189,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
       live = Some(store)
     }
     loaded(figures)
-    flushes.noted(generation)
+    flushes.foreach(_.noted())
     context.localRoot.foreach(LocalCollector.tick(_, context.settings, context.clock))
   }
 
@@ -212,6 +213,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def forget(end: Generation => Unit): Unit = {
     hide(): Unit
     val ended = current
+    flushes.foreach(_.close())
+    flushes = None
     ended.foreach(g => OpenStores.remove(context.address, g.store))
     current = None
     ended.foreach { generation =>

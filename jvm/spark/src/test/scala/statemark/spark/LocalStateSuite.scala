@@ -3,6 +3,7 @@ package statemark.spark
 import java.nio.file.{Files, Path}
 import java.nio.file.attribute.{FileTime, PosixFilePermissions}
 import java.time.temporal.ChronoUnit
+import java.util.concurrent.ScheduledThreadPoolExecutor
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
@@ -113,6 +114,26 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       val store = new WeakReference(keeperOf(provider).generation.get.store)
       provider.close()
       assert((1 to 20).exists { _ => System.gc(); store.get.isEmpty })
+    }
+
+    test(
+      s"a store that another replaces leaves the heap, and the other is flushed in time ($format)"
+    ) {
+      val provider = open(extra)
+      provider.getStore(0, None).abort()
+      def flushes = FlushPolicy.scheduler.asInstanceOf[ScheduledThreadPoolExecutor]
+      def await(): Unit = flushes.submit((() => ()): Runnable).get(): Unit // what is due at once
+      def store = keeperOf(provider).generation.get.store
+      await()
+      val ids = commits(provider, 0 until 3)
+      val replaced = new WeakReference(store)
+      check(provider, 1, ids, expected(1)) // as a zombie asks
+      await()
+      assert((1 to 20).exists { _ => System.gc(); replaced.get.isEmpty })
+      check(provider, 2, ids, expected(2))
+      assert(store.base.version == 2 && store.flushed == 1)
+      flushes.getQueue.forEach(_.run()) // half a minute later
+      assert(store.flushed == 2)
     }
 
     for ((when, isUnloadedLate) <- Seq("before" -> false, "after" -> true))
