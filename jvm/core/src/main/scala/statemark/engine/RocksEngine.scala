@@ -4,11 +4,10 @@ import java.io.File
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Files
 import java.util.{ArrayList => JArrayList, Arrays => JArrays, Properties}
-import java.util.concurrent.locks.LockSupport
 import org.rocksdb._
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
-import statemark.common.{Bytes, StoreUnusableException}
+import statemark.common.{Bytes, Interrupts, StoreUnusableException}
 
 /** A base store: RocksDB with the default column family, which holds the rows, and the offsets
   * column family, which says what version they are.
@@ -220,7 +219,7 @@ final class RocksEngine private (
     else if (db.getLongProperty("rocksdb.is-write-stopped") == 0 || waited >= RocksEngine.Waits)
       db.write(writeOptions, batch) // it is slow, and has never failed
     else {
-      LockSupport.parkNanos(RocksEngine.WaitNanos)
+      Interrupts.pause(RocksEngine.WaitNanos)
       write(batch, waited + 1)
     }
   }

@@ -57,6 +57,7 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
 
   /** The newest batch that the query has committed, and that includes `bound`; waits for it.
     * @throws PositionBoundException where there is none after `timeoutMs`
+    * @throws InterruptedException where the thread is interrupted while it waits
     */
   def pin(query: ActiveQuery, bound: Option[Position], timeoutMs: Long): PinnedBatch = {
     val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(timeoutMs)
@@ -68,7 +69,9 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
       else if (clock.nanos() >= deadline || !query.isActive())
         throw new PositionBoundException(query.id, reached, bound, timeoutMs)
       else {
-        LockSupport.parkNanos(PollNanos)
+        LockSupport.parkNanos(PollNanos) // returns at once where the thread is interrupted
+        if (Thread.interrupted())
+          throw new InterruptedException(s"interrupted while it waited for a batch of ${query.id}")
         poll()
       }
     }

@@ -1,8 +1,9 @@
 package statemark.spark.live
 
+import java.util.UUID
 import java.util.concurrent.atomic.AtomicInteger
 import org.apache.spark.TaskContext
-import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.{ActiveQuery, StateStore}
 import org.apache.spark.sql.functions.{col, udf}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
@@ -10,7 +11,7 @@ import scala.concurrent.{Await, Future}
 import scala.concurrent.ExecutionContext.Implicits.global
 import scala.concurrent.duration.Duration
 import scala.util.{Failure, Random, Success, Try}
-import statemark.common.{Causes, InvalidInputException, ViewClosedException}
+import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
 import statemark.spark.OneSession
 
 /** Reads of a query in trouble: each is a committed batch, or fails by name. */
@@ -41,6 +42,30 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
     info(s"${seen.length} reads of ${seen.distinct.length} batches, failures: ${failures.toMap}")
     assert(moves(bank.name) == (times + 1) * 2 * accounts)
     (seen.toSeq, failures.toMap)
+  }
+
+  test("a read that waits for a batch ends when its thread is interrupted") {
+    var polls = 0
+    val query = ActiveQuery(
+      UUID.randomUUID(),
+      UUID.randomUUID(),
+      name = None,
+      checkpoint = "",
+      stateRoot = "",
+      isActive = () => true,
+      lastCommitted = { () =>
+        polls += 1
+        Option.when(polls > 1000)(0L) // it does not wait between polls
+      },
+      positionOf = _ => None,
+      idsOf = (_, _) => None
+    )
+    val queries = new LiveQueries(spark, Clock.system)
+    Thread.currentThread.interrupt()
+    try
+      intercept[InterruptedException](queries.pin(query, bound = None, timeoutMs = 600000))
+    finally Thread.interrupted(): Unit
+    assert(polls == 1)
   }
 
   for (format <- Seq("1", "2")) {
