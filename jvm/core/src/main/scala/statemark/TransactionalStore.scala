@@ -144,12 +144,18 @@ final class TransactionalStore private[statemark] (
     require(versions.open.contains(transaction), "the transaction is of another store")
     val at = VersionId(base.version + 1, checkpointId)
     val next = transaction.serialize(at, usesFamilies, position)
-    observer.reached(CommitPhase.BatchSerialized)
-    transaction.changelog.commit()
-    observer.reached(CommitPhase.ChangelogDurable)
-    uploadSnapshot.foreach { upload =>
-      upload(next)
-      observer.reached(CommitPhase.SnapshotUploaded)
+    try {
+      observer.reached(CommitPhase.BatchSerialized)
+      transaction.changelog.commit()
+      observer.reached(CommitPhase.ChangelogDurable)
+      uploadSnapshot.foreach { upload =>
+        upload(next)
+        observer.reached(CommitPhase.SnapshotUploaded)
+      }
+    } catch {
+      case e: Throwable =>
+        next.file.foreach(_.delete())
+        throw e
     }
     synchronized {
       val newest = if (uploadSnapshot.isDefined) next.state.at else base.lastSnapshot

@@ -231,6 +231,17 @@ class SpillSuite extends AnyFunSuite with TestStores {
     assert(staged("store").isEmpty)
   }
 
+  test("a commit that fails leaves no file of its version") {
+    def killed(phase: CommitPhase): Unit =
+      if (phase == CommitPhase.ChangelogDurable) throw new InterruptedException("killed")
+    val store = newStore(limit = limited(4096), observer = killed(_))
+    val transaction = begin(store)
+    filled(transaction, "v")
+    intercept[InterruptedException](store.commit(transaction, None, None))
+    transaction.rollback()
+    assert(store.prepared.isEmpty && staged("store").isEmpty)
+  }
+
   test("a changelog that is replayed is under the limit as well") {
     val limit = limited(8192)
     val store = newStore(limit = limit)
