@@ -28,7 +28,7 @@ COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
 .PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
-.PHONY: check-python tests-built quick test-full durations compile-lines
+.PHONY: check-python tests-built quick test-full durations compile-lines stress
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -93,6 +93,11 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 
 crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
+
+# A heap so small that what is not counted fills it.
+STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m -Dstatemark.stress.seed=$(or $(SEED),1)
+stress: tests-built ## random histories of rollbacks, interrupts and runs that overlap, for MINUTES=20 from SEED=1 on
+	$(STRESS) -Dstatemark.stress.minutes=$(or $(MINUTES),20) statemark.spark.stress.Stress
 
 check: check-python ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

@@ -1,0 +1,64 @@
+package statemark.spark.stress
+
+import scala.util.Random
+
+/** What happens in one step of a history.
+  *
+  * @param weight how often it comes, beside the others
+  */
+private[stress] sealed abstract class Action(val name: String, val weight: Int)
+
+private[stress] object Action {
+  case object Batch extends Action("a batch", 30)
+  case object AbortedBatch extends Action("a batch that is aborted", 6)
+  case object RepeatedBatch extends Action("a batch that is committed, and run again", 8)
+  case object LeftIterators extends Action("iterators that are left open", 8)
+  case object InterruptedTask extends Action("a task that is interrupted", 12)
+  case object AbortBesideIterator extends Action("an abort beside an iterator", 5)
+  case object Maintenance extends Action("maintenance", 12)
+  case object Restart extends Action("a restart, the run before unloaded", 5)
+  case object RestartBeside extends Action("a restart beside the run before", 7)
+  case object OtherDisk extends Action("a restart with another local directory", 6)
+  case object OtherName extends Action("a restart with another name of the directory", 5)
+  case object KilledProcess extends Action("a restart on what a killed process left", 5)
+  case object HeldHome extends Action("a restart beside a process that has a home", 4)
+  case object RollBack extends Action("a rollback by hand", 8)
+  case object Unload extends Action("an earlier run is unloaded", 8)
+  case object ReadCommitted extends Action("a reader of a committed version", 8)
+  case object ReadOpen extends Action("a reader of an open transaction", 6)
+  case object ReadDropped extends Action("a reader of a version that is dropped", 6)
+  case object EndReader extends Action("a reader that reads on later", 12)
+  case object OtherFormat extends Action("a reader with the other format", 4)
+  case object FreshReader extends Action("a reader without local state", 6)
+
+  val all: Seq[Action] = Seq(
+    Batch,
+    AbortedBatch,
+    RepeatedBatch,
+    LeftIterators,
+    InterruptedTask,
+    AbortBesideIterator,
+    Maintenance,
+    Restart,
+    RestartBeside,
+    OtherDisk,
+    OtherName,
+    KilledProcess,
+    HeldHome,
+    RollBack,
+    Unload,
+    ReadCommitted,
+    ReadOpen,
+    ReadDropped,
+    EndReader,
+    OtherFormat,
+    FreshReader
+  )
+
+  private val weights = all.map(_.weight).sum
+
+  def draw(random: Random): Action = {
+    val at = random.nextInt(weights)
+    all(all.scanLeft(0)(_ + _.weight).tail.indexWhere(at < _))
+  }
+}

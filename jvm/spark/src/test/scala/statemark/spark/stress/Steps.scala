@@ -1,0 +1,245 @@
+package statemark.spark.stress
+
+import java.util.concurrent.atomic.AtomicReference
+import java.util.concurrent.locks.LockSupport
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
+import org.apache.spark.unsafe.types.UTF8String
+import scala.util.Random
+import statemark.IsolationLevel
+import statemark.common.{Causes, Interrupts}
+import statemark.spark.LoadSource
+import statemark.spark.model._
+
+/** Carries out actions on a world. What throws is a fault, but for what is said here to be none. */
+private[stress] final class Steps(world: World, random: Random, other: OtherProcess) {
+  import world.{current, families, head}
+
+  /** Whether the action could be done where the history stands. */
+  def run(action: Action): Boolean = {
+    val isDone = action match {
+      case Action.Batch => done(recorded(batch(_ => ())))
+      case Action.AbortedBatch => done(aborted())
+      case Action.RepeatedBatch => done(batch(_ => ()))
+      case Action.LeftIterators => done(recorded(batch(leaveIterators)))
+      case Action.InterruptedTask => done(interruptedTask())
+      case Action.AbortBesideIterator => done(abortBesideIterator())
+      case Action.Maintenance => done(current.provider.doMaintenance())
+      case Action.Restart => done(world.goOn(world.newRun(current.disk), isUnloaded = true))
+      case Action.RestartBeside => done(world.goOn(world.newRun(current.disk), isUnloaded = false))
+      case Action.OtherDisk => done(restart(world.newRun(world.anyDisk())))
+      case Action.OtherName =>
+        done(restart(world.newRun(current.disk, world.anotherName(current.disk))))
+      case Action.KilledProcess =>
+        done(restart(world.newRun(world.killedCopy(current.disk))))
+      case Action.HeldHome => heldHome()
+      case Action.RollBack => rollBack()
+      case Action.Unload => world.earlier.nonEmpty && done(world.earlier.dequeue().close())
+      case Action.ReadCommitted => hasRoom &&
+        done(world.read(IsolationLevel.ReadCommitted, head.state, mayReopen = true))
+      case Action.ReadOpen => hasRoom && done(readOpen())
+      case Action.ReadDropped => hasRoom && done(readDropped())
+      case Action.EndReader => world.readers.nonEmpty &&
+        done(world.end(world.readers(random.nextInt(world.readers.size))))
+      case Action.OtherFormat => done(otherFormat())
+      case Action.FreshReader => done(world.readAside(world.settings.formatVersion))
+    }
+    if (random.nextInt(4) == 0) world.checkLocks()
+    isDone
+  }
+
+  private def done(body: => Any): Boolean = {
+    body: Unit
+    true
+  }
+
+  private def hasRoom: Boolean = world.readers.size < Steps.MaxReaders
+
+  // ---- batches
+
+  private def recorded(version: Version): Unit = world.head = version
+
+  private def batch(also: OpenStore => Unit): Version = {
+    val open = world.open(current)
+    try {
+      world.write(open, random.nextInt(40))
+      also(open)
+      world.write(open, random.nextInt(10))
+    } catch {
+      case e: Throwable =>
+        open.writer.foreach(_.abort())
+        throw e
+    }
+    world.commit(open)
+  }
+
+  private def aborted(): Unit = {
+    val open = world.open(current)
+    world.write(open, random.nextInt(40))
+    open.writer.foreach(_.abort())
+  }
+
+  /** Iterators that somebody asks for a row and forgets, under many writes of one key. Now and then these are more
+    * than the heap holds, if all of them are kept.
+    */
+  private def leaveIterators(open: OpenStore): Unit = {
+    val there = families.filter(f => open.state.isLive(f) && !f.multi)
+    if (there.nonEmpty) {
+      val family = there(random.nextInt(there.size))
+      val store = open.writer.get
+      val heap = Runtime.getRuntime.maxMemory
+      val isLarge = random.nextInt(40) == 0 && heap < Steps.LargestHeap
+      val times = if (isLarge) (heap * 6 / 5 / Steps.LargeBytes).toInt else random.nextInt(20)
+      val row = if (isLarge) Steps.largeRow else Family.valueRow(0)
+      for (_ <- 1 to times) {
+        store.iterator(family.name).hasNext
+        store.put(family.row(0), row, family.name)
+      }
+      if (times > 0) open.write(Op.Put(family.index, 0, random.nextInt(1000)), family)
+    }
+  }
+
+  // ---- interrupts and threads
+
+  /** A task that is killed at some moment: it fails as one that was interrupted, or is done; and what its executor
+    * holds of the store is not lost by it.
+    */
+  private def interruptedTask(): Unit = {
+    val wasWarm = current.isWarm
+    val atStep = random.nextInt(Steps.InterruptedSteps)
+    val isBeside = random.nextBoolean()
+    val wait = random.nextInt(Steps.MaxWaitNanos).toLong
+    val ended = new AtomicReference[Either[Throwable, Version]]()
+    def reached(step: Int): Unit =
+      if (!isBeside && step == atStep) Thread.currentThread.interrupt()
+    val task = new Thread(() =>
+      ended.set(
+        try {
+          reached(0)
+          val open = world.open(current)
+          try for (step <- 1 until Steps.InterruptedSteps) {
+              reached(step)
+              world.write(open, 4)
+            }
+          catch {
+            case e: Throwable =>
+              open.writer.foreach(_.abort())
+              throw e
+          }
+          Right(world.commit(open))
+        } catch { case e: Throwable => Left(e) }
+      )
+    )
+    task.start()
+    if (isBeside) {
+      Interrupts.pause(wait)
+      task.interrupt()
+    }
+    task.join()
+    ended.get match {
+      case Right(version) => if (random.nextBoolean()) world.head = version
+      case Left(e) if Steps.isInterrupt(e) => ()
+      case Left(e) => throw e
+    }
+    if (wasWarm) {
+      aborted()
+      Check.same("source of the next load", LoadSource.Memory, current.provider.keeper.load.source)
+    }
+  }
+
+  /** A task's failure ends its store while another of its threads reads: that one sees right rows, or an error. */
+  private def abortBesideIterator(): Unit = {
+    val open = world.open(current)
+    world.write(open, 20)
+    @volatile var isEnding = false
+    val wrong = new AtomicReference(Option.empty[Throwable])
+    val reader = new Thread(() =>
+      try while (true) world.readAll(open)
+      catch {
+        case e: Disagreement if !isEnding => wrong.set(Some(e))
+        case _: Throwable => ()
+      }
+    )
+    reader.start()
+    LockSupport.parkNanos(random.nextInt(Steps.MaxWaitNanos).toLong)
+    isEnding = true
+    open.writer.foreach(_.abort())
+    reader.join()
+    wrong.get.foreach(throw _)
+  }
+
+  // ---- runs and history
+
+  private def restart(next: => Run): Unit = world.goOn(next, isUnloaded = random.nextBoolean())
+
+  private def rollBack(): Boolean = head.version > 1 && {
+    val back = 1 + random.nextInt(math.min(head.version - 1, Steps.MostBack).toInt)
+    world.head = head.lineage(back)
+    val disk = if (random.nextBoolean()) current.disk else world.anyDisk()
+    done(restart(world.newRun(disk)))
+  }
+
+  /** Another process has a home, or looks whether somebody has, while a run starts. */
+  private def heldHome(): Boolean = {
+    val disk = current.disk
+    world.earlier.dequeueAll(_.disk == disk).foreach(_.close())
+    world.goOn(world.newRun(disk), isUnloaded = true)
+    val homes = world.homesOf(disk)
+    homes.nonEmpty && {
+      val lock = world.lockOf(homes(random.nextInt(homes.size)))
+      val isHeld = if (random.nextBoolean()) other.use(lock) else other.look(lock)
+      try aborted()
+      finally other.drop()
+      isHeld
+    }
+  }
+
+  // ---- readers
+
+  private def readOpen(): Unit = {
+    val open = world.open(current)
+    try {
+      world.write(open, random.nextInt(40))
+      world.read(IsolationLevel.ReadUncommitted, open.state, mayReopen = false)
+      world.write(open, random.nextInt(40))
+    } catch {
+      case e: Throwable =>
+        open.writer.foreach(_.abort())
+        throw e
+    }
+    if (random.nextBoolean()) world.head = world.commit(open)
+    else open.writer.foreach(_.abort())
+  }
+
+  private def readDropped(): Unit = {
+    val version = batch(_ => ())
+    world.read(IsolationLevel.ReadUncommitted, version.state, mayReopen = true)
+    if (random.nextBoolean()) world.head = version
+  }
+
+  /** A reader whose session has the other format is right, or fails. */
+  private def otherFormat(): Unit =
+    try world.readAside(3 - world.settings.formatVersion)
+    catch {
+      case e: Disagreement => throw e
+      case _: Exception => ()
+    }
+}
+
+private object Steps {
+  val MaxReaders = 4
+  val MostBack = 6
+  val InterruptedSteps = 10
+  val MaxWaitNanos = 4000000
+  val LargestHeap: Long = 1L << 30
+  val LargeBytes = 40 * 1024
+
+  lazy val largeRow: UnsafeRow = UnsafeProjection.create(Family.valueSchema)
+    .apply(InternalRow(0, UTF8String.fromString("v" * LargeBytes))).copy()
+
+  def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
+    case _: InterruptedException | _: java.io.InterruptedIOException => true
+    case _: java.nio.channels.ClosedByInterruptException => true
+    case _ => false
+  }
+}
