@@ -377,6 +377,31 @@ class SpillSuite extends AnyFunSuite with TestStores {
     assert(staged("store").isEmpty)
   }
 
+  test("a store that is opened again gives no name that a reader of the one before still has") {
+    val store = newStore(limit = limited(2048))
+    store.flush()
+    filled(begin(store), "before")
+    val view = store.readOnly(IsolationLevel.ReadUncommitted)
+    val scan = view.range(None, None)
+    assert(scan.next())
+    store.close()
+    val next = ReopenedStore.open(
+      new File(root, "store"),
+      options,
+      TestStores.identity,
+      usesFamilies = false,
+      countsRows = true,
+      _ => (),
+      limit = limited(2048)
+    ).store
+    val transaction = begin(next)
+    filled(transaction, "next")
+    assert(transaction.spills > 0 && rows(transaction) == rowsOf("next"))
+    scan.close()
+    view.close()
+    next.close()
+  }
+
   test("ingested files are ahead of their offsets after a crash: why versions are not ingested") {
     val directory = new File(root, "ingested")
     val engine = RocksEngine.open(directory, options)
