@@ -54,6 +54,7 @@ class VersionFilesSuite extends AnyFunSuite with TestStores {
       options,
       TestStores.identity,
       usesFamilies = false,
+      countsRows = true,
       CommitObserver.none,
       limit = limited(4096)
     ).store

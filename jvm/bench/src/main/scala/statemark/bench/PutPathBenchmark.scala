@@ -19,8 +19,9 @@ object PutPathBenchmark {
   private val rounds = if (sys.env.get("QUICK").exists(_ != "0")) 20 else 60
 
   def main(args: Array[String]): Unit = {
-    val builds = args.toSeq.map(_.split("=", 2)).map { case Array(name, paths) =>
-      name -> new OwnClasses(paths.split(":").map(p => Paths.get(p).toUri.toURL))
+    val builds = args.toSeq.map { arg =>
+      val (name, paths) = arg.splitAt(arg.indexOf('='))
+      name -> new OwnClasses(paths.drop(1).split(":").map(p => Paths.get(p).toUri.toURL))
     }
     val rows = Rows.random(Count, seed = 42)
     val figures = Rounds.interleaved("put path", builds.map(_._1), Warmups, rounds) { name =>

@@ -48,7 +48,9 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
   ): Option[InternalRow] = {
     val values = fields.toMap
     if (values.keySet != struct.fieldNames.toSet)
-      throw bad(s"$path has ${values.keys.toSeq.sorted.mkString(", ")} where ${struct.sql} is asked for")
+      throw bad(
+        s"$path has ${values.keys.toSeq.sorted.mkString(", ")} where ${struct.sql} is asked for"
+      )
     // All of them, so that values of other types are found.
     all(struct.map(f => value(values(f.name), f.dataType, f.name))).map(InternalRow.fromSeq)
   }
@@ -81,7 +83,9 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
       case (Interval(micros), _: DayTimeIntervalType) => Some(micros)
       case (JString(text), of) if isTemporal(of) => Some(cast(text, of, path))
       case (_, _: MapType) =>
-        throw bad(s"$path is a map, by which no row is looked up; read them with format 'statemark'")
+        throw bad(
+          s"$path is a map, by which no row is looked up; read them with format 'statemark'"
+        )
       case _ => throw misfit(json, dataType, path)
     }
 
@@ -106,7 +110,12 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
   }
 
   private def cast(text: String, to: DataType, path: String): Any =
-    Try(Cast(Literal(UTF8String.fromString(text), StringType), to, Some(zone), EvalMode.ANSI).eval())
+    Try(Cast(
+      Literal(UTF8String.fromString(text), StringType),
+      to,
+      Some(zone),
+      EvalMode.ANSI
+    ).eval())
       .getOrElse(throw misfit(JString(text), to, path))
 
   private def misfit(json: JValue, dataType: DataType, path: String) =

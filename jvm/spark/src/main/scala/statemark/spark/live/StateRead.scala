@@ -18,6 +18,7 @@ private[live] final case class StateRead(
     pin: PinnedBatch,
     theirs: CaseInsensitiveStringMap
 ) {
+
   /** Columns of a key, where it has some. */
   val key: Option[StructType] = schema.find(_.name == "key").map(_.dataType).collect {
     case struct: StructType => struct

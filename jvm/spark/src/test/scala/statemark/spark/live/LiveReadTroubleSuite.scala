@@ -57,6 +57,7 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
         polls += 1
         Option.when(polls > 1000)(0L) // it does not wait between polls
       },
+      placesByWholeKey = () => true,
       positionOf = _ => None,
       idsOf = (_, _) => None
     )
