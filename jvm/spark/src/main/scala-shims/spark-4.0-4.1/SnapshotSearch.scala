@@ -1,13 +1,15 @@
 package statemark.spark
 
-import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import statemark.engine.VersionId
 
 /** Chooses the snapshot that a restore starts with: the newest. These lines of Spark have no automatic
   * repair; a damaged snapshot fails the load.
+  *
+  * @param snapshots those in the checkpoint location now
   */
 final class SnapshotSearch(
-    files: RocksDBFileManager,
+    snapshots: () => Seq[VersionId],
     lineages: CheckpointLineage,
     @annotation.unused conf: StateStoreConf,
     @annotation.unused store: String
@@ -23,13 +25,12 @@ final class SnapshotSearch(
       importFrom: (VersionId, Option[Vector[VersionId]]) => Unit
   ): (Option[Vector[VersionId]], Boolean) = {
     val lineage = lineages.initial(at)
-    val snapshot = lineage match {
-      case None => VersionId(files.getLatestSnapshotVersion(at.version), None)
-      case Some(known) =>
-        files.getLatestSnapshotVersionAndUniqueIdFromLineage(CheckpointLineage.toItems(known))
-          .fold(VersionId(0, None)) { case (version, id) => VersionId(version, Some(id)) }
-    }
+    val snapshot = RestoreRules.eligible(snapshots(), at, lineage).head
     importFrom(snapshot, lineage)
     (lineage, false)
   }
+}
+
+object SnapshotSearch {
+  def limits(@annotation.unused conf: StateStoreConf): RepairLimits = RepairLimits.never
 }

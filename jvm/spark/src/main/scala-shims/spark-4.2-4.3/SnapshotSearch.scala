@@ -2,20 +2,21 @@ package statemark.spark
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.slf4j.LoggerFactory
-import scala.util.control.NonFatal
 import statemark.engine.VersionId
 
 /** Chooses the snapshot that a restore starts with: the newest; where it is damaged, Spark's automatic
   * repair passes it over for an older one.
   *
+  * @param snapshots those in the checkpoint location now
   * @param store name of the store in errors and logs
   */
 final class SnapshotSearch(
-    files: RocksDBFileManager,
+    snapshots: () => Seq[VersionId],
     lineages: CheckpointLineage,
     conf: StateStoreConf,
     store: String
 ) {
+  private val limits = SnapshotSearch.limits(conf)
   private val log = LoggerFactory.getLogger(classOf[SnapshotSearch])
 
   /** Imports a snapshot from which `at` can be reached.
@@ -29,9 +30,9 @@ final class SnapshotSearch(
   ): (Option[Vector[VersionId]], Boolean) = {
     var lineage = lineages.initial(at)
     val loader = new AutoSnapshotLoader(
-      conf.autoSnapshotRepairEnabled,
+      limits.isEnabled,
       conf.autoSnapshotRepairNumFailuresBeforeActivating,
-      conf.autoSnapshotRepairMaxChangeFileReplay,
+      limits.maxReplay.toInt,
       store
     ) {
       override protected def beforeLoad(): Unit = ()
@@ -51,26 +52,24 @@ final class SnapshotSearch(
     (lineage, isRepaired)
   }
 
-  private def longer(known: Vector[VersionId], at: VersionId): Vector[VersionId] =
-    try lineages.full(math.max(1L, at.version - conf.autoSnapshotRepairMaxChangeFileReplay), at)
-    catch {
-      case NonFatal(e) =>
-        log.warn(
-          s"The lineage of $at cannot be followed beyond its last snapshot; older snapshots " +
-            "cannot be used for a repair.",
-          e
-        )
-        known
+  private def longer(known: Vector[VersionId], at: VersionId): Vector[VersionId] = {
+    val reached = lineages.reached(RestoreRules.oldestForRepair(at, limits), at) { e =>
+      log.warn(
+        s"The lineage of $at cannot be followed to its beginning; a repair uses the snapshots up to there.",
+        e
+      )
     }
+    if (reached.length > known.length) reached else known
+  }
 
   private def eligible(
       at: VersionId,
       lineage: Option[Vector[VersionId]]
   ): Seq[(Long, Option[String])] =
-    lineage match {
-      case None => files.getEligibleSnapshotsForVersion(at.version).map((_, None))
-      case Some(known) =>
-        files.getSnapshotVersionsAndUniqueIdsFromLineage(CheckpointLineage.toItems(known))
-          .map { case (version, id) => (version, Option(id)) }
-    }
+    RestoreRules.eligible(snapshots(), at, lineage).map(s => (s.version, s.checkpointId))
+}
+
+object SnapshotSearch {
+  def limits(conf: StateStoreConf): RepairLimits =
+    RepairLimits(conf.autoSnapshotRepairEnabled, conf.autoSnapshotRepairMaxChangeFileReplay.toLong)
 }

@@ -6,6 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.{
   StatemarkBridge
 }
 import scala.annotation.tailrec
+import scala.util.control.NonFatal
 import statemark.engine.VersionId
 
 /** The history of a version in checkpoint format v2: which attempt each earlier version was. The
@@ -16,10 +17,27 @@ import statemark.engine.VersionId
 final class CheckpointLineage(files: RocksDBFileManager, changelogs: OpenChangelogs) {
 
   /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
-  def initial(at: VersionId): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
-    if (files.existsSnapshotFile(at.version, at.checkpointId)) Vector(at)
-    else changelogs.lineage(at) :+ at
-  }
+  def initial(at: VersionId): Option[Vector[VersionId]] = RestoreRules.initial(
+    at,
+    v => files.existsSnapshotFile(v.version, v.checkpointId),
+    changelogs.lineage
+  )
+
+  /** The versions up to `end`, ascending, from `from` on or as far back as headers can be read.
+    * @param ended is told why it ends earlier
+    */
+  def reached(from: Long, end: VersionId)(ended: Throwable => Unit): Vector[VersionId] =
+    RestoreRules.reached(
+      from,
+      end,
+      at =>
+        try Some(changelogs.lineage(at))
+        catch {
+          case NonFatal(e) =>
+            ended(e)
+            None
+        }
+    )
 
   /** Every version from `from` to `end`, both included, ascending.
     * @throws SparkException CANNOT_LOAD_STATE_STORE.INVALID_CHECKPOINT_LINEAGE where headers do not

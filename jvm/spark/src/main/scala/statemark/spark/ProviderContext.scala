@@ -11,6 +11,7 @@ import org.rocksdb.CompressionType
 import statemark.ReadRetention
 import statemark.common.Clock
 import statemark.engine._
+import statemark.spark.Relocated.CheckpointFileManager
 import statemark.spark.live.{LiveRead, StoreAddress}
 import statemark.transaction.{CommitObserver, UncommittedLimit}
 
@@ -152,6 +153,7 @@ final class ProviderContext(
     settings.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
     homes,
     (file, version) => status(file, version),
+    () => snapshotsThere(),
     observer,
     clock,
     reportSnapshot
@@ -178,6 +180,22 @@ final class ProviderContext(
       Some(HistoryProof(version, file, status.getLen, status.getModificationTime))
     } catch {
       case _: java.io.FileNotFoundException => None
+    }
+  }
+
+  private lazy val listing =
+    CheckpointFileManager.create(storeId.storeCheckpointLocation(), hadoopConf)
+
+  /** Snapshots that lie in the checkpoint location now, of either checkpoint format. Spark's own listings
+    * fail on a name of the other one.
+    */
+  private def snapshotsThere(): Seq[VersionId] = {
+    val directory = storeId.storeCheckpointLocation()
+    if (!listing.exists(directory)) Nil
+    else {
+      listing.list(directory, (path: Path) => path.getName.endsWith(".zip")).toSeq
+        .map(status => StoreFile.of(status.getPath.getName))
+        .collect { case StoreFile.Snapshot(at) => at }
     }
   }
 

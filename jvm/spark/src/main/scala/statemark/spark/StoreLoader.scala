@@ -12,6 +12,7 @@ import statemark.transaction.{CommitObserver, UncommittedLimit}
 /** What all loads of one provider have in common.
   *
   * @param status a file of a version as it stands in the checkpoint location
+  * @param snapshotsThere the snapshots in the checkpoint location now, of either checkpoint format
   */
 final case class LoadContext(
     files: RocksDBFileManager,
@@ -25,6 +26,7 @@ final case class LoadContext(
     limit: Option[UncommittedLimit],
     homes: Homes,
     status: (String, Long) => Option[HistoryProof],
+    snapshotsThere: () => Seq[VersionId],
     observer: CommitObserver,
     clock: Clock,
     reportSnapshot: Long => Unit
@@ -43,7 +45,12 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
 
   private val changelogs = new OpenChangelogs(files)
   private val lineages = new CheckpointLineage(files, changelogs)
-  private val search = new SnapshotSearch(files, lineages, storeConf, identity.toString)
+  private val search = new SnapshotSearch(
+    context.snapshotsThere,
+    lineages,
+    storeConf,
+    identity.toString
+  )
 
   /** An empty store at `version`. */
   def empty(version: Long): Generation = {
@@ -186,7 +193,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
       search.load(at) { (snapshot, lineage) =>
         lineage.foreach(checkCovers(_, snapshot.version, at))
-        changelogs.open(after(snapshot.version, lineage, at))
+        changelogs.open(RestoreRules.after(snapshot.version, lineage, at))
         imported = Some(load(snapshot))
       }
     }
@@ -194,14 +201,9 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
       throw new IllegalStateException(s"No snapshot was loaded for $at, and none failed.")
     )
     replayed(generation, snapshotMs, repaired) {
-      after(generation.store.base.version, lineage, at)
+      RestoreRules.after(generation.store.base.version, lineage, at)
     }
   }
-
-  private def after(base: Long, lineage: Option[Vector[VersionId]], at: VersionId) =
-    lineage.fold(versions(base + 1, at.version))(_.filter { v =>
-      v.version > base && v.version <= at.version
-    })
 
   /** A generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
   private def replayed(generation: Generation, snapshotMs: Long, isRepaired: Boolean)(
@@ -223,11 +225,11 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
 
   /** A snapshot is of no use where the lineage does not name every version after it. */
   private def checkCovers(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Unit = {
-    val missing = (snapshot + 1 to at.version).toSet -- lineage.map(_.version)
+    val missing = RestoreRules.uncovered(lineage, snapshot, at)
     if (missing.nonEmpty) {
       throw new IllegalStateException(
         s"The snapshot of version $snapshot cannot lead to version ${at.version}: the lineage does " +
-          s"not name versions ${missing.toSeq.sorted.mkString(", ")}."
+          s"not name versions ${missing.mkString(", ")}."
       )
     }
   }
