@@ -54,7 +54,8 @@ object RestoreRules {
         val first = known.head.version
         val before = header(known.head).getOrElse(Vector.empty)
           .filter(v => v.version >= from && v.version < first)
-        val isGapless = before.nonEmpty && before.map(_.version) == (first - before.length until first)
+        val isGapless =
+          before.nonEmpty && before.map(_.version) == (first - before.length until first)
         if (isGapless) back(before ++ known) else known
       }
     back(Vector(end))
