@@ -266,6 +266,6 @@ class TransactionBufferSuite extends AnyFunSuite {
       assert(scan(buffer) == scan(plain))
       assert(buffer.bytes == plain.bytes)
     }
-    assert(most > 50 * 1024 && counted > 20 * 1024)
+    assert(most > 20 * 1024 && counted > 20 * 1024)
   }
 }
