@@ -60,6 +60,7 @@ object Stress {
       for (_ <- 1 to Stress.Steps) {
         val action = Action.draw(random)
         now = Some(action)
+        world.log += s"-- ${action.name}"
         if (steps.run(action)) log += action
       }
       now = None
@@ -72,7 +73,7 @@ object Stress {
         val stack = e.getStackTrace.take(30).mkString("  at ", "\n  at ", "")
         val causes = statemark.common.Causes.of(e).mkString("\n  caused by ")
         Some(
-          s"settings: ${world.settings}\n  ${log.map(_.name).mkString("\n  ")}\n" +
+          s"settings: ${world.settings}\n  ${world.log.mkString("\n  ")}\n" +
             s"then ${now.fold("the end")(_.name)}: $causes\n$stack"
         )
     }
