@@ -159,9 +159,11 @@ def as_row(value: Any) -> Any:
 
 def filtered(spark: SparkSession, keyed: Keyed) -> list[list[Row]]:
     """Return what a filter finds for each key that is asked for."""
-    numbered = T.StructType([T.StructField("i", T.IntegerType()), T.StructField("k", keyed.schema)])
-    asked = spark.createDataFrame(list(enumerate(keyed.asked)), numbered)
     rows = statemark.live(keyed.query)
+    # A deduplication has the columns in an order of its own.
+    key = rows.schema["key"].dataType
+    numbered = T.StructType([T.StructField("i", T.IntegerType()), T.StructField("k", key)])
+    asked = spark.createDataFrame(list(enumerate(keyed.asked)), numbered)
     found: list[list[Row]] = [[] for _ in keyed.asked]
     joined = asked.join(rows, asked.k.eqNullSafe(rows.key)).select("i", *rows.columns)
     for row in joined.collect():
