@@ -229,8 +229,9 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     import store.checkedOut.transaction
     val generation = loaded
     val next = transaction.base.version + 1
-    val needsSnapshot = store.isSnapshotForced || !store.checkedOut.hasChangelog ||
-      transaction.families != transaction.base.families || keeper.hasStaleSnapshot(next)
+    val isStale = keeper.hasStaleSnapshot(next)
+    val needsSnapshot = isStale || store.isSnapshotForced || !store.checkedOut.hasChangelog ||
+      transaction.families != transaction.base.families
     var uploaded: Option[SnapshotFigures] = None
     def upload(version: PreparedTransaction): Unit =
       uploaded = Some(context.snapshotTaker.inCommit(generation, version))

@@ -1,6 +1,5 @@
 package statemark.spark
 
-import org.apache.spark.TaskContext
 import org.slf4j.LoggerFactory
 import scala.util.Using
 import scala.util.control.NonFatal
@@ -23,7 +22,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private val attempts = CommittedAttempt.of(context)
   // The damage may have come with the snapshot.
   private var wasDamaged = false
-  private var isFirstCommit = true
+  private val staleSnapshots = new StaleSnapshots(context)
   private var hasCommitted = false
   private var load_ = LoadFigures.none
   private var confirmMs_ = 0L
@@ -53,7 +52,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
       case Some(generation) =>
         catchUp(generation, at) match {
           case Some(figures) =>
-            isFirstCommit = true
+            staleSnapshots.loaded()
             loaded(figures)
             flushes.foreach(_.noted())
           case None => load(at)
@@ -77,7 +76,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   /** The version `version` was committed by this store; it is prepared now. */
   def committed(version: Long): Unit = {
-    isFirstCommit = false
+    staleSnapshots.committed()
     hasCommitted = true
     live.foreach(_.isKept = true)
     attempts.prepared(version)
@@ -86,15 +85,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** Whether the prepared version is the attempt at it that counts. */
   def isCommittedAttempt(at: VersionId): Boolean = attempts.isPrepared(at)
 
-  /** A snapshot that an earlier attempt at `version` left, in format v1, must not outlive this one:
-    * readers prefer snapshots to changelogs. It may be of another executor or an earlier run; only
-    * the batch that a run begins with and retried tasks can meet one, so only they look.
-    */
-  def hasStaleSnapshot(version: Long): Boolean = {
-    val mayBeRetry = isFirstCommit || context.snapshotTaker.lastUploaded >= version ||
-      Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
-    !context.usesCheckpointIds && mayBeRetry && context.files.existsSnapshotFile(version)
-  }
+  /** Whether a snapshot of `version`, which is about to be committed, must be replaced. */
+  def hasStaleSnapshot(version: Long): Boolean = staleSnapshots.has(version)
 
   /** Leaves the store to a later process, where it outlives this one. What a reader made goes with it, and
     * what nobody has a use for.
@@ -179,7 +171,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def begin(generation: Generation, figures: LoadFigures): Unit = {
     current = Some(generation)
     flushes = Some(new FlushPolicy(context, generation, FlushPolicy.scheduler))
-    isFirstCommit = true
+    staleSnapshots.loaded()
     if (context.liveRead.isEmpty)
       OpenStores.add(context.address, generation.store, isCommittedAttempt)
     context.homes.parent.foreach { parent =>

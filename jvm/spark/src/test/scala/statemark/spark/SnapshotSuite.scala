@@ -134,6 +134,33 @@ class SnapshotSuite extends AnyFunSuite with Providers {
     assert(rowsAt(8, className = Providers.sparksOwn) == Map("only" -> 1))
   }
 
+  for (back <- Seq(0, 1, 3))
+    test(s"rolled back to version $back, no snapshot of the history before is served") {
+      val everyVersion = Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "1")
+      val first = open(everyVersion)
+      for (v <- 0 until 8) {
+        commit(first, v, Map(s"k$v" -> v)): Unit
+        first.doMaintenance()
+      }
+      first.close()
+      assert(files(".zip") == (1 to 8).map(v => s"$v.zip"))
+
+      // Two runs, each of which meets snapshots that it has not written.
+      for (versions <- Seq(back until back + 2, back + 2 until back + 4)) {
+        val again = open()
+        for (v <- versions) commit(again, v, Map(s"repaired$v" -> v)): Unit
+        again.close()
+      }
+      val kept = (0 until back).map(v => s"k$v" -> v)
+      val ours = classOf[StatemarkStateStoreProvider].getName
+      for (v <- math.max(back, 1) to back + 4; className <- Seq(ours, Providers.sparksOwn))
+        assert(
+          rowsAt(v, className = className) ==
+            (kept ++ (back until v).map(i => s"repaired$i" -> i)).toMap,
+          s"version $v by $className"
+        )
+    }
+
   test("retention deletes what no retained version needs") {
     val provider = open(everyThree ++ Map(
       "spark.sql.streaming.minBatchesToRetain" -> "2",

@@ -1,0 +1,46 @@
+package statemark.spark
+
+import java.io.FileNotFoundException
+import org.apache.spark.TaskContext
+
+/** Snapshots of versions to come, in format v1: an attempt that did not count has left them, or a history that
+  * was rolled back by hand. A commit that lets one of its version stand is lost, as readers prefer snapshots to
+  * changelogs; so it replaces it by one of its own. Nothing is deleted when a store is loaded: a late task or a
+  * reader may ask for an old version, too. Format v2 has other names for every attempt.
+  *
+  * ''Thread:'' the owner of the store.
+  */
+private[spark] final class StaleSnapshots(context: ProviderContext) {
+  private var isFirstCommit = true
+  private var highest = 0L
+
+  /** The store was loaded, or others have committed to it: what lies there is not known any more. */
+  def loaded(): Unit = isFirstCommit = true
+
+  /** The store has committed a version. */
+  def committed(): Unit = isFirstCommit = false
+
+  /** Whether there is one of `version`, which is about to be committed. Asked for every commit: the first
+    * after a load lists what lies above, as a query may have been rolled back by any number of batches. The
+    * later ones look up to there, and where an earlier attempt of the same run may have left one.
+    */
+  def has(version: Long): Boolean = !context.usesCheckpointIds && {
+    if (isFirstCommit) highest = newest()
+    (version <= highest || context.snapshotTaker.lastUploaded >= version || isRetry) &&
+    context.files.existsSnapshotFile(version)
+  }
+
+  private def isRetry: Boolean =
+    Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
+
+  /** The newest version that has a snapshot, 0 for none. */
+  private def newest(): Long = {
+    val directory = context.storeId.storeCheckpointLocation()
+    val found =
+      try directory.getFileSystem(context.hadoopConf).listStatus(directory).toSeq
+      catch { case _: FileNotFoundException => Nil }
+    found.map(f => StoreFile.of(f.getPath.getName)).collect {
+      case StoreFile.Snapshot(at) if at.checkpointId.isEmpty => at.version
+    }.maxOption.getOrElse(0L)
+  }
+}
