@@ -25,7 +25,9 @@ object History {
       Op.Open(rewind = false, readOnly = false, forceSnapshot = false),
       Op.ReadAll,
       Op.Abort,
-      Op.ReadOld(random.nextInt(100), readStore = true)
+      Op.ReadOld(random.nextInt(100), readStore = true),
+      // In format v1 the newest version: what another machine would restore.
+      Op.ReadOld(0, readStore = false)
     )).toVector
   }
 
@@ -56,7 +58,8 @@ object History {
     25 -> Op.CloseLingering(maintenanceFirst = random.nextBoolean()),
     20 -> Op.AdoptAttempt(random.nextInt(100)),
     10 -> Op.ReadOld(random.nextInt(100), random.nextBoolean()),
-    10 -> Op.Replay(random.nextInt(100), random.nextBoolean())
+    10 -> Op.Replay(random.nextInt(100), random.nextBoolean()),
+    15 -> Op.RollBack(1 + random.nextInt(4))
   ).collect { case (percent, op) if random.nextInt(100) < percent => op }
 
   private def step(random: Random): Op = {

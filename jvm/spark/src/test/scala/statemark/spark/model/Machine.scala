@@ -83,6 +83,7 @@ final class Machine(
     case Op.Commit => store.filter(_.writer.isDefined).foreach(commit)
     case Op.Abort => store.foreach(abort)
     case Op.Reload(linger) => if (store.isEmpty) reload(linger)
+    case Op.RollBack(batches) => if (store.isEmpty) rollBack(batches)
     case Op.Maintenance =>
       log += "maintenance"
       provider.doMaintenance()
@@ -325,6 +326,21 @@ final class Machine(
     provider = init()
   }
 
+  /** Batches of other rows follow: the input was repaired. */
+  private def rollBack(batches: Int): Unit =
+    if (settings.formatVersion == 2 || traits.retriesMayDiffer) {
+      val kept = head.lineage.filter(_.version > 0)
+      kept.lift(batches).orElse(kept.lastOption).filter(_ ne head).foreach { target =>
+        log += s"the query is rolled back to $target and starts again"
+        counts = counts.copy(rollbacks = counts.rollbacks + 1)
+        lingering.foreach(_.close())
+        lingering.clear()
+        provider.close()
+        provider = init()
+        head = target
+      }
+    }
+
   private def adopt(choice: Int): Unit = if (settings.formatVersion == 2) {
     val attempts = versions.filter(v => v.version == head.version && v.parent == head.parent)
     val chosen = attempts(choice % attempts.size)
@@ -405,7 +421,8 @@ final case class Counts(
     ops: Int = 0,
     commits: Int = 0,
     aborts: Int = 0,
-    rewinds: Int = 0
+    rewinds: Int = 0,
+    rollbacks: Int = 0
 ) {
   def read: Counts = copy(ops = ops + 1)
   def write: Counts = copy(ops = ops + 1)

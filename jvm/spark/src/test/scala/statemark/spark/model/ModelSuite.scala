@@ -50,7 +50,8 @@ abstract class ModelSuiteBase extends AnyFunSuite with BeforeAndAfterAll {
     info(
       s"seeds ${seeds.head} to ${seeds.last}: ${counts.map(_.ops).sum} operations, " +
         s"${counts.map(_.commits).sum} commits, ${counts.map(_.aborts).sum} aborts, " +
-        s"${counts.map(_.rewinds).sum} rewinds, ${millis / seeds.size} ms a history"
+        s"${counts.map(_.rewinds).sum} rewinds, ${counts.map(_.rollbacks).sum} rollbacks, " +
+        s"${millis / seeds.size} ms a history"
     )
     counts.zip(seeds).foreach { case (count, seed) =>
       assert(count.ops >= 200, s"operations of seed $seed")

@@ -56,6 +56,9 @@ object Op {
   final case class CloseLingering(maintenanceFirst: Boolean) extends Op
   case object Maintenance extends Op
 
+  /** The query is stopped, its last batches are taken back by hand, and it starts again. */
+  final case class RollBack(batches: Int) extends Op
+
   /** A second provider reads an older version. */
   final case class ReadOld(choice: Int, readStore: Boolean) extends Op
 
