@@ -85,20 +85,32 @@ class ExtensionsSuite extends AnyFunSuite with BeforeAndAfterEach {
   }
 
   /** A stream, what is made of it, and its checkpoint. */
-  private class Stream(spark: SparkSession)(transform: Dataset[Int] => DataFrame) {
+  private class Stream(
+      spark: SparkSession,
+      checkpoint: String = Files.createTempDirectory("statemark-extensions-").toString
+  )(transform: Dataset[Int] => DataFrame) {
     private implicit val sql: SQLContext = spark.sqlContext
     import spark.implicits._
     private val input = MemoryStream[Int]
-    private val checkpoint = Files.createTempDirectory("statemark-extensions-").toString
     private val result = transform(input.toDS())
 
+    /** Rows that an earlier run on the checkpoint has processed: one batch of them. */
+    def had(rows: Int*): Unit = input.addData(rows): Unit
+
     /** Processes one batch; the plan of the last one. */
-    def process(rows: Int*): SparkPlan = {
-      input.addData(rows)
+    def process(rows: Int*): SparkPlan = processEach(rows)
+
+    /** Processes batches in one run; the plan of the last one. */
+    def processEach(batches: Seq[Int]*): SparkPlan = {
+      input.addData(batches.head)
       val query = result.writeStream.format("noop").outputMode("update")
         .option("checkpointLocation", checkpoint).start()
       try {
         query.processAllAvailable()
+        for (rows <- batches.tail) {
+          input.addData(rows)
+          query.processAllAvailable()
+        }
         query.asInstanceOf[StreamingQueryWrapper].streamingQuery.lastExecution.executedPlan
       } finally query.stop()
     }
@@ -209,6 +221,55 @@ class ExtensionsSuite extends AnyFunSuite with BeforeAndAfterEach {
       spark.conf.unset(key)
       assert(tasksOf(spark)(stream.process(3)) > 0)
     }
+
+  private val format = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+
+  for ((from, to) <- Seq("1" -> "2", "2" -> "1"))
+    test(s"$format from $from to $to is refused on the driver, before any task; back, it goes on") {
+      val spark = session(format -> from)
+      val stream = new Stream(spark)(_.groupBy("value").count())
+      stream.process(1, 2): Unit
+      spark.conf.set(format, to)
+      val tasks = tasksOf(spark) {
+        val e = intercept[StreamingQueryException](stream.process(3))
+        for (part <- Seq(s"$format is $to", s"format $from")) assert(e.getMessage.contains(part))
+      }
+      assert(tasks == 0)
+      spark.conf.set(format, from)
+      assert(tasksOf(spark)(stream.process(4)) > 0)
+    }
+
+  test("a checkpoint whose format was changed: the text leads out") {
+    val (from, to) = ("1", "2")
+    val checkpoint = Files.createTempDirectory("statemark-mixed-")
+    val unchecked = unannounced(session(format -> from))
+    val first = new Stream(unchecked, checkpoint.toString)(_.groupBy("value").count())
+    for (row <- 1 to 2) first.process(row): Unit
+    unchecked.conf.set(format, to)
+    first.processEach(Seq(3), Seq(4)): Unit
+    unchecked.stop()
+
+    val spark = session(format -> from)
+    val stream = new Stream(spark, checkpoint.toString)(_.groupBy("value").count())
+    for (row <- 1 to 4) stream.had(row)
+    for (asked <- Seq(from, to)) {
+      spark.conf.set(format, asked)
+      val tasks = tasksOf(spark) {
+        val e = intercept[StreamingQueryException](stream.process(5))
+        for (part <- Seq("batch 1", s"set $format to $from", "offsets", "commits"))
+          assert(e.getMessage.contains(part))
+      }
+      assert(tasks == 0)
+    }
+    // What the text says.
+    for (log <- Seq("offsets", "commits"); file <- checkpoint.resolve(log).toFile.listFiles)
+      if (file.getName.stripPrefix(".").takeWhile(_.isDigit).toIntOption.exists(_ > 1))
+        Files.delete(file.toPath)
+    spark.conf.set(format, from)
+    val again = new Stream(spark, checkpoint.toString)(_.groupBy("value").count())
+    for (row <- 1 to 5) again.had(row)
+    assert(tasksOf(spark)(again.process(6)) > 0)
+  }
 
   test("settings are not looked at in a query without state") {
     val spark = session(StoreSettings.Prefix + "isolationLevle" -> "x")

@@ -3,12 +3,13 @@ package statemark.spark
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
-import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StatemarkBridge}
 import org.apache.spark.sql.internal.SQLConf
 import statemark.spark.Relocated.StatefulOperator
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
-  * settings are checked on the driver when the first batch of a query is planned, before any task.
+  * settings, and the checkpoint's format, are checked on the driver when the first batch of a query is planned,
+  * before any task.
   *
   * Spark finds the class by itself where the jar is on the driver's class path when the session is
   * built; `spark.sql.extensions` takes it as well, and both at once do no harm. Sessions and queries
@@ -49,6 +50,13 @@ object StatemarkExtensions {
           case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
         }.flatten.foreach { info =>
           StatemarkBridge.beforeBatch().foreach { batch =>
+            CheckpointFormat.check(
+              info.queryRunId,
+              info.checkpointLocation,
+              info.operatorId,
+              new StateStoreConf(conf).enableStateStoreCheckpointIds,
+              StatemarkBridge.hadoopConf(batch.spark)
+            )
             batch.setProperty(SourcePosition.Property, SourcePosition.encode(batch.position))
             Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
           }
