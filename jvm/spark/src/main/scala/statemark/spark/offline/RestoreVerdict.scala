@@ -83,6 +83,9 @@ final class RestoreVerdict(
       case (at, Right(path))
           if path.snapshot.exists(snapshots) || path.changelogs.exists(changelog.contains) =>
         at.version
+      // Nothing restores a version whose way back ends at the file.
+      case (at, Left(end)) if Seq(at, end).exists(v => snapshots(v) || changelog.contains(v)) =>
+        at.version
     }
     toFinding(problem, versions, versions.filterNot(restorable.toSet))
   }
