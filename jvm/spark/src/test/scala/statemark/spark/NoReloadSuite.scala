@@ -50,7 +50,8 @@ class NoReloadSuite extends AnyFunSuite with Providers {
           commit(provider, batch, Map(s"lost $batch" -> batch), before): Unit
           id = commit(provider, batch, Map(s"kept $batch" -> batch), before).stateStoreCkptId
         }
-        assert(opens == 0, s"batch $batch")
+        // The first commit after a load lists what others have left above it (ADR 2).
+        assert(opens == (if (batch == 0 && format == "v1") 1 else 0), s"batch $batch")
       }
       assert(rowsAt(5, id, extra) == (0 until 5).map(b => s"kept $b" -> b).toMap)
     }
