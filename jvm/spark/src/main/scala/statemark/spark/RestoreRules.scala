@@ -19,8 +19,7 @@ object RepairLimits {
   val never: RepairLimits = RepairLimits(isEnabled = false, maxReplay = 0)
 }
 
-/** Which snapshots a restore may start with, and which versions lead from there. The loader and
-  * `statemark verify` both ask here, so that the one promises what the other does.
+/** Which snapshots a restore may start with, and which versions lead from there.
   *
   * A lineage is None in checkpoint format v1, where the version alone names a file.
   */
