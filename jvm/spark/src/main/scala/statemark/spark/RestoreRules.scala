@@ -8,10 +8,7 @@ import statemark.engine.VersionId
   * @param isEnabled whether an older snapshot is tried at all
   * @param maxReplay how many changelogs may be replayed after it
   */
-final case class RepairLimits(isEnabled: Boolean, maxReplay: Long) {
-  def allows(at: VersionId, snapshot: VersionId): Boolean =
-    isEnabled && at.version - snapshot.version <= maxReplay
-}
+final case class RepairLimits(isEnabled: Boolean, maxReplay: Long)
 
 object RepairLimits {
 
@@ -26,7 +23,7 @@ object RepairLimits {
 object RestoreRules {
 
   /** The empty store. */
-  val Empty: VersionId = VersionId(0, None)
+  private val Empty: VersionId = VersionId(0, None)
 
   /** What leads to `at`, at least from its last snapshot on.
     * @param header what the changelog of a version says in format v2, ascending

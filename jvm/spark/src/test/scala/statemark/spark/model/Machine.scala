@@ -30,15 +30,7 @@ final class Machine(
   private var provider = init()
   private val lingering = mutable.Queue.empty[StateStoreProvider]
   private var store = Option.empty[OpenStore]
-  private val root = Version(
-    0,
-    None,
-    if (settings.useFamilies) State.empty.created(families.head)
-    else State.empty.updated(families.head, State.empty.created(families.head).rows(families.head)),
-    None,
-    Vector.empty,
-    changesFamilies = false
-  )
+  private val root = Version.first(families)
   private var head = root
   private val versions = mutable.ArrayBuffer(root)
 

@@ -93,3 +93,16 @@ final case class Version(
 
   override def toString: String = s"$version${id.fold("")(full => s"(${full.take(8)})")}"
 }
+
+object Version {
+
+  /** What every history begins with: the first family, without rows. */
+  def first(families: IndexedSeq[Family]): Version = Version(
+    0,
+    None,
+    State.empty.created(families.head),
+    None,
+    Vector.empty,
+    changesFamilies = false
+  )
+}

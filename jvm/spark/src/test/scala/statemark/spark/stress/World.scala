@@ -61,15 +61,7 @@ private[stress] final class World(random: Random, root: Path, other: OtherProces
   val log: mutable.Buffer[String] = mutable.Buffer.empty
 
   /** What the driver has recorded. */
-  var head: Version = Version(
-    0,
-    None,
-    if (settings.useFamilies) State.empty.created(families.head)
-    else State.empty.updated(families.head, State.empty.created(families.head).rows(families.head)),
-    None,
-    Vector.empty,
-    changesFamilies = false
-  )
+  var head: Version = Version.first(families)
   var current: Run = newRun(disks.head)
   val earlier: mutable.Queue[Run] = mutable.Queue.empty
   val readers: mutable.Buffer[Reader] = mutable.Buffer.empty
