@@ -22,8 +22,9 @@ from support.streams import Run, Source, assert_same, events
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-if LINE in ("4.0", "4.1"):
-    pytest.skip("RepartitionRefusalSuite has what this line says", allow_module_level=True)
+pytestmark = pytest.mark.skipif(
+    LINE in ("4.0", "4.1"), reason="RepartitionRefusalSuite has what this line says"
+)
 
 # Workers cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -35,8 +35,9 @@ from support.session import (
 if TYPE_CHECKING:
     from support.object_store import Request, Server
 
-if LINE != "4.2":
-    pytest.skip("its jars are those of the default line's Hadoop", allow_module_level=True)
+pytestmark = pytest.mark.skipif(
+    LINE != "4.2", reason="its jars are those of the default line's Hadoop"
+)
 
 PARTITIONS = 4 if IS_WHOLE else 2
 FORMATS = ("1", "2")
