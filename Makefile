@@ -94,10 +94,10 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
 
-# A heap so small that what is not counted fills it.
-STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m -Dstatemark.stress.seed=$(or $(SEED),1)
+# A heap so small that what is not counted fills it; files in memory, as each is written to disk several times.
+STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m -Djava.io.tmpdir=$(or $(wildcard /dev/shm),/tmp)
 stress: tests-built ## random histories of rollbacks, interrupts and runs that overlap, for MINUTES=20 from SEED=1 on
-	$(STRESS) -Dstatemark.stress.minutes=$(or $(MINUTES),20) statemark.spark.stress.Stress
+	$(STRESS) -Dstatemark.stress.seed=$(or $(SEED),1) -Dstatemark.stress.minutes=$(or $(MINUTES),20) statemark.spark.stress.Stress
 
 check: check-python ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

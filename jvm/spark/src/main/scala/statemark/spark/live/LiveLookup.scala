@@ -55,7 +55,7 @@ object LiveLookup {
     }
   }
 
-  private[live] def find(
+  private[spark] def find(
       options: Map[String, String],
       keys: String
   ): (Seq[Option[InternalRow]], StructType) = {

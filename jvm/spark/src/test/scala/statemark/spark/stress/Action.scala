@@ -13,6 +13,7 @@ private[stress] object Action {
   case object AbortedBatch extends Action("a batch that is aborted", 6)
   case object RepeatedBatch extends Action("a batch that is committed, and run again", 8)
   case object LeftIterators extends Action("iterators that are left open", 8)
+  case object LargeIterators extends Action("iterators that are left open, and a full heap", 1)
   case object InterruptedTask extends Action("a task that is interrupted", 12)
   case object AbortBesideIterator extends Action("an abort beside an iterator", 5)
   case object Maintenance extends Action("maintenance", 12)
@@ -30,12 +31,15 @@ private[stress] object Action {
   case object EndReader extends Action("a reader that reads on later", 12)
   case object OtherFormat extends Action("a reader with the other format", 4)
   case object FreshReader extends Action("a reader without local state", 6)
+  case object LookUp extends Action("lookups of sessions, beside a batch", 1)
+  case object ChangedFormat extends Action("a query that starts with another format", 1)
 
   val all: Seq[Action] = Seq(
     Batch,
     AbortedBatch,
     RepeatedBatch,
     LeftIterators,
+    LargeIterators,
     InterruptedTask,
     AbortBesideIterator,
     Maintenance,
@@ -52,7 +56,9 @@ private[stress] object Action {
     ReadDropped,
     EndReader,
     OtherFormat,
-    FreshReader
+    FreshReader,
+    LookUp,
+    ChangedFormat
   )
 
   private val weights = all.map(_.weight).sum

@@ -21,7 +21,10 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
       case Action.Batch => done(recorded(batch(_ => ())))
       case Action.AbortedBatch => done(aborted())
       case Action.RepeatedBatch => done(batch(_ => ()))
-      case Action.LeftIterators => done(recorded(batch(leaveIterators)))
+      case Action.LeftIterators =>
+        done(recorded(batch(leaveIterators(_, random.nextInt(20), Family.valueRow(0)))))
+      case Action.LargeIterators => holdsLargeRows &&
+        done(recorded(batch(leaveIterators(_, Steps.fullHeap, Steps.largeRow))))
       case Action.InterruptedTask => done(interruptedTask())
       case Action.AbortBesideIterator => done(abortBesideIterator())
       case Action.Maintenance => done(current.provider.doMaintenance())
@@ -43,6 +46,8 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
         done(world.end(world.readers(random.nextInt(world.readers.size))))
       case Action.OtherFormat => done(otherFormat())
       case Action.FreshReader => done(world.readAside(world.settings.formatVersion))
+      case Action.LookUp => done(world.query.lookUp())
+      case Action.ChangedFormat => done(world.query.changeFormat())
     }
     if (random.nextInt(4) == 0) world.checkLocks()
     isDone
@@ -79,18 +84,12 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
     open.writer.foreach(_.abort())
   }
 
-  /** Iterators that somebody asks for a row and forgets, under many writes of one key. Now and then these are more
-    * than the heap holds, if all of them are kept.
-    */
-  private def leaveIterators(open: OpenStore): Unit = {
+  /** Iterators that somebody asks for a row and forgets, under many writes of one key. */
+  private def leaveIterators(open: OpenStore, times: Int, row: UnsafeRow): Unit = {
     val there = families.filter(f => open.state.isLive(f) && !f.multi)
     if (there.nonEmpty) {
       val family = there(random.nextInt(there.size))
       val store = open.writer.get
-      val heap = Runtime.getRuntime.maxMemory
-      val isLarge = random.nextInt(40) == 0 && heap < Steps.LargestHeap
-      val times = if (isLarge) (heap * 6 / 5 / Steps.LargeBytes).toInt else random.nextInt(20)
-      val row = if (isLarge) Steps.largeRow else Family.valueRow(0)
       for (_ <- 1 to times) {
         store.iterator(family.name).hasNext
         store.put(family.row(0), row, family.name)
@@ -98,6 +97,10 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
       if (times > 0) open.write(Op.Put(family.index, 0, random.nextInt(1000)), family)
     }
   }
+
+  /** Where the limit is below a row, each write goes to disk, and a heap full of them takes minutes. */
+  private def holdsLargeRows: Boolean =
+    Steps.fullHeap > 0 && World.LargeLimits(world.settings.maxUncommittedBytes)
 
   // ---- interrupts and threads
 
@@ -231,8 +234,14 @@ private object Steps {
   val MostBack = 6
   val InterruptedSteps = 10
   val MaxWaitNanos = 4000000
-  val LargestHeap: Long = 1L << 30
-  val LargeBytes = 40 * 1024
+  private val LargestHeap = 1L << 30
+  private val LargeBytes = 40 * 1024
+
+  /** More large rows than the heap holds; none where it is so large that they would take minutes. */
+  val fullHeap: Int = {
+    val heap = Runtime.getRuntime.maxMemory
+    if (heap < LargestHeap) (heap * 6 / 5 / LargeBytes).toInt else 0
+  }
 
   lazy val largeRow: UnsafeRow = UnsafeProjection.create(Family.valueSchema)
     .apply(InternalRow(0, UTF8String.fromString("v" * LargeBytes))).copy()

@@ -1,10 +1,13 @@
 package statemark.spark.stress
 
+import java.io.PrintWriter
 import java.nio.file.{Files, Path}
-import java.util.concurrent.TimeUnit
+import java.util.concurrent.{Executors, TimeUnit}
+import org.apache.spark.TaskContext
 import scala.collection.mutable
+import scala.jdk.CollectionConverters._
 import scala.util.Random
-import statemark.common.Clock
+import statemark.common.{Causes, Clock}
 import statemark.spark.{LocalDirectory, RunningTask, StatemarkStateStoreProvider}
 
 /** Random histories of a checkpoint and everything around it, against a sorted map: runs that overlap, rollbacks by
@@ -18,52 +21,78 @@ object Stress {
   private val LeastShare = 5
 
   def main(args: Array[String]): Unit = {
+    // Threads of Spark's, and those that a fault left, keep nobody waiting.
+    val hasFault =
+      try findsFault()
+      catch {
+        case e: Throwable =>
+          e.printStackTrace()
+          true
+      }
+    Runtime.getRuntime.halt(if (hasFault) 1 else 0)
+  }
+
+  private def findsFault(): Boolean = {
     val first = property("seed", 1L)
     val end = Clock.system.nanos() + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
-    StatemarkStateStoreProvider.runningTask = () => RunningTask(World.query, 1)
+    // Tasks are of Spark's own query; what no task asks for is of the history's.
+    StatemarkStateStoreProvider.runningTask = () =>
+      Option(TaskContext.get()).fold(RunningTask(World.queryId, 1))(_ => RunningTask.now())
     val tally = new Tally
     val other = new OtherProcess
     val found = Iterator.iterate(first)(_ + 1).takeWhile(_ => Clock.system.nanos() < end)
       .map(seed => seed -> run(seed, tally, other))
-      .collectFirst { case (seed, Some(failure)) => s"FAULT, seed $seed:\n$failure" }
+      .collectFirst { case (seed, Some(failure)) => fault(seed, failure) }
     other.close()
     say(tally.text)
     found.foreach(say)
     if (found.isEmpty) tally.rare(LeastShare).foreach(a => say(s"too rare: ${a.name}"))
-    Runtime.getRuntime.halt(if (found.isDefined) 1 else 0)
+    found.isDefined
   }
+
+  private def fault(seed: Long, failure: String): String =
+    s"FAULT, seed $seed:\n$failure\nAgain: make stress SEED=$seed MINUTES=1"
 
   /** The fault that a history finds. */
   private def run(seed: Long, tally: Tally, other: OtherProcess): Option[String] = {
-    // A crash of the process leaves the last line.
-    say(s"seed $seed")
     val random = new Random(seed * 0x9e3779b97f4a7c15L)
     val root = Files.createTempDirectory("statemark-stress-")
-    val log = mutable.Buffer.empty[Action]
+    val steps = new StepLog(root.resolve("steps"))
+    // A crash of the process leaves this line, and the steps.
+    say(s"seed $seed, steps in ${steps.file}")
+    val watch = Watch.over { dump =>
+      say(fault(seed, s"${steps.text}\nIt stands:\n$dump"))
+      Runtime.getRuntime.halt(1)
+    }
+    val fired = mutable.Set.empty[Action]
     try {
-      val failure = history(random, root, log, other)
-      tally.add(log.toSet)
+      val failure = history(random, root, steps, fired, other)
+      tally.add(fired.toSet)
       failure
-    } finally LocalDirectory.deleteTree(root.toFile)
+    } finally {
+      watch.close()
+      steps.close()
+      LocalDirectory.deleteTree(root.toFile)
+    }
   }
 
   private def history(
       random: Random,
       root: Path,
-      log: mutable.Buffer[Action],
+      log: StepLog,
+      fired: mutable.Set[Action],
       other: OtherProcess
-  ): Option[String] = {
-    val world = new World(random, root, other)
-    val steps = new Steps(world, random, other)
-    var now = Option.empty[Action]
+  ): Option[String] =
     try {
+      val world = new World(random, root, log, other)
+      log += s"settings: ${world.settings}"
+      val steps = new Steps(world, random, other)
       for (_ <- 1 to Stress.Steps) {
         val action = Action.draw(random)
-        now = Some(action)
-        world.log += s"-- ${action.name}"
-        if (steps.run(action)) log += action
+        log += s"-- ${action.name}"
+        if (steps.run(action)) fired += action
       }
-      now = None
+      log += "-- the end"
       world.readers.toSeq.foreach(world.end)
       world.readAside(world.settings.formatVersion)
       world.close()
@@ -71,13 +100,8 @@ object Stress {
     } catch {
       case e: Throwable =>
         val stack = e.getStackTrace.take(30).mkString("  at ", "\n  at ", "")
-        val causes = statemark.common.Causes.of(e).mkString("\n  caused by ")
-        Some(
-          s"settings: ${world.settings}\n  ${world.log.mkString("\n  ")}\n" +
-            s"then ${now.fold("the end")(_.name)}: $causes\n$stack"
-        )
+        Some(s"${log.text}\n${Causes.of(e).mkString("\n  caused by ")}\n$stack")
     }
-  }
 
   private def property(name: String, default: Long): Long =
     Option(System.getProperty(s"statemark.stress.$name")).fold(default)(_.toLong)
@@ -86,6 +110,38 @@ object Stress {
     Console.out.println(text)
     Console.out.flush()
   }
+}
+
+/** The steps of a history, one line each, in a file: a crash of the process leaves them. */
+private[stress] final class StepLog(val file: Path) extends AutoCloseable {
+  private val out = new PrintWriter(Files.newBufferedWriter(file), /* autoFlush = */ true)
+
+  def +=(step: String): Unit = out.println(step)
+
+  def text: String = Files.readString(file)
+
+  override def close(): Unit = out.close()
+}
+
+/** Says where all threads are when a history takes too long. */
+private object Watch {
+  private val MostSeconds = 300L
+  private val timer = Executors.newSingleThreadScheduledExecutor { (task: Runnable) =>
+    val thread = new Thread(task, "stress-watch")
+    thread.setDaemon(true)
+    thread
+  }
+
+  /** @param stands is told where */
+  def over(stands: String => Unit): AutoCloseable = {
+    val task: Runnable = () => stands(dump)
+    val planned = timer.schedule(task, MostSeconds, TimeUnit.SECONDS)
+    () => planned.cancel(false): Unit
+  }
+
+  private def dump: String = Thread.getAllStackTraces.asScala.map { case (thread, stack) =>
+    stack.mkString(s"$thread\n  at ", "\n  at ", "")
+  }.mkString("\n")
 }
 
 /** In how many histories each action fired. */

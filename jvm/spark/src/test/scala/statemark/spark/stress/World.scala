@@ -48,7 +48,7 @@ private[stress] final class Reader(
 /** A checkpoint of one store, the query on it with all its runs, and what its rows ought to be. Everything is asked
   * through Spark's interface.
   */
-private[stress] final class World(random: Random, root: Path, other: OtherProcess)
+private[stress] final class World(random: Random, root: Path, log: StepLog, other: OtherProcess)
     extends AutoCloseable {
   val settings: Settings = World.draw(random)
   val families: IndexedSeq[Family] = settings.families
@@ -57,14 +57,20 @@ private[stress] final class World(random: Random, root: Path, other: OtherProces
   private val disks = mutable.Buffer(Files.createDirectories(root.resolve("disk0")))
   private var links = 0
 
-  /** What was done, one line each. */
-  val log: mutable.Buffer[String] = mutable.Buffer.empty
-
   /** What the driver has recorded. */
   var head: Version = Version.first(families)
   var current: Run = newRun(disks.head)
   val earlier: mutable.Queue[Run] = mutable.Queue.empty
   val readers: mutable.Buffer[Reader] = mutable.Buffer.empty
+
+  private var query_ = Option.empty[LiveQuery]
+
+  /** A query beside the store, which starts when it is asked for. */
+  def query: LiveQuery = query_.getOrElse {
+    val made = new LiveQuery(random, root.resolve("query"))
+    query_ = Some(made)
+    made
+  }
 
   // ---- runs
 
@@ -285,6 +291,7 @@ private[stress] final class World(random: Random, root: Path, other: OtherProces
   def homesOf(disk: Path): Seq[Path] = Home.all(disk.toFile).map(_.toPath)
 
   override def close(): Unit = {
+    query_.foreach(_.close())
     readers.toSeq.foreach { reader =>
       reader.scan.close()
       Line.release(reader.open.reader)
@@ -296,7 +303,11 @@ private[stress] final class World(random: Random, root: Path, other: OtherProces
 }
 
 private[stress] object World {
-  val query: String = UUID.randomUUID().toString
+  val queryId: String = UUID.randomUUID().toString
+  private val SmallLimits = Seq("1k", "1k", "2k", "4k", "16k")
+
+  /** Limits of staged bytes that hold rows of some KB. */
+  val LargeLimits: Set[String] = Set("1m", "auto")
 
   private def draw(random: Random): Settings = {
     def oneOf[A](choices: A*): A = choices(random.nextInt(choices.size))
@@ -305,7 +316,7 @@ private[stress] object World {
     drawn.copy(
       minDeltas = 1 + random.nextInt(5),
       codec = "lz4",
-      maxUncommittedBytes = oneOf("1k", "1k", "2k", "4k", "16k", "auto"),
+      maxUncommittedBytes = oneOf(SmallLimits ++ LargeLimits: _*),
       twoThreads = false
     )
   }
