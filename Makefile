@@ -95,9 +95,11 @@ crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=48 a
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
 
 # A heap so small that what is not counted fills it; files in memory, as each is written to disk several times.
-STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m -Djava.io.tmpdir=$(or $(wildcard /dev/shm),/tmp)
-stress: tests-built ## random histories of rollbacks, interrupts and runs that overlap, for MINUTES=20 from SEED=1 on
-	$(STRESS) -Dstatemark.stress.seed=$(or $(SEED),1) -Dstatemark.stress.minutes=$(or $(MINUTES),20) statemark.spark.stress.Stress
+STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m
+stress: tests-built ## random histories of rollbacks, interrupts and runs that overlap, for MINUTES=20 from SEED=1 on, or HISTORIES=1
+	tmp=$$(mktemp -d -p $(or $(wildcard /dev/shm),/tmp) statemark-XXXXXX) && $(STRESS) -Djava.io.tmpdir=$$tmp \
+	  -Dstatemark.stress.seed=$(or $(SEED),1) -Dstatemark.stress.minutes=$(or $(MINUTES),20) \
+	  $(if $(HISTORIES),-Dstatemark.stress.histories=$(HISTORIES)) statemark.spark.stress.Stress && rm -rf $$tmp
 
 check: check-python ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

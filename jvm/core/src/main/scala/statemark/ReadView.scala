@@ -14,7 +14,7 @@ import statemark.transaction._
   *
   * ''Source:'' KIP-892, `readOnly(IsolationLevel)`.
   *
-  * @param state what the rows are: for an open transaction, what it began on
+  * @param state what the rows are: for an open transaction, what it began on, with the families that it has
   */
 final class ReadView private[statemark] (
     base: EngineView,

@@ -73,12 +73,13 @@ private[statemark] final case class ReadableVersions(
   /** What `level` shows: all that is staged over the base, or nothing of it. */
   def newest(level: IsolationLevel): ReadableRows = {
     val staged = level match {
-      case IsolationLevel.ReadCommitted => StagedRows.None
+      case IsolationLevel.ReadCommitted => None
       case IsolationLevel.ReadUncommitted =>
-        open.flatMap(_.stagedRows).orElse(prepared.map(_.rows))
-          .getOrElse(StagedRows.None)
+        open.flatMap(t => t.stagedRows.map((_, t.families)))
+          .orElse(prepared.map(p => (p.rows, p.state.families)))
     }
-    ReadableRows(rows, staged, base)
+    val (writes, families) = staged.getOrElse((StagedRows.None, base.families))
+    ReadableRows(rows, writes, base.copy(families = families))
   }
 }
 

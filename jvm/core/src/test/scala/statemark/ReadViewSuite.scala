@@ -79,6 +79,30 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     assert(read(dirty).contains("v2"))
   }
 
+  test("families that a transaction has created are those that its readers ask for by name") {
+    val store = newStore(usesFamilies = true)
+    val owner = begin(store)
+    def created(in: Transaction, name: String) = in.createColumnFamily(name, isInternal = false)
+    def ofReader(view: ReadView, names: String*) =
+      try {
+        val reader = view.transaction()
+        names.map(created(reader, _))
+      } finally view.close()
+    def dirty = store.readOnly(IsolationLevel.ReadUncommitted)
+    val ids = Seq("b", "a").map(created(owner, _))
+    assert(ofReader(dirty, "a", "b") == ids.reverse)
+    // One that the rows do not have is none that the owner creates afterwards.
+    val before = dirty
+    val next = created(owner, "c")
+    assert(!ofReader(before, "d").contains(next))
+    assert(!ofReader(store.readOnly(IsolationLevel.ReadCommitted), "a", "b", "c", "d")
+      .exists((ids :+ next).contains))
+    store.commit(owner, None, None): Unit
+    assert(ofReader(dirty, "c", "a", "b") == next +: ids.reverse)
+    store.confirm()
+    assert(ofReader(store.readOnly(IsolationLevel.ReadCommitted), "a", "b") == ids.reverse)
+  }
+
   test("a version is the base, the prepared one, or one that was left a short time ago") {
     val store = keeping(versions = 3, ms = 0)
     (1 to 6).foreach(advance(store, _))

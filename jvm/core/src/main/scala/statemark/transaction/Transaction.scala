@@ -37,7 +37,8 @@ final class Transaction private[statemark] (
   private var openedChangelog: Option[ChangelogWriter] = None
   private var scans = Set.empty[ScanCursors]
   private var newestScan: Option[TransactionScan] = None
-  private var families_ = base.families
+  // Readers look at it beside the owner.
+  @volatile private var families_ = base.families
   @volatile private var isOpen_ = true
 
   def isOpen: Boolean = isOpen_
@@ -354,16 +355,23 @@ final class Transaction private[statemark] (
 
 private[statemark] object Transaction {
 
+  /** Stores count column families from 1, and have a few. */
+  private val ReadersIds: Short = 1 << 14
+
   /** Of a transaction that has ended: nothing goes there. */
   private val Ended = new TransactionBuffer(Bytes.empty)
 
   /** A transaction over rows that is never committed, for code that reads through one. Rows are not counted, and
-    * so what it reads is not remembered.
+    * so what it reads is not remembered. A column family that the rows do not have is empty to it, also where its
+    * owner creates others meanwhile: it has an id that no owner gives.
     */
   def reading(rows: BaseRows, state: StoreState, mergeDelimiter: Array[Byte]): Transaction =
     new Transaction(
       rows,
-      state.copy(counts = RowCounts.untracked),
+      state.copy(
+        counts = RowCounts.untracked,
+        families = state.families.copy(maxId = ReadersIds)
+      ),
       mergeDelimiter,
       () => ChangelogWriter.None
     )

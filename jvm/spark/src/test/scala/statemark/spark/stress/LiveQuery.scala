@@ -4,7 +4,7 @@ import java.nio.file.Path
 import java.util.concurrent.{Semaphore, TimeUnit}
 import org.apache.spark.sql.{SQLContext, SparkSession}
 import org.apache.spark.sql.functions.{sum, udf}
-import org.apache.spark.sql.streaming.{StreamingQuery, StreamingQueryException}
+import org.apache.spark.sql.streaming.StreamingQuery
 import scala.util.Random
 import statemark.IsolationLevel
 import statemark.common.{Causes, InvalidInputException}
@@ -61,21 +61,17 @@ private[stress] final class LiveQuery(random: Random, checkpoint: Path) extends 
     else {
       val row = next()
       input.addData(row)
-      val refusal =
-        try {
-          if (LiveQuery.reached.tryAcquire(LiveQuery.MostSeconds, TimeUnit.SECONDS))
-            throw Disagreement(s"format $other refused where $format is", "a batch")
-          query.awaitTermination()
-          None
-        } catch { case e: StreamingQueryException => Some(e) }
-      if (!refusal.exists(Causes.of(_).exists(_.isInstanceOf[InvalidInputException])))
-        throw Disagreement("a refusal of the other format", s"$refusal")
+      if (reachesBatch())
+        throw Disagreement(s"format $other refused where the checkpoint has $format", "a batch")
+      if (!query.exception.exists(Causes.of(_).exists(_.isInstanceOf[InvalidInputException])))
+        throw Disagreement("a refusal of the other format", s"${query.exception}")
       query = started(format)
       finish(row)(_ => ())
     }
   }
 
-  private def next(): (Int, Long) = (random.nextInt(3), 1L + random.nextInt(1000))
+  private def next(): (Int, Long) =
+    (LiveQuery.accounts(random.nextInt(LiveQuery.accounts.size)), 1L + random.nextInt(1000))
 
   /** @param beside is given what the batch has staged, while it stands */
   private def batch(beside: Map[Int, Long] => Unit): Unit = {
@@ -87,12 +83,20 @@ private[stress] final class LiveQuery(random: Random, checkpoint: Path) extends 
   private def finish(row: (Int, Long))(beside: Map[Int, Long] => Unit): Unit = {
     val (account, amount) = row
     val staged = committed.updated(account, committed.getOrElse(account, 0L) + amount)
-    if (!LiveQuery.reached.tryAcquire(LiveQuery.MostSeconds, TimeUnit.SECONDS))
-      throw Disagreement("a batch", s"none: ${query.exception}")
+    if (!reachesBatch()) throw Disagreement("a batch", s"none: ${query.exception}")
     try beside(staged)
     finally LiveQuery.goesOn.release()
     query.processAllAvailable()
     committed = staged
+  }
+
+  /** Whether a batch comes to stand, and the query does not end instead. */
+  private def reachesBatch(): Boolean = {
+    def stands = LiveQuery.reached.tryAcquire(LiveQuery.LookMs, TimeUnit.MILLISECONDS)
+    Iterator.continually((stands, query.isActive)).collectFirst {
+      case (true, _) => true
+      case (false, false) => false
+    }.get
   }
 
   private def lookUp(staged: Map[Int, Long]): Unit = {
@@ -100,22 +104,22 @@ private[stress] final class LiveQuery(random: Random, checkpoint: Path) extends 
     val level = IsolationLevel.all(random.nextInt(2))
     if (now eq asking(2)) now.conf.set(LiveQuery.levelKey, level.name)
     val option = Option.when(random.nextInt(3) == 0)("isolationLevel" -> level.name)
-    val asks =
-      option.fold(IsolationLevel.of(now.conf.get(LiveQuery.levelKey, "READ_COMMITTED")))(_ => level)
-    val account = random.nextInt(3)
+    val ofSession =
+      IsolationLevel.of(now.conf.get(LiveQuery.levelKey, IsolationLevel.ReadCommitted.name))
+    val asked = if (option.isDefined) level else ofSession
     SparkSession.setActiveSession(now)
     val (rows, _) =
       try
         LiveLookup.find(
           Map("queryId" -> query.id.toString) ++ option,
-          s"""[{"account": $account}]"""
+          LiveQuery.accounts.map(a => s"""{"account": $a}""").mkString("[", ",", "]")
         )
       finally SparkSession.clearActiveSession()
-    val expected = if (asks == IsolationLevel.ReadCommitted) committed else staged
+    val expected = if (asked == IsolationLevel.ReadCommitted) committed else staged
     Check.same(
-      s"account $account at $asks, session ${asking.indexOf(now)}, option $option",
-      expected.get(account),
-      rows.head.map(_.getStruct(1, 1).getLong(0))
+      s"accounts at ${asked.name} in session ${asking.indexOf(now)}, asked for $option",
+      LiveQuery.accounts.map(expected.get),
+      rows.map(_.map(_.getStruct(1, 1).getLong(0)))
     )
   }
 
@@ -126,8 +130,8 @@ private object LiveQuery {
   val levelKey: String = s"${StoreSettings.Prefix}isolationLevel"
   val formatKey = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
-  /** No batch takes so long. */
-  val MostSeconds = 120L
+  val LookMs = 20L
+  val accounts: Seq[Int] = Seq(1, 2, 3)
 
   // Of the process, as tasks get copies of what functions hold.
   val reached = new Semaphore(0)

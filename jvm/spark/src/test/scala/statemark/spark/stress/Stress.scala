@@ -14,7 +14,8 @@ import statemark.spark.{LocalDirectory, RunningTask, StatemarkStateStoreProvider
   * hand, interrupts, readers of versions that are gone. It ends with the time, or with the first fault, whose seed it
   * says. No part of any suite: `make stress`.
   *
-  * Properties of the process: `statemark.stress.seed` of the first history (1), `statemark.stress.minutes` (20).
+  * Properties of the process: `statemark.stress.seed` of the first history (1), `statemark.stress.minutes` (20),
+  * `statemark.stress.histories` (as many as the minutes have).
   */
 object Stress {
   private val Steps = 40
@@ -41,6 +42,7 @@ object Stress {
     val tally = new Tally
     val other = new OtherProcess
     val found = Iterator.iterate(first)(_ + 1).takeWhile(_ => Clock.system.nanos() < end)
+      .takeWhile(_ - first < property("histories", Long.MaxValue))
       .map(seed => seed -> run(seed, tally, other))
       .collectFirst { case (seed, Some(failure)) => fault(seed, failure) }
     other.close()
@@ -51,7 +53,7 @@ object Stress {
   }
 
   private def fault(seed: Long, failure: String): String =
-    s"FAULT, seed $seed:\n$failure\nAgain: make stress SEED=$seed MINUTES=1"
+    s"FAULT, seed $seed:\n$failure\nAgain: make stress SEED=$seed HISTORIES=1"
 
   /** The fault that a history finds. */
   private def run(seed: Long, tally: Tally, other: OtherProcess): Option[String] = {
