@@ -1,7 +1,8 @@
 package statemark
 
+import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
-import statemark.common.{Bytes, Gate, Position}
+import statemark.common.{Gate, Position}
 import statemark.engine._
 import statemark.transaction._
 
@@ -21,15 +22,17 @@ final class ReadView private[statemark] (
     staged: StagedRows,
     val state: StoreState,
     mergeDelimiter: Array[Byte]
-) extends BaseRows
+) extends Rows
     with AutoCloseable {
   // Others have a share in what it reads, and are not to lose theirs.
   private val isClosed = new AtomicBoolean
+  private val scans = ConcurrentHashMap.newKeySet[TransactionScan]()
 
   /** The source offsets that the rows include; None where nobody told. */
   def position: Option[Position] = state.position
 
-  /** The row of `key`; the array is the caller's. */
+  override def families: ColumnFamilies = state.families
+
   override def get(key: Array[Byte]): Option[Array[Byte]] = staged.lookup(key) match {
     case StagedLookup.Value(bytes) => Some(bytes)
     case StagedLookup.Deleted | StagedLookup.KnownAbsent => None
@@ -37,47 +40,32 @@ final class ReadView private[statemark] (
     case StagedLookup.NotStaged => base.get(key)
   }
 
-  /** Rows of `[begin, end)` in key order; the caller closes the scan. */
-  def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
-    new TransactionScan(
-      new ScanCursors(base.scan(begin, end), staged.scan(begin, end), _ => ()),
+  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = keys.map(get)
+
+  /** The end of the view closes the scan, where its reader has not. */
+  override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
+    lazy val scan: TransactionScan = new TransactionScan(
+      new ScanCursors(
+        base.scan(begin, end),
+        staged.scan(begin, end),
+        _ => scans.remove(scan): Unit
+      ),
       merged,
       new Gate
     )
-
-  /** Rows whose key starts with `prefix`, as [[range]]. */
-  def prefix(prefix: Array[Byte]): TransactionScan = range(Some(prefix), Bytes.prefixEnd(prefix))
-
-  /** A transaction over the view that is never committed, for code that reads through one. */
-  def transaction(): Transaction = Transaction.reading(this, state, mergeDelimiter)
-
-  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = keys.map(get)
-
-  override def exist(
-      keys: IndexedSeq[Array[Byte]],
-      rowCount: Long
-  ): Array[Boolean] = keys.iterator.map(get(_).isDefined).toArray
-
-  override def scan(
-      begin: Option[Array[Byte]],
-      end: Option[Array[Byte]]
-  ): RowCursor = new ScanCursor(range(begin, end))
+    scans.add(scan): Unit
+    // Whoever closed the view meanwhile has not seen the scan.
+    if (isClosed.get) scan.close()
+    scan
+  }
 
   /** Idempotent. */
   override def close(): Unit = if (isClosed.compareAndSet(false, true)) {
+    scans.forEach(_.close())
     base.close()
     staged.release()
   }
 
   private def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =
     TransactionBuffer.merged(base, operands, mergeDelimiter)
-}
-
-private final class ScanCursor(scan: TransactionScan) extends RowCursor {
-  private var isThere = scan.next()
-
-  override def keyOrEnd(): Option[Array[Byte]] = Option.when(isThere)(scan.key)
-  override def value: Array[Byte] = scan.value
-  override def next(): Unit = isThere = scan.next()
-  override def close(): Unit = scan.close()
 }

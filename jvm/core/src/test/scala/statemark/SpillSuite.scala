@@ -73,7 +73,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
       var now = committed
       // Scans that were opened on the way, and what they must see.
       var scans =
-        List.empty[(TransactionScan, Seq[(String, String)], mutable.Buffer[(String, String)])]
+        List.empty[(RowScan, Seq[(String, String)], mutable.Buffer[(String, String)])]
       def key = f"k${random.nextInt(120)}%03d"
       for (step <- 1 to Steps) random.nextInt(14) match {
         case 0 | 1 | 2 | 3 | 4 =>

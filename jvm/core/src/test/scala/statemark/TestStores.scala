@@ -75,7 +75,7 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
     finally transaction.rollback()
   }
 
-  protected def drain(scan: TransactionScan): Seq[(String, String)] = {
+  protected def drain(scan: RowScan): Seq[(String, String)] = {
     val result = Seq.newBuilder[(String, String)]
     while (scan.next()) result += ((text(scan.key), text(scan.value)))
     result.result()

@@ -72,7 +72,7 @@ class RowChecksumSuite extends AnyFunSuite with Providers {
 
   /** Flips a bit of the number that the store holds for a key, in whichever column family. */
   private def damage(store: StateStore, name: String): Unit = {
-    val transaction = store.asInstanceOf[StatemarkRocksDBStateStore].checkedOut.transaction
+    val transaction = store.asInstanceOf[StatemarkRocksDBStateStore].owned.transaction
     val scan = transaction.range(None, None)
     val encoded = Providers.key(name).getBytes
     val (key, value) = Iterator.continually(scan.next()).takeWhile(identity)

@@ -95,18 +95,6 @@ final class StagedScan private[transaction] (
   }
 }
 
-/** Rows in key order; stands before the first.
-  *
-  * ''Thread:'' one at a time.
-  */
-trait RowScan extends AutoCloseable {
-
-  /** Moves to the next row; false at the end. */
-  def next(): Boolean
-  def key: Array[Byte]
-  def value: Array[Byte]
-}
-
 /** Rows that a transaction or a view sees in a key range, in key order: staged writes over the base, both as
   * they stood when the scan was opened (I7).
   *

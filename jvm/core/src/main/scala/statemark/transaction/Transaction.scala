@@ -26,7 +26,7 @@ final class Transaction private[statemark] (
     mergeDelimiter: Array[Byte],
     openChangelog: () => ChangelogWriter,
     staging: Option[Staging] = None
-) {
+) extends Rows {
   private val gate = new Gate
   private var buffer = new TransactionBuffer(mergeDelimiter)
   private var bytesAtEnd = 0L
@@ -44,7 +44,7 @@ final class Transaction private[statemark] (
   def isOpen: Boolean = isOpen_
 
   /** Column families of this transaction; what it created is gone if it rolls back. */
-  def families: ColumnFamilies = families_
+  override def families: ColumnFamilies = families_
 
   /** Bytes of staged writes and remembered reads, on the heap and spilled; once it has ended, what they were then.
     * ''Source:'' KIP-892, `approximateNumUncommittedBytes`.
@@ -56,8 +56,7 @@ final class Transaction private[statemark] (
   def spills: Long = spills_
   def spilledBytes: Long = spilledBytes_
 
-  /** The row of `key`; the array is the caller's. */
-  def get(key: Array[Byte]): Option[Array[Byte]] = {
+  override def get(key: Array[Byte]): Option[Array[Byte]] = {
     val wasInside = enter()
     try
       buffer.lookup(key) match {
@@ -75,8 +74,8 @@ final class Transaction private[statemark] (
     finally gate.leave(wasInside)
   }
 
-  /** Rows of `keys` in their order, the base read once for all of them. */
-  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = inside {
+  /** Reads the base once for all keys. */
+  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = inside {
     val staged = keys.map(buffer.lookup)
     val needed = keys.zip(staged).collect {
       case (key, StagedLookup.NotStaged | StagedLookup.Operands(_)) => key
@@ -133,27 +132,23 @@ final class Transaction private[statemark] (
   def removeEach(begin: Array[Byte], end: Array[Byte]): Unit =
     removeAll(range(Some(begin), Some(end)))
 
-  private def removeAll(rows: TransactionScan): Unit =
+  private def removeAll(rows: RowScan): Unit =
     try while (rows.next()) remove(rows.key)
     finally rows.close()
 
-  /** Rows of `[begin, end)` in key order, as they are now; the caller closes it, or the end of the
-    * transaction does.
-    */
-  def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = inside {
-    val cursors = new ScanCursors(
-      engine.scan(begin, end),
-      buffer.scan(begin, end),
-      closed => scans -= closed
-    )
-    scans += cursors
-    val scan = new TransactionScan(cursors, buffer.merged(_, _), gate)
-    newestScan = Some(scan)
-    scan
-  }
-
-  /** Rows whose key starts with `prefix`, as [[range]]. */
-  def prefix(prefix: Array[Byte]): TransactionScan = range(Some(prefix), Bytes.prefixEnd(prefix))
+  /** The end of the transaction closes the scan, where its reader has not. */
+  override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
+    inside {
+      val cursors = new ScanCursors(
+        engine.scan(begin, end),
+        buffer.scan(begin, end),
+        closed => scans -= closed
+      )
+      scans += cursors
+      val scan = new TransactionScan(cursors, buffer.merged(_, _), gate)
+      newestScan = Some(scan)
+      scan
+    }
 
   /** Id of the column family `name`, created where it is absent. */
   def createColumnFamily(name: String, isInternal: Boolean): Short = inside {
@@ -355,26 +350,8 @@ final class Transaction private[statemark] (
 
 private[statemark] object Transaction {
 
-  /** Stores count column families from 1, and have a few. */
-  private val ReadersIds: Short = 1 << 14
-
   /** Of a transaction that has ended: nothing goes there. */
   private val Ended = new TransactionBuffer(Bytes.empty)
-
-  /** A transaction over rows that is never committed, for code that reads through one. Rows are not counted, and
-    * so what it reads is not remembered. A column family that the rows do not have is empty to it, also where its
-    * owner creates others meanwhile: it has an id that no owner gives.
-    */
-  def reading(rows: BaseRows, state: StoreState, mergeDelimiter: Array[Byte]): Transaction =
-    new Transaction(
-      rows,
-      state.copy(
-        counts = RowCounts.untracked,
-        families = state.families.copy(maxId = ReadersIds)
-      ),
-      mergeDelimiter,
-      () => ChangelogWriter.None
-    )
 }
 
 /** Adds up row counts, those of internal column families apart. */

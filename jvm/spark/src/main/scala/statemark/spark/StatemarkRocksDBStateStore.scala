@@ -9,8 +9,8 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Bytes
 import statemark.engine.RocksEngine
-import statemark.spark.live.{KeysThere, PointScan, PrefixesScan}
-import statemark.transaction.{RowScan, Transaction, TransactionScan}
+import statemark.spark.live.{KeysThere, LiveKeys, PointScan, PrefixesScan}
+import statemark.transaction.{RowScan, Rows, Transaction}
 
 /** One version of a store, checked out by a task: Spark's rows on one side, a transaction on the other.
   *
@@ -42,11 +42,28 @@ final class StatemarkRocksDBStateStore private[spark] (
   private[spark] var gets = 0L
   private[spark] var puts = 0L
   private[spark] val checkedOut: Checkout = checkout(this)
-  private val transaction: Transaction = checkedOut.transaction
+  private val stored: Rows = checkedOut.rows
   private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
 
   override def id: StateStoreId = context.storeId
+
+  /** The transaction that the handle writes to.
+    * @throws IllegalStateException for a reader of a running query, which writes nothing
+    */
+  private[spark] def owned: Checkout.Owned = checkedOut match {
+    case owned: Checkout.Owned => owned
+    case _: Checkout.Beside =>
+      throw new IllegalStateException(s"$this reads beside a running query; it cannot be written.")
+  }
+
+  private def transaction: Transaction = owned.transaction
+
+  /** Drops what the handle wrote, or closes what it reads. Idempotent. */
+  private[spark] def letGo(): Unit = checkedOut match {
+    case Checkout.Owned(transaction, _, _) => transaction.rollback()
+    case Checkout.Beside(reads) => reads.close()
+  }
 
   private[spark] def isReadOnly: Boolean = isReadOnly_
 
@@ -64,7 +81,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     gets += 1
     val encoded = keyBytes(rows, key, colFamilyName)
     val value =
-      transaction.get(encoded).map(v => rows.value.decodeValue(checksums.decode(encoded, v)))
+      stored.get(encoded).map(v => rows.value.decodeValue(checksums.decode(encoded, v)))
     value.foreach(validate(key, _))
     value.orNull
   }
@@ -74,7 +91,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     val rows = updating("multiGet", colFamilyName)
     gets += keys.length
     val encoded = keys.toSeq.map(keyBytes(rows, _, colFamilyName))
-    encoded.zip(transaction.getAll(encoded)).iterator.map { case (key, value) =>
+    encoded.zip(stored.getAll(encoded)).iterator.map { case (key, value) =>
       value.map(v => rows.value.decodeValue(checksums.decode(key, v))).orNull
     }
   }
@@ -82,7 +99,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     val rows = reading("keyExists", colFamilyName, key)
     gets += 1
-    transaction.get(keyBytes(rows, key, colFamilyName)).isDefined
+    stored.get(keyBytes(rows, key, colFamilyName)).isDefined
   }
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
@@ -93,7 +110,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     )
     gets += 1
     val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.get(encoded).fold(Iterator.empty[UnsafeRow])(checksums.rows(rows.value, encoded, _))
+    stored.get(encoded).fold(Iterator.empty[UnsafeRow])(checksums.rows(rows.value, encoded, _))
   }
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
@@ -113,7 +130,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   ): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("prefixScan", colFamilyName)
     require(rows.key.supportPrefixKeyScan, "Prefix scan requires setting prefix key!")
-    pairs(rows, transaction.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
+    pairs(rows, stored.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
   }
 
   override def prefixScanWithMultiValues(
@@ -126,7 +143,7 @@ final class StatemarkRocksDBStateStore private[spark] (
       "prefixScanWithMultiValues requires encoder supporting prefix scan!"
     )
     verifyMultiple(rows, "Multi-value iterator operation")
-    allPairs(rows, transaction.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
+    allPairs(rows, stored.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
   }
 
   override def rangeScan(
@@ -213,7 +230,7 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   // ---- column families
 
-  override def allColumnFamilyNames: Set[String] = transaction.families.byName.keySet
+  override def allColumnFamilyNames: Set[String] = checkedOut.families.byName.keySet
 
   override def createColFamilyIfAbsent(
       colFamilyName: String,
@@ -225,7 +242,11 @@ final class StatemarkRocksDBStateStore private[spark] (
   ): Unit = {
     enter(HandleState.Update)
     FamilyRules.checkChange("create_col_family", colFamilyName, isInternal, usesFamilies)
-    transaction.createColumnFamily(colFamilyName, isInternal): Unit
+    checkedOut match {
+      case Checkout.Owned(transaction, _, _) =>
+        transaction.createColumnFamily(colFamilyName, isInternal): Unit
+      case Checkout.Beside(reads) => reads.createColumnFamily(colFamilyName)
+    }
     encoders.register(
       colFamilyName,
       keySchema,
@@ -270,8 +291,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   override def release(): Unit = {
     verify(isReadOnly, "Release can only be called on a read-only store")
     if (state != HandleState.Released) {
-      transaction.rollback()
-      checkedOut.live.foreach(_.close())
+      letGo()
       enter(HandleState.Release)
     }
   }
@@ -326,7 +346,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   private def updating(operation: String, family: String): RowEncoders = {
     if (state != HandleState.Updating) enter(HandleState.Update)
     else context.stateMachine.verifyStamp(stamp)
-    FamilyRules.checkUse(operation, family, usesFamilies, transaction.families)
+    FamilyRules.checkUse(operation, family, usesFamilies, checkedOut.families)
     encoders.get(family).getOrElse(
       throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, family)
     )
@@ -378,7 +398,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   // ---- bytes
 
   private def familyPrefix(family: String): Array[Byte] =
-    if (usesFamilies) RocksEngine.familyPrefix(transaction.families.byName(family).id)
+    if (usesFamilies) RocksEngine.familyPrefix(checkedOut.families.byName(family).id)
     else Bytes.empty
 
   private def keyBytes(rows: RowEncoders, key: UnsafeRow, family: String): Array[Byte] =
@@ -391,7 +411,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     if (usesFamilies)
       RocksDBStateStoreProvider.encodeStateRowWithPrefix(
         encoded,
-        transaction.families.byName(family).id
+        checkedOut.families.byName(family).id
       )
     else encoded
 
@@ -400,22 +420,28 @@ final class StatemarkRocksDBStateStore private[spark] (
       start: Option[UnsafeRow],
       end: Option[UnsafeRow],
       family: String
-  ): TransactionScan = {
+  ): RowScan = {
     val prefix = familyPrefix(family)
     val begin = start.map(keyBytes(rows, _, family)).orElse(Option.when(usesFamilies)(prefix))
-    transaction.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
+    stored.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
+  }
+
+  /** The keys that the reader of a running query wants, where it does not want all. */
+  private def wanted: Option[LiveKeys] = checkedOut match {
+    case Checkout.Beside(reads) => reads.keys
+    case _: Checkout.Owned => None
   }
 
   /** All rows of a family; of a running query only those that its reader can use, where the family has them
     * by key.
     */
   private def scanOf(rows: RowEncoders, family: String): RowScan =
-    checkedOut.live.flatMap(_.keys).flatMap(_.in(rows.keySchema, rows.prefixColumns)) match {
-      case None => transaction.prefix(familyPrefix(family))
+    wanted.flatMap(_.in(rows.keySchema, rows.prefixColumns)) match {
+      case None => stored.prefix(familyPrefix(family))
       case Some(KeysThere.Whole(keys)) =>
-        new PointScan(transaction, keys.map(keyBytes(rows, _, family)))
+        new PointScan(stored, keys.map(keyBytes(rows, _, family)))
       case Some(KeysThere.Prefixes(keys)) =>
-        new PrefixesScan(transaction, keys.map(prefixBytes(rows, _, family)))
+        new PrefixesScan(stored, keys.map(prefixBytes(rows, _, family)))
     }
 
   private def joined(

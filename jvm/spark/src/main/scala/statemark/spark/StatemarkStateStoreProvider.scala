@@ -10,21 +10,34 @@ import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
-import statemark.engine.VersionId
+import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.spark.live.{LiveRead, LiveReads, StoreAddress}
-import statemark.transaction.{CommitObserver, PreparedTransaction, Transaction}
+import statemark.transaction.{CommitObserver, PreparedTransaction, Rows, Transaction}
 
-/** A version that a handle has checked out: the transaction on it, and its checkpoint id if it commits
-  * in format v2.
-  *
-  * @param live what the transaction is on, where that is the store of a running query
-  */
-private[spark] final case class Checkout(
-    transaction: Transaction,
-    live: Option[LiveReads],
-    nextId: Option[String],
-    hasChangelog: Boolean
-)
+/** A version that a handle has checked out. */
+private[spark] sealed trait Checkout {
+  def rows: Rows
+  def families: ColumnFamilies
+}
+
+private[spark] object Checkout {
+
+  /** The store of this provider.
+    *
+    * @param nextId checkpoint id of the version if it commits, in format v2
+    */
+  final case class Owned(transaction: Transaction, nextId: Option[String], hasChangelog: Boolean)
+      extends Checkout {
+    override def rows: Rows = transaction
+    override def families: ColumnFamilies = transaction.families
+  }
+
+  /** The store of a running query, read beside its owner. */
+  final case class Beside(reads: LiveReads) extends Checkout {
+    override def rows: Rows = reads.rows
+    override def families: ColumnFamilies = reads.families
+  }
+}
 
 /** What a commit leaves for Spark to ask. */
 private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateStoreCheckpointInfo)
@@ -226,11 +239,12 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   // ---- what store handles call, holding the stamp
 
   private[spark] def commit(store: StatemarkRocksDBStateStore): Commit = {
-    import store.checkedOut.transaction
+    val owned = store.owned
+    import owned.transaction
     val generation = loaded
     val next = transaction.base.version + 1
     val isStale = keeper.hasStaleSnapshot(next)
-    val needsSnapshot = isStale || store.isSnapshotForced || !store.checkedOut.hasChangelog ||
+    val needsSnapshot = isStale || store.isSnapshotForced || !owned.hasChangelog ||
       transaction.families != transaction.base.families
     var uploaded: Option[SnapshotFigures] = None
     def upload(version: PreparedTransaction): Unit =
@@ -239,7 +253,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       val (prepared, totalMs) = Clock.timedMs(context.clock) {
         generation.store.commit(
           transaction,
-          store.checkedOut.nextId,
+          owned.nextId,
           Option.when(needsSnapshot)(upload _),
           SourcePosition.ofTask()
         )
@@ -267,7 +281,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         StateStoreCheckpointInfo(
           stateStoreId.partitionId,
           next,
-          store.checkedOut.nextId,
+          owned.nextId,
           transaction.base.at.checkpointId
         )
       )
@@ -279,8 +293,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   }
 
   private[spark] def abort(store: StatemarkRocksDBStateStore): Unit = {
-    store.checkedOut.transaction.rollback()
-    store.checkedOut.live.foreach(_.close())
+    store.letGo()
     if (!store.isReadOnly) events.rolledBack()
   }
 
@@ -290,9 +303,10 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     * somewhere, reads are beside that one.
     */
   private def positioned(at: VersionId): StatemarkRocksDBStateStore => Checkout =
-    context.liveRead.flatMap(_.open(context.address, at, context.mergeDelimiter.getBytes)) match {
+    context.liveRead.flatMap(_.open(context.address, at)) match {
       case Some(reads) =>
-        _ => Checkout(withDefaultFamily(reads.transaction), Some(reads), None, hasChangelog = false)
+        if (context.usesFamilies) reads.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME)
+        _ => Checkout.Beside(reads)
       case None =>
         keeper.moveTo(at)
         begin(_, hasChangelog = true)
@@ -352,14 +366,10 @@ final class StatemarkStateStoreProvider extends ProviderBase {
           ms => changelogMs = ms
         )
       }
-    val transaction = withDefaultFamily(generation.store.newTransaction(() => openChangelog()))
-    Checkout(transaction, None, nextId, hasChangelog)
-  }
-
-  private def withDefaultFamily(transaction: Transaction): Transaction = {
+    val transaction = generation.store.newTransaction(() => openChangelog())
     if (context.usesFamilies)
       transaction.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false): Unit
-    transaction
+    Checkout.Owned(transaction, nextId, hasChangelog)
   }
 
   private def loaded: Generation =

@@ -2,8 +2,8 @@ package statemark.spark.live
 
 import java.util.UUID
 import statemark.{IsolationLevel, ReadView}
-import statemark.engine.VersionId
-import statemark.transaction.Transaction
+import statemark.engine.{ColumnFamilies, VersionId}
+import statemark.transaction.Rows
 
 /** That the thread reads a running query, and how: said by who reads to the provider that Spark makes for it on the
   * way.
@@ -26,19 +26,14 @@ final case class LiveRead(
   }
 
   /** The rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes them. */
-  private[spark] def open(
-      address: StoreAddress,
-      at: VersionId,
-      mergeDelimiter: Array[Byte]
-  ): Option[LiveReads] =
+  private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
     OpenStores.view(address, at, level).map(view =>
-      new LiveReads(view.transaction(), keys, () => end(view, address))
+      new LiveReads(view, keys, () => end(view, address))
     ).orElse {
       for {
         ask <- LiveRead.remote
-        rows = new RemoteRows(address, at, level.name, ask)
-        state <- rows.describe()
-      } yield new LiveReads(rows.transaction(state, mergeDelimiter), keys, () => ())
+        rows <- RemoteRows.open(address, at, level.name, ask)
+      } yield new LiveReads(rows, keys, () => ())
     }
 
   private def end(view: ReadView, address: StoreAddress): Unit = {
@@ -47,13 +42,29 @@ final case class LiveRead(
   }
 }
 
-/** Rows of a running query's store, as a transaction that is never committed. */
+/** Rows of a running query's store. */
 private[spark] final class LiveReads(
-    val transaction: Transaction,
+    val rows: Rows,
     val keys: Option[LiveKeys],
     end: () => Unit
 ) extends AutoCloseable {
+  @volatile private var families_ = rows.families.copy(maxId = LiveReads.FirstId)
+
+  def families: ColumnFamilies = families_
+
+  /** Adds a column family where it is absent, as Spark's readers create those that they read: it is empty, also where
+    * the store's owner creates others meanwhile, as it has an id that no owner gives.
+    */
+  def createColumnFamily(name: String): Unit =
+    families_ = families_.created(name, isInternal = false)
+
   override def close(): Unit = end()
+}
+
+private object LiveReads {
+
+  /** Stores count column families from 1, and have a few. */
+  val FirstId: Short = 1 << 14
 }
 
 object LiveRead {

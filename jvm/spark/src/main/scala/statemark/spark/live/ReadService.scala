@@ -5,8 +5,8 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
 import scala.util.Using
 import statemark.IsolationLevel
-import statemark.engine.{StoreState, VersionId}
-import statemark.transaction.TransactionScan
+import statemark.engine.{ColumnFamilies, VersionId}
+import statemark.transaction.RowScan
 
 /** What a JVM is asked that may have stores open. */
 sealed trait ReadRequest
@@ -27,7 +27,7 @@ sealed trait ReadNote extends ReadRequest {
 
 object ReadRequest {
 
-  /** What the store says of itself. */
+  /** The column families of the store. */
   final case class Describe(address: StoreAddress, at: VersionId, level: String)
       extends StoreRequest
 
@@ -67,7 +67,7 @@ object ReadReply {
   /** The store is not open there. */
   case object NotHere extends ReadReply
   final case class Failed(error: RuntimeException) extends ReadReply
-  final case class Description(state: StoreState) extends ReadReply
+  final case class Description(families: ColumnFamilies) extends ReadReply
   final case class Values(values: Array[Option[Array[Byte]]]) extends ReadReply
 
   /** @param isLast nothing comes after them */
@@ -95,7 +95,7 @@ object ReadService {
         .fold[ReadReply](ReadReply.NotHere) { view =>
           try
             request match {
-              case _: ReadRequest.Describe => ReadReply.Description(view.state)
+              case _: ReadRequest.Describe => ReadReply.Description(view.families)
               case get: ReadRequest.Get => ReadReply.Values(get.keys.map(view.get))
               case scan: ReadRequest.Scan => page(view.range(scan.begin, scan.end), scan.maxBytes)
             }
@@ -103,7 +103,7 @@ object ReadService {
         }
     catch { case e: RuntimeException => ReadReply.Failed(e) }
 
-  private def page(scan: TransactionScan, maxBytes: Int): ReadReply = {
+  private def page(scan: RowScan, maxBytes: Int): ReadReply = {
     val rows = Array.newBuilder[(Array[Byte], Array[Byte])]
     var bytes = 0
     var isLast = false

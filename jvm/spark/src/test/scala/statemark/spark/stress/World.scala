@@ -235,7 +235,7 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
     val made = LiveRead(level).during(provider(current.id, localDir = None))
     val store = made.getReadStore(head.version, head.id)
     val isLive = store match {
-      case ours: StatemarkRocksDBStateStore => ours.checkedOut.live.isDefined
+      case ours: StatemarkRocksDBStateStore => ours.checkedOut.isInstanceOf[Checkout.Beside]
       case _ => false
     }
     val state = if (isLive && level == IsolationLevel.ReadUncommitted) staged else head.state
