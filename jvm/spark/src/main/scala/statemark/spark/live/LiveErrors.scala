@@ -23,6 +23,14 @@ final class VersionGoneException(store: StoreAddress, version: Long, newest: Lon
         "begin later raise readRetentionTime."
     )
 
+/** The executor that has a store open does not answer as it should. */
+final class StoreUnreachableException(store: StoreAddress, executorId: String, cause: Throwable)
+    extends RuntimeException(
+      s"Executor $executorId, which has $store open, did not answer: ${cause.getMessage}. Read again; where it is " +
+        "busy, raise spark.rpc.askTimeout.",
+      cause
+    )
+
 /** A store was open on an executor and is not any more. */
 final class StoreMovedException(store: StoreAddress)
     extends RuntimeException(

@@ -8,6 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.{
   StateStoreProviderId,
   StatemarkBridge
 }
+import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
@@ -15,6 +16,7 @@ import scala.util.control.NonFatal
   * ''Thread:'' any, several at once.
   */
 object ReadRouter {
+  private val log = LoggerFactory.getLogger(ReadRouter.getClass)
   private val executors = new ConcurrentHashMap[String, ReadEndpoint]()
 
   private[spark] def add(executorId: String, endpoint: ReadEndpoint): Unit =
@@ -28,12 +30,28 @@ object ReadRouter {
     executors.forEach((_, endpoint) => endpoint.tell(ReadService.encode(note)))
   }
 
+  /** Asks the executor that has the store. Where that is gone, the store is open nowhere; an executor that fails, or
+    * answers too late, still has it, and its files are no substitute.
+    */
   def ask(request: StoreRequest): ReadReply =
-    holderOf(request.address).flatMap(id => Option(executors.get(id))) match {
+    holderOf(request.address).flatMap(id => Option(executors.get(id)).map((id, _))) match {
       case None => ReadService.answer(request) // the driver's own, or nowhere
-      case Some(endpoint) =>
-        try ReadService.askOf(endpoint)(request)
-        catch { case NonFatal(_) => ReadReply.NotHere } // the executor is gone
+      case Some((id, endpoint)) => answerOf(id, request.address) {
+          ReadService.askOf(endpoint)(request)
+        }
+    }
+
+  private[live] def answerOf(executorId: String, address: StoreAddress)(
+      answer: => ReadReply
+  ): ReadReply =
+    try answer
+    catch {
+      case NonFatal(e) if StatemarkBridge.isGone(e) =>
+        log.info(s"Executor $executorId is gone, and with it $address.", e)
+        executors.remove(executorId): Unit
+        ReadReply.NotHere
+      case NonFatal(e) =>
+        ReadReply.Failed(new StoreUnreachableException(address, executorId, e))
     }
 
   /** As bytes, for executors. */

@@ -1,7 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state
 
-import java.io.File
+import java.io.{File, IOException}
 import java.util.UUID
+import java.util.concurrent.TimeoutException
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkConf, SparkEnv}
@@ -125,6 +126,15 @@ object StatemarkBridge extends BridgeShims {
     */
   def lacksCoordinator(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.getClass.getSimpleName == "RpcEndpointNotFoundException")
+
+  /** Whether a call to another JVM failed because that JVM is gone, and not because it is slow or has failed itself. */
+  def isGone(failure: Throwable): Boolean = {
+    val causes = Causes.of(failure).toSeq
+    !causes.exists(_.isInstanceOf[TimeoutException]) && causes.exists {
+      case _: IOException => true
+      case other => other.getClass.getSimpleName == "RpcEndpointNotFoundException"
+    }
+  }
 
   /** The codec of changelogs. */
   def codec(name: String): CompressionCodec =
