@@ -32,7 +32,9 @@ final class ChangelogCheck(
   /** @param file a copy, which may be cut
     * @return why the file is no whole changelog, or what it holds
     */
-  def changelog(file: File): Either[String, ChangelogFacts] = decoded(file) { in =>
+  def changelog(file: File): Either[String, ChangelogFacts] = decoded(file)(facts)
+
+  private def facts(in: DataInputStream): ChangelogFacts = {
     val version = versionOf(in)
     if (version > 1) in.readUTF(): Unit
     val lineage = if (version >= 3) Some(lineageOf(in.readUTF())) else None
@@ -42,6 +44,9 @@ final class ChangelogCheck(
       records += 1
     ChangelogFacts(lineage, records)
   }
+
+  /** What a load reads of a file that is no whole changelog: all up to the mark of the end, if it gets there. */
+  def upToMark(file: File): Option[ChangelogFacts] = decodedOnce(file, toEnd = false)(facts).toOption
 
   /** A file of the HDFS-backed provider.
     * @param file a copy, which may be cut
@@ -67,13 +72,13 @@ final class ChangelogCheck(
       Option.when(decodedOnce(file)(read).isRight)("bytes follow its compressed data")
     }
 
-  private def decodedOnce[A](file: File)(read: DataInputStream => A): Either[String, A] = {
+  private def decodedOnce[A](file: File, toEnd: Boolean = true)(read: DataInputStream => A): Either[String, A] = {
     val raw = new BufferedInputStream(new FileInputStream(file))
     try {
       val stream = codec.compressedInputStream(raw)
       val in = new DataInputStream(new BufferedInputStream(stream))
       val facts = read(in)
-      if (in.read() != -1) Left("data follow the mark of its end")
+      if (toEnd && in.read() != -1) Left("data follow the mark of its end")
       else Right(facts)
     } catch {
       case e: BadRecord => Left(e.getMessage)

@@ -43,11 +43,14 @@ final class DeepCheck(
               report(Problem(StoreFile.changelogName(end), FindingKind.Damaged, detail))
             case Right(found) =>
               rows.get(end).filter(_ != found).foreach { there =>
+                val others = waysTo(chain, start, end)
                 report(Problem(
                   StoreFile.snapshotName(end),
                   FindingKind.WrongRows,
-                  s"it holds ${there.keys + there.internalKeys} rows, and version ${start.version} with the " +
-                    s"changelogs after it gives ${found.keys + found.internalKeys} or other ones"
+                  s"it holds ${there.keys + there.internalKeys} rows, and ${nameOf(start)} with " +
+                    s"${others.map(StoreFile.changelogName).mkString(", ")} gives " +
+                    s"${found.keys + found.internalKeys} or other ones: one of the two is wrong",
+                  Effect.DoubtsRows(others.toSet)
                 ))
               }
           }
@@ -66,6 +69,17 @@ final class DeepCheck(
       earlier.map(path => (path.snapshot.getOrElse(VersionId(0, None)), end))
     }
   }
+
+  /** The versions after `start` up to `end`. */
+  private def waysTo(chain: StoreChain, start: VersionId, end: VersionId): Vector[VersionId] =
+    Vector.unfold(end) { here =>
+      Option.when(here.version > start.version) {
+        here -> chain.before(here).getOrElse(VersionId(here.version - 1, None))
+      }
+    }.reverse
+
+  private def nameOf(start: VersionId): String =
+    if (start.version == 0) "the empty store" else StoreFile.snapshotName(start)
 
   /** Where a snapshot brings other column families, the changelogs before it do not know them. */
   private def areFamiliesKnown(

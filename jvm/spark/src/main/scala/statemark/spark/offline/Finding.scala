@@ -1,5 +1,7 @@
 package statemark.spark.offline
 
+import statemark.engine.VersionId
+
 /** What is wrong with a file, as `statemark verify --json` names it. */
 sealed abstract class FindingKind(val name: String)
 
@@ -24,11 +26,34 @@ object FindingKind {
   case object Foreign extends FindingKind("foreign")
 }
 
+/** What a problem of a file does to a load that reads it. */
+sealed trait Effect
+
+object Effect {
+
+  /** The load fails, and goes another way where there is one. */
+  case object FailsLoad extends Effect
+
+  /** The load does not notice, and the rows may be wrong: nothing leads around it.
+    *
+    * @param changelogs those that with an older snapshot give other rows than the file does
+    */
+  final case class DoubtsRows(changelogs: Set[VersionId]) extends Effect
+
+  /** Every row is right. */
+  case object None extends Effect
+}
+
 /** Something wrong with one file of a store.
   *
   * @param file relative to the directory of the store
   */
-final case class Problem(file: String, kind: FindingKind, detail: String)
+final case class Problem(
+    file: String,
+    kind: FindingKind,
+    detail: String,
+    effect: Effect = Effect.FailsLoad
+)
 
 /** A problem and what it means.
   *

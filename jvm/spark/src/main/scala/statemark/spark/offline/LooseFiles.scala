@@ -16,10 +16,14 @@ final case class Loose(problems: Seq[Problem], leftovers: Seq[ListedFile])
   * A shared file that no snapshot names is a leftover where a snapshot came after it: an attempt that
   * lost, or was overwritten, has brought it, and retention deletes it. One that is newer than every
   * snapshot is about to be named by the next, or is nobody's: whoever calls looks again after a while.
+  *
+  * @param formats whether names have the ids of checkpoint format v2, as the committed versions say; empty
+  *   where none is committed
   */
 final class LooseFiles(
     files: Seq[(ListedFile, StoreFile)],
-    metadata: Map[VersionId, RocksDBCheckpointMetadata]
+    metadata: Map[VersionId, RocksDBCheckpointMetadata],
+    formats: Set[Boolean]
 ) {
 
   def run(): Loose = {
@@ -38,8 +42,24 @@ final class LooseFiles(
       ) ++
         foreign.map(f =>
           Problem(f.name, FindingKind.Foreign, "neither Spark nor Statemark writes such a file")
+        ) ++ ofOtherFormat.map(f =>
+          Problem(
+            f.name,
+            FindingKind.Foreign,
+            "its name is of a checkpoint format that no committed batch has: Statemark passes it over, " +
+              "Spark's provider fails on it"
+          )
         ),
       leftovers
     )
   }
+
+  private def ofOtherFormat: Seq[ListedFile] =
+    if (formats.isEmpty) Nil
+    else {
+      files.collect {
+        case (f, StoreFile.Snapshot(at)) if !formats(at.checkpointId.isDefined) => f
+        case (f, StoreFile.Changelog(at)) if !formats(at.checkpointId.isDefined) => f
+      }
+    }
 }

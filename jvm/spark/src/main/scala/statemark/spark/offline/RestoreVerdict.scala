@@ -1,7 +1,7 @@
 package statemark.spark.offline
 
 import statemark.engine.VersionId
-import statemark.spark.StoreFile
+import statemark.spark.{RepairLimits, StoreFile}
 
 /** The ways to restore a store: in the layout of the RocksDB providers, and of the HDFS-backed one. */
 final case class Chains(rocksDb: StoreChain, hdfs: StoreChain) {
@@ -13,6 +13,10 @@ final case class Chains(rocksDb: StoreChain, hdfs: StoreChain) {
       // A checkpoint that was switched has both for the versions around the switch.
       hdfs.path(at).left.map(other => if (isHdfs) other else missing)
     }
+
+  /** How a provider restores a version where some files fail when they are read. */
+  def restored(at: VersionId, bad: BadFiles, limits: RepairLimits): Option[RestorePath] =
+    rocksDb.restored(at, bad, limits).orElse(hdfs.restored(at, bad, limits))
 
   def has(at: VersionId): Boolean =
     Seq(rocksDb, hdfs).exists(c => c.snapshots(at) || c.changelogs(at))
@@ -32,12 +36,14 @@ final case class Chains(rocksDb: StoreChain, hdfs: StoreChain) {
   * versions it concerns.
   *
   * @param snapshotsOf for a shared file, the snapshots that name it
+  * @param limits of the repair that a load may do
   */
 final class RestoreVerdict(
     task: StoreTask,
     chains: Chains,
     problems: Seq[Problem],
-    snapshotsOf: Map[String, Set[VersionId]]
+    snapshotsOf: Map[String, Set[VersionId]],
+    limits: RepairLimits
 ) {
   private val committed: Seq[VersionId] = task.committed.map { c =>
     c.ids.fold(VersionId(c.version, None)) { ids =>
@@ -48,25 +54,34 @@ final class RestoreVerdict(
       )))
     }
   }
-  private val paths = committed.map(at => at -> chains.path(at))
+  private val whole = BadFiles(Set.empty, Set.empty)
+  private val paths = committed.map { at =>
+    at -> chains.path(at).flatMap { byFiles =>
+      chains.restored(at, whole, limits).orElse(Some(byFiles).filter(_ => counted(at).isEmpty))
+        .toRight(counted(at).getOrElse(at))
+    }
+  }
   private val oldest = paths.collectFirst { case (at, Right(_)) => at.version }
   private val idOf: Map[Long, Option[String]] =
     committed.map(c => c.version -> c.checkpointId).toMap
 
   private val lineage: Seq[Problem] = committed.flatMap(lineageProblem)
   private val missing: Seq[(String, Long)] = paths.collect {
+    // Files lead there, by a way that no load takes without this snapshot.
+    case (at, Left(end)) if isHole(at) && chains.path(at).isRight =>
+      StoreFile.snapshotName(end) -> at.version
     case (at, Left(end)) if isHole(at) && !isBroken(end) => chains.missingName(end) -> at.version
   }
   private val broken: Seq[Problem] = problems ++ lineage
-  private val badUnits: Set[VersionId] = broken.flatMap(p => snapshotUnits(p.file)).toSet
-  private val badChangelogs: Set[VersionId] = broken.flatMap(p => changelogUnit(p.file)).toSet
-  private val remaining = Chains(
-    chains.rocksDb.without(badUnits, badChangelogs),
-    chains.hdfs.without(badUnits, badChangelogs)
+  private val bad = BadFiles(
+    broken.filter(_.effect == Effect.FailsLoad).flatMap(p => snapshotUnits(p.file)).toSet,
+    broken.filter(_.effect == Effect.FailsLoad).flatMap(p => changelogUnit(p.file)).toSet
   )
 
-  /** Committed versions that whole files restore. */
-  val restorable: Seq[Long] = committed.filter(remaining.path(_).isRight).map(_.version)
+  /** Committed versions that a provider restores, with rows that nothing speaks against. */
+  val restorable: Seq[Long] = committed.filter { at =>
+    chains.restored(at, bad, limits).exists(path => !broken.exists(isDoubted(path, _)))
+  }.map(_.version)
 
   def findings: Seq[Finding] = {
     val holes = missing.groupBy(_._1).toSeq.sortBy(_._2.head._2).map { case (file, at) =>
@@ -79,16 +94,27 @@ final class RestoreVerdict(
   def finding(problem: Problem): Finding = {
     val snapshots = snapshotUnits(problem.file)
     val changelog = changelogUnit(problem.file)
+    def needs(path: RestorePath) =
+      path.snapshot.exists(snapshots) || path.changelogs.exists(changelog.contains) ||
+        isDoubted(path, problem)
     val versions = paths.collect {
-      case (at, Right(path))
-          if path.snapshot.exists(snapshots) || path.changelogs.exists(changelog.contains) =>
-        at.version
+      case (at, Right(path)) if needs(path) => at.version
       // Nothing restores a version whose way back ends at the file.
       case (at, Left(end)) if Seq(at, end).exists(v => snapshots(v) || changelog.contains(v)) =>
         at.version
     }
     toFinding(problem, versions, versions.filterNot(restorable.toSet))
   }
+
+  /** Two ways to a version give other rows: what goes either of them is in doubt. */
+  private def isDoubted(path: RestorePath, problem: Problem): Boolean = problem.effect match {
+    case Effect.DoubtsRows(changelogs) =>
+      path.snapshot.exists(snapshotUnits(problem.file)) || path.changelogs.exists(changelogs)
+    case _ => false
+  }
+
+  /** The snapshot that a load of `at` counts on and that is not there. */
+  private def counted(at: VersionId): Option[VersionId] = chains.rocksDb.snapshotOf(at)
 
   private def toFinding(problem: Problem, versions: Seq[Long], lost: Seq[Long]): Finding =
     Finding(
@@ -107,8 +133,11 @@ final class RestoreVerdict(
       case FindingKind.Foreign => "move it out of the checkpoint: retention may fail on its name"
       case FindingKind.WrongChecksum if lost.isEmpty && versions.isEmpty =>
         "delete the checksum file, or bring both files back from a copy"
+      case FindingKind.WrongRows if problem.effect == Effect.None =>
+        "a wrong count harms metrics only"
       case FindingKind.WrongRows =>
-        "a wrong count alone harms metrics only; where rows differ, restart from an older batch"
+        "which of the two is right is not known: restart from a batch that can be restored, or bring " +
+          "both back from a copy"
       case _ if lost.nonEmpty =>
         val back =
           restorable.filter(_ < lost.min).lastOption.fold("no older batch can be restored") { v =>

@@ -18,14 +18,29 @@ object SnapshotCheck {
   private val MetadataName = "metadata"
 
   /** Unpacks a snapshot into `image`.
-    * @return why it is no snapshot, or its metadata
+    * @return why it is not whole, or its metadata
     */
   def unpacked(zip: File, image: File): Either[String, RocksDBCheckpointMetadata] =
+    parts(zip, image).flatMap { case (metadata, unread) => unread.toLeft(metadata) }
+
+  /** Unpacks a snapshot into `image`, as a load does.
+    * @return why it is no snapshot, or its metadata and what is wrong with the directory of the zip, which
+    *   a load does not read
+    */
+  def parts(
+      zip: File,
+      image: File
+  ): Either[String, (RocksDBCheckpointMetadata, Option[String])] =
     try {
       Files.createDirectories(image.toPath)
       val streamed = extract(zip, image)
-      val problem = directoryProblem(zip, streamed).orElse(partsProblem(streamed.map(_.getName)))
-      problem.toLeft(()).flatMap(_ => metadata(new File(image, MetadataName)))
+      val unread =
+        try directoryProblem(zip, streamed)
+        catch { case NonFatal(e) => Some(s"its zip is damaged: ${StoreFiles.reason(e)}") }
+      partsProblem(streamed.map(_.getName)).toLeft(())
+        .flatMap(_ => metadata(new File(image, MetadataName))).map((_, unread))
+        // Where parts are missing, the directory may tell why.
+        .left.map(problem => unread.getOrElse(problem))
     } catch { case NonFatal(e) => Left(s"its zip is damaged: ${StoreFiles.reason(e)}") }
 
   /** Every entry, read to its end: its CRC is checked. */

@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StatemarkBridge}
 import scala.collection.mutable
 import statemark.engine.VersionId
-import statemark.spark.{LocalDirectory, StoreFile}
+import statemark.spark.{LocalDirectory, RepairLimits, StoreFile}
 
 /** A version of a store that the commit log names.
   *
@@ -27,12 +27,17 @@ final case class StoreTask(
     directory: String,
     relative: String,
     committed: Seq[CommittedVersion]
-)
+) {
+
+  /** Whether names of files have ids, as the committed versions say: both where the format has changed. */
+  def formats: Set[Boolean] = committed.map(_.ids.isDefined).toSet
+}
 
 /** How stores are verified.
   *
   * @param formatVersion of the tables in SST files
   * @param confs settings that the query pins
+  * @param repair what a load does where a snapshot is damaged
   * @param isDeep versions are also loaded, and their rows counted
   */
 final case class VerifySettings(
@@ -41,6 +46,7 @@ final case class VerifySettings(
     mergeDelimiter: String,
     formatVersion: Int,
     confs: Map[String, String],
+    repair: RepairLimits,
     isDeep: Boolean
 )
 
@@ -90,7 +96,7 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     val maps = byKind.collect { case (f, StoreFile.FullMap(v)) => VersionId(v, None) -> f }.toMap
 
     val whole = changelogs.toSeq.sortBy(_._1.version).flatMap { case (at, f) =>
-      checked(f.name)(changelogCheck.changelog).map(at -> _)
+      changelogFacts(f.name).map(at -> _)
     }.toMap
     val headers = whole.collect { case (at, ChangelogFacts(Some(lineage), _)) => at -> lineage }
     deltas.values.foreach(f => checked(f.name)(changelogCheck.map(_, isDelta = true)))
@@ -103,11 +109,16 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     }
 
     val chains = Chains(
-      StoreChain(snapshots.keySet, changelogs.keySet, headers),
+      StoreChain(
+        snapshots.keySet,
+        changelogs.keySet,
+        headers,
+        metadata.map { case (at, m) => at -> m.columnFamilyMapping.fold(noFamilies)(_.toMap) }
+      ),
       StoreChain(maps.keySet, deltas.keySet, Map.empty)
     )
-    val verdict = new RestoreVerdict(task, chains, problems.toSeq, snapshotsOf.toMap)
-    val loose = new LooseFiles(byKind, metadata).run()
+    val verdict = new RestoreVerdict(task, chains, problems.toSeq, snapshotsOf.toMap, settings.repair)
+    val loose = new LooseFiles(byKind, metadata, task.formats).run()
     problems ++= loose.problems
     StoreReport(
       task,
@@ -122,8 +133,27 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     )
   }
 
+  private def noFamilies: Map[String, Short] = Map.empty
+
   private def relate(file: String, snapshot: VersionId): Unit =
     snapshotsOf(file) = snapshotsOf(file) + snapshot
+
+  /** What a load gets from a changelog; it stops at the mark of the end, whatever follows. */
+  private def changelogFacts(name: String): Option[ChangelogFacts] = {
+    var read = Option.empty[ChangelogFacts]
+    files.withCopy(name) { copy =>
+      changelogCheck.changelog(copy).left.map { detail =>
+        read = changelogCheck.upToMark(copy)
+        val effect = if (read.isDefined) Effect.None else Effect.FailsLoad
+        Problem(name, FindingKind.Damaged, detail, effect)
+      }
+    } match {
+      case Right(facts) => Some(facts)
+      case Left(problem) =>
+        problems += problem
+        read
+    }
+  }
 
   private def checked[A](name: String)(check: File => Either[String, A]): Option[A] =
     files.withCopy(name)(check(_).left.map(Problem(name, FindingKind.Damaged, _))) match {
@@ -162,10 +192,12 @@ final class SnapshotSetCheck(
     val image = files.fresh()
     try {
       val unpacked = files.withCopy(name) { zip =>
-        SnapshotCheck.unpacked(zip, image).left.map(Problem(name, FindingKind.Damaged, _))
+        SnapshotCheck.parts(zip, image).left.map(Problem(name, FindingKind.Damaged, _))
       }
       unpacked.left.foreach(report)
-      unpacked.toOption.map { metadata =>
+      unpacked.toOption.map { case (metadata, unread) =>
+        // A load reads a zip as a stream, without its directory.
+        unread.foreach(d => report(Problem(name, FindingKind.Damaged, d, Effect.None)))
         open(at, name, image, metadata)
         metadata
       }
@@ -212,7 +244,8 @@ final class SnapshotSetCheck(
       report(Problem(
         name,
         FindingKind.Damaged,
-        s"${facts.badChecksums} rows have a wrong checksum"
+        s"${facts.badChecksums} rows have a wrong checksum",
+        Effect.DoubtsRows(Set.empty)
       ))
     }
     val said = (metadata.numKeys, metadata.numInternalKeys)
@@ -221,7 +254,8 @@ final class SnapshotSetCheck(
         name,
         FindingKind.WrongRows,
         s"its metadata says ${said._1} rows and ${said._2} internal ones, and it holds " +
-          s"${facts.keys} and ${facts.internalKeys}"
+          s"${facts.keys} and ${facts.internalKeys}",
+        Effect.None
       ))
     }
   }

@@ -6,12 +6,14 @@ import org.apache.spark.sql.execution.streaming.state.{
   OperatorStateMetadata,
   OperatorStateMetadataV1,
   OperatorStateMetadataV2,
+  StateStoreConf,
   StateStoreId,
   StateStoreMetadata
 }
 import org.apache.spark.sql.types.NullType
 import scala.collection.mutable
 import statemark.common.InvalidInputException
+import statemark.spark.{RepairLimits, SnapshotSearch}
 
 /** What there is to verify in a checkpoint, as its logs say now: its stores with their committed
   * versions. What is wrong with the logs themselves is found on the way.
@@ -49,6 +51,9 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
       if (pinned(PinnedKeys.MergeOperator, "1") == "1") "," else "",
       pinned(PinnedKeys.TableFormat, "5").toInt,
       confs,
+      newest.fold(RepairLimits.never)(entry =>
+        SnapshotSearch.limits(new StateStoreConf(checkpoint.settings(entry)))
+      ),
       isDeep
     )
   }

@@ -5,7 +5,7 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.{Line, Providers}
+import statemark.spark.{Line, Providers, RepairLimits}
 
 /** Every byte of a file counts, and what lost attempts leave behind is no orphan. */
 class FileChecksSuite extends AnyFunSuite with Providers {
@@ -20,7 +20,15 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       "state/0/0",
       committed.map(CommittedVersion(_, None))
     ),
-    VerifySettings("lz4", hasRowChecksums = false, ",", 5, Map.empty, isDeep = false),
+    VerifySettings(
+      "lz4",
+      hasRowChecksums = false,
+      ",",
+      5,
+      Map.empty,
+      RepairLimits.never,
+      isDeep = false
+    ),
     Providers.hadoopConf(java.util.UUID.randomUUID())
   ).run()
 

@@ -13,7 +13,11 @@ import statemark.spark.{Line, OneSession, StoppedMaintenance}
 trait QueryCheckpoints extends StoppedMaintenance with OneSession { this: Suite =>
   protected val prefix = "spark.sql.streaming.stateStore."
   override protected def sessionSettings: Map[String, String] =
-    Map("spark.sql.streaming.noDataMicroBatches.enabled" -> "false")
+    Map(
+      "spark.sql.streaming.noDataMicroBatches.enabled" -> "false",
+      // Spark's default, but not where spark.testing is set.
+      s"${prefix}autoSnapshotRepair.enabled" -> "true"
+    )
 
   /** A query that starts again goes on with its input. */
   private val inputs = mutable.Map.empty[Path, Line.MemoryStream[Int]]

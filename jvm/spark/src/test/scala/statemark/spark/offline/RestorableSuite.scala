@@ -1,0 +1,261 @@
+package statemark.spark.offline
+
+import java.nio.file.{Files, Path, StandardCopyOption}
+import java.util.UUID
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.sql.internal.SQLConf
+import org.scalatest.funsuite.AnyFunSuite
+import scala.util.Random
+import scala.util.control.NonFatal
+import statemark.common.{Causes, StoreUnusableException}
+import statemark.spark.{Line, LocalStores, Providers, SnapshotSearch}
+
+/** What `verify` says of a version is what a provider without local state does: it restores the right rows
+  * where the verdict is that they can be restored, and nowhere else.
+  */
+class RestorableSuite extends AnyFunSuite with LocalStores {
+  private val stateStore = "spark.sql.streaming.stateStore"
+  private val newest = 12
+  private val everyThree = Map(
+    s"$stateStore.minDeltasForSnapshot" -> "3",
+    s"$stateStore.rocksdb.mergeOperatorVersion" -> "2"
+  )
+  private val repairs = Map(s"$stateStore.autoSnapshotRepair.enabled" -> "true")
+  private val noRepair = Map(s"$stateStore.autoSnapshotRepair.enabled" -> "false")
+  private def replays(most: Int) =
+    repairs + (s"$stateStore.autoSnapshotRepair.maxChangeFileReplay" -> most.toString)
+  private val few = Map(
+    "spark.sql.streaming.minBatchesToRetain" -> "4",
+    s"$stateStore.minVersionsToDelete" -> "0",
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
+  )
+  private val formats = Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
+
+  /** A history in format v1 or v2, and the settings of whoever restores it. */
+  private final class History(written: Map[String, String], restoring: Map[String, String]) {
+    val ids: Vector[Option[String]] = {
+      val provider = open(everyThree ++ written)
+      val all = (0 until newest).foldLeft(Vector(Option.empty[String])) { (ids, v) =>
+        val next = commits(provider, v to v, ids)
+        provider.doMaintenance()
+        next
+      }
+      provider.getStore(newest.toLong, all.last).abort()
+      provider.doMaintenance()
+      provider.close()
+      all
+    }
+    private val extra = everyThree ++ written ++ restoring
+    private val kept = queryDir.resolve("kept")
+    LocalStores.copyTree(storeDir, kept)
+
+    /** Takes all damage back. */
+    def heal(): Unit = {
+      statemark.spark.LocalDirectory.deleteTree(storeDir.toFile)
+      LocalStores.copyTree(kept, storeDir)
+    }
+
+    def report(isDeep: Boolean = false): StoreReport = {
+      val conf = new SQLConf()
+      extra.foreach { case (key, value) => conf.setConfString(key, value) }
+      val committed = (1 to newest).map(v => CommittedVersion(v.toLong, ids(v).map(Set(_))))
+      val task = StoreTask(0, 0, "default", s"$location/0/0", "state/0/0", committed)
+      val limits = SnapshotSearch.limits(new StateStoreConf(conf))
+      val settings = VerifySettings("lz4", false, "", 5, extra, limits, isDeep)
+      new StoreVerifier(task, settings, hadoopConf(UUID.randomUUID())).run()
+    }
+
+    /** What a provider elsewhere makes of a version: whether it restores it with the right rows. */
+    def restores(version: Int): Boolean = {
+      hosts += 1
+      val provider = open(extra + (localDir -> queryDir.resolve(s"host$hosts").toString))
+      def look(): Boolean = {
+        val store = provider.getStore(version.toLong, ids(version))
+        try rows(store) == expected(version)
+        finally store.abort()
+      }
+      try look()
+      catch {
+        // Damage that a read meets makes the next attempt look at every byte.
+        case e: Exception if Causes.of(e).exists(_.isInstanceOf[StoreUnusableException]) =>
+          try look()
+          catch { case NonFatal(_) => false }
+        case NonFatal(_) => false
+      } finally provider.close()
+    }
+
+    def restored: Seq[Long] = (1 to newest).filter(restores).map(_.toLong)
+  }
+  private var hosts = 0
+
+  private def file(version: Int, suffix: String): Path = storeDir.resolve(
+    files(suffix).find(_.takeWhile(_.isDigit) == s"$version").getOrElse(
+      fail(s"no $version$suffix among ${files(suffix)}")
+    )
+  )
+
+  private def rewrite(file: Path)(change: Array[Byte] => Array[Byte]): Unit = {
+    Files.write(file, change(Files.readAllBytes(file)))
+    deleteSidecar(file)
+  }
+
+  private def deleteSidecar(file: Path): Unit =
+    Seq(s"${file.getFileName}.crc", s".${file.getFileName}.crc")
+      .foreach(name => Files.deleteIfExists(file.resolveSibling(name)): Unit)
+
+  private def halve(file: Path): Unit = rewrite(file)(bytes => bytes.take(bytes.length / 2))
+
+  // ---- ways that a verdict from files alone did not know
+
+  for ((format, more) <- formats) {
+    test(s"the newest snapshot is cut, and retention has deleted what came first ($format)") {
+      val history = new History(more ++ few, repairs)
+      assert(!files(".changelog").exists(_.takeWhile(_.isDigit) == "1"))
+      halve(file(newest, ".zip"))
+      assert(history.restores(newest) == Line.hasStoreOf42)
+      assert(history.report().restorable == history.restored)
+    }
+
+    test(s"the newest snapshot is cut, and a header in the middle is gone ($format)") {
+      val history = new History(more, repairs)
+      halve(file(newest, ".zip"))
+      Files.delete(file(5, ".changelog"))
+      assert(history.restores(newest) == Line.hasStoreOf42)
+      assert(history.report().restorable == history.restored)
+    }
+
+    test(s"the older snapshot is further than a repair goes ($format)") {
+      val history = new History(more, replays(2))
+      halve(file(newest, ".zip"))
+      assert(!history.restores(newest))
+      val report = history.report()
+      assert(report.restorable == history.restored)
+      assert(report.findings.exists(f => f.lost == Seq(newest.toLong)), report.findings)
+    }
+
+    test(s"automatic repair is off ($format)") {
+      val history = new History(more, noRepair)
+      halve(file(newest, ".zip"))
+      assert(!history.restores(newest))
+      assert(history.report().restorable == history.restored)
+    }
+
+    test(s"a snapshot that headers count on is gone, and no repair may do without ($format)") {
+      val history = new History(more, noRepair)
+      Files.delete(file(9, ".zip"))
+      val report = history.report()
+      assert(report.restorable == history.restored)
+      val lost = (1L to newest.toLong).diff(report.restorable)
+      assert(lost.forall(v => report.findings.exists(_.lost.contains(v))), report.findings)
+      assert((format == "v1") == lost.isEmpty)
+    }
+
+    test(s"a file whose name is of the other format is passed over, and reported ($format)") {
+      val history = new History(more, repairs)
+      val name = if (format == "v1") s"11_${UUID.randomUUID()}.zip" else "11.zip"
+      Files.copy(file(9, ".zip"), storeDir.resolve(name))
+      assert(history.restores(newest) && history.restores(11))
+      val report = history.report()
+      assert(report.restorable == history.restored)
+      assert(report.findings.map(f => (f.file, f.kind)) ==
+        Seq((s"state/0/0/$name", FindingKind.Foreign)))
+    }
+
+    test(s"--deep: two ways give other rows, and neither is promised ($format)") {
+      val history = new History(more, repairs)
+      rewrite(file(9, ".zip"))(_ => Files.readAllBytes(file(6, ".zip")))
+      assert(!history.restores(9) && !history.restores(11))
+      val report = history.report(isDeep = true)
+      val wrong = report.findings.filter(_.kind == FindingKind.WrongRows)
+      assert(wrong.exists(f => f.detail.contains("6") && f.detail.contains(".changelog")), wrong)
+      assert(Seq(9L, 10L, 11L).forall(v => !report.restorable.contains(v)))
+      assert(Seq(6L, 12L).forall(report.restorable.contains))
+      assert(report.restorable.forall(history.restored.contains))
+    }
+  }
+
+  // ---- any damage
+
+  private type Damage = (String, Random => Unit)
+
+  private def one(random: Random, suffix: String): Option[Path] = {
+    val all =
+      if (suffix == ".sst") sstFiles(storeDir.resolve("SSTs")).sortBy(_.toString)
+      else files(suffix).map(storeDir.resolve)
+    Option.when(all.nonEmpty)(all(random.nextInt(all.length)))
+  }
+
+  private def changing(suffix: String, name: String)(
+      change: (Random, Array[Byte]) => Array[Byte]
+  ): Damage =
+    (
+      s"$name $suffix",
+      random =>
+        one(random, suffix).foreach { file =>
+          Files.write(file, change(random, Files.readAllBytes(file)))
+          if (random.nextBoolean()) deleteSidecar(file)
+        }
+    )
+
+  private val damages: Seq[Damage] = {
+    val gone = Seq(".changelog", ".zip", ".sst").map(s =>
+      (s"gone $s", (r: Random) => one(r, s).foreach(Files.delete(_)))
+    )
+    val cut = Seq(".changelog", ".zip", ".sst").map(s =>
+      changing(s, "cut")((random, bytes) => bytes.take(random.nextInt(bytes.length)))
+    )
+    // What stands behind the last byte that a load reads.
+    val end = Seq(".changelog", ".zip").flatMap(s =>
+      Seq(
+        changing(s, "end cut")((random, bytes) => bytes.dropRight(1 + random.nextInt(12))),
+        changing(s, "longer")((_, bytes) => bytes ++ Array[Byte](1, 2, 3))
+      )
+    )
+    val flipped = Seq(".changelog", ".zip").map(s =>
+      changing(s, "flipped") { (random, bytes) =>
+        if (bytes.nonEmpty) {
+          val at = random.nextInt(bytes.length)
+          bytes(at) = (bytes(at) ^ (1 << random.nextInt(8))).toByte
+        }
+        bytes
+      }
+    )
+    val row = changing(".sst", "flipped") { (_, bytes) =>
+      // In the first block of rows, if nothing was cut before.
+      if (bytes.length > 20) bytes(20) = (bytes(20) ^ 1).toByte
+      bytes
+    }
+    val named: Damage = (
+      "other format",
+      random =>
+        one(random, ".zip").foreach { zip =>
+          val version = 1 + random.nextInt(newest)
+          val name =
+            if (zip.getFileName.toString.contains("_")) s"$version.zip"
+            else s"${version}_${UUID.randomUUID()}.zip"
+          Files.copy(zip, storeDir.resolve(name), StandardCopyOption.REPLACE_EXISTING): Unit
+        }
+    )
+    gone ++ cut ++ end ++ flipped :+ row :+ named
+  }
+
+  for {
+    (format, more) <- formats
+    (retained, retention) <- Seq("all" -> Map.empty[String, String], "few" -> few)
+    (how, restoring) <- Seq("repair" -> repairs, "3 replays" -> replays(3), "none" -> noRepair)
+  } test(s"random damage: format $format, $retained batches retained, repair: $how") {
+    val history = new History(more ++ retention, restoring)
+    assert(history.report().findings.isEmpty)
+    for (seed <- 0 until 6) {
+      val random = new Random(s"$format $retained $how $seed".hashCode.toLong)
+      val chosen = Seq.fill(1 + random.nextInt(3))(damages(random.nextInt(damages.length)))
+      chosen.foreach(_._2(random))
+      val report = history.report()
+      withClue(s"seed $seed, ${chosen.map(_._1).mkString(", ")}, ${report.findings}: ") {
+        val restored = history.restored
+        assert(report.restorable == restored)
+      }
+      history.heal()
+    }
+  }
+}
