@@ -162,7 +162,7 @@ final class QueryCheckpoint private (
 
 object QueryCheckpoint {
   // Spark 4.2 `StateSchemaCompatibilityChecker.schemaFile`, which is private on older lines.
-  private val SchemaFile = "_metadata/schema"
+  val SchemaFile: String = "_metadata/schema"
 
   /** ''Source:'' Spark 4.2 `OffsetSeqMetadata.relevantSQLConfDefaultValues` */
   private val BeforePinned = Map(

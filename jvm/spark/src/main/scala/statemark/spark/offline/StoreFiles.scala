@@ -1,7 +1,7 @@
 package statemark.spark.offline
 
 import com.fasterxml.jackson.databind.ObjectMapper
-import java.io.{File, FileNotFoundException}
+import java.io.{File, FileNotFoundException, IOException}
 import java.nio.file.{Files, StandardCopyOption}
 import java.util.zip.{CRC32C, CheckedInputStream}
 import org.apache.hadoop.conf.Configuration
@@ -52,7 +52,9 @@ final class StoreFiles(val directory: Path, hadoopConf: Configuration, scratch: 
         problem
       }
     } catch {
-      case _: FileNotFoundException => Left(Problem(name, FindingKind.Missing, "it is not there"))
+      case e: FileNotFoundException
+          if StoreFiles.isGone(manager, new Path(directory, name), e) =>
+        Left(Problem(name, FindingKind.Missing, "it is not there"))
       case NonFatal(e) =>
         LocalDirectory.deleteTree(target)
         Left(StoreFiles.unreadable(name, e))
@@ -61,15 +63,17 @@ final class StoreFiles(val directory: Path, hadoopConf: Configuration, scratch: 
 
   private def sidecarProblem(name: String, size: Long, crc: Int): Option[Problem] = {
     val sidecar = s"$name.crc"
-    val content =
+    val path = new Path(directory, sidecar)
+    val detail =
       try {
-        val in = manager.open(new Path(directory, sidecar))
-        try Some(in.readAllBytes())
+        val in = manager.open(path)
+        try StoreFiles.mismatch(in.readAllBytes(), size, crc)
         finally in.close()
-      } catch { case _: FileNotFoundException => None }
-    content.flatMap(StoreFiles.mismatch(_, size, crc)).map { detail =>
-      Problem(sidecar, FindingKind.WrongChecksum, detail)
-    }
+      } catch {
+        case e: FileNotFoundException if StoreFiles.isGone(manager, path, e) => None
+        case e: IOException => Some(s"it cannot be read: ${StoreFiles.reason(e)}")
+      }
+    detail.map(Problem(sidecar, FindingKind.WrongChecksum, _))
   }
 }
 
@@ -95,6 +99,17 @@ object StoreFiles {
     } catch {
       case e: com.fasterxml.jackson.core.JacksonException =>
         Some(s"it is no JSON: ${e.getOriginalMessage}")
+    }
+
+  /** Whether a file that could not be found when it was opened is not there. Local file systems say the same
+    * of one that may not be read.
+    */
+  def isGone(files: CheckpointFileManager, path: Path, cause: FileNotFoundException): Boolean =
+    try !files.exists(path)
+    catch {
+      case NonFatal(e) =>
+        cause.addSuppressed(e)
+        false
     }
 
   def unreadable(name: String, cause: Throwable): Problem =

@@ -1,6 +1,6 @@
 package statemark.spark.offline
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.{
   OperatorStateMetadata,
@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.{
   StateStoreId,
   StateStoreMetadata
 }
-import org.apache.spark.sql.types.NullType
+import org.apache.spark.sql.types.{NullType, StructType}
 import scala.collection.mutable
 import statemark.common.InvalidInputException
 import statemark.spark.{RepairLimits, SnapshotSearch}
@@ -22,10 +22,11 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
   private val found = mutable.ArrayBuffer.empty[Finding]
   private val settingsRemedy = "bring it back from a copy"
 
+  private val gaps = LogGaps.listed(checkpoint)
   private val offsets: Map[Long, OffsetEntry] =
-    entries(checkpoint.offsetLog)(b => checkpoint.offset(b))
+    entries(checkpoint.offsetLog, gaps.offsets)(b => checkpoint.offset(b))
   private val ids: Map[Long, Option[Map[Long, Array[Array[String]]]]] =
-    entries(checkpoint.commitLog)(b => checkpoint.checkpointIds(b))
+    entries(checkpoint.commitLog, gaps.commits)(b => checkpoint.checkpointIds(b))
 
   /** Batches in the commit log, ascending. */
   val committed: Seq[Long] = ids.keys.toSeq.sorted
@@ -73,7 +74,24 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
   }
 
   /** What is wrong apart from the files of stores. */
-  def findings: Seq[Finding] = (found ++ absentStores ++ foreignFolders).toSeq
+  def findings: Seq[Finding] = (found ++ absentEntries ++ absentStores ++ foreignFolders).toSeq
+
+  /** A start reads the last entries of both logs, and a restart from an older batch those before. */
+  private def absentEntries: Seq[Finding] =
+    if (stores.isEmpty) Nil
+    else {
+      val retained = newest.fold(1)(checkpoint.settings(_).minBatchesToRetain)
+      gaps.missing(retained.toLong).map { case (name, batch) =>
+        Finding(
+          name,
+          FindingKind.Missing,
+          "it is not there, and later batches are",
+          Seq(batch + 1),
+          Nil,
+          settingsRemedy
+        )
+      }
+    }
 
   private def absentStores: Seq[Finding] = {
     val there = stores.map(s => (s.operator, s.partition, s.name)).toSet
@@ -133,18 +151,34 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
     * say.
     */
   private def withPartitions(operator: OperatorFacts): OperatorFacts = {
-    val keys =
-      operator.stores.headOption.flatMap(checkpoint.schemas(operator.id, _)).map(_.keySchema)
-    if (keys.exists(_.forall(_.dataType == NullType))) operator.copy(partitions = 1) else operator
+    // A start reads the schemas of all stores.
+    val keys = operator.stores.flatMap(keySchema(operator.id, _))
+    if (keys.headOption.exists(_.forall(_.dataType == NullType))) operator.copy(partitions = 1)
+    else operator
   }
+
+  private def keySchema(operator: Long, store: String): Option[StructType] =
+    try checkpoint.schemas(operator, store).map(_.keySchema)
+    catch {
+      case e: InvalidInputException =>
+        val name = s"${relative(operator, 0, store)}/${QueryCheckpoint.SchemaFile}"
+        found += Finding(name, FindingKind.Damaged, reasonOf(e), Nil, Nil, settingsRemedy)
+        None
+    }
 
   private def relative(operator: Long, partition: Int, name: String): String =
     s"state/$operator/$partition" + (if (name == StateStoreId.DEFAULT_STORE_NAME) "" else s"/$name")
 
   /** Every entry of a log; what is purged meanwhile is left out. */
-  private def entries[A](log: Path)(read: Long => A): Map[Long, A] =
-    checkpoint.batches(log).flatMap { batch =>
+  private def entries[A](log: Path, batches: Seq[Long])(read: Long => A): Map[Long, A] =
+    batches.flatMap { batch =>
+      val path = new Path(log, batch.toString)
       val name = s"${log.getName}/$batch"
+      def damaged(detail: String): Option[Nothing] = {
+        found +=
+          Finding(name, FindingKind.Damaged, detail, Seq(batch + 1), Nil, settingsRemedy)
+        None
+      }
       try {
         sidecarProblem(log, batch).foreach { detail =>
           found += Finding(
@@ -158,13 +192,14 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
         }
         Some(batch -> read(batch))
       } catch {
-        case _: FileNotFoundException => None
-        case e: InvalidInputException =>
-          val problem = e.getMessage.linesIterator.slice(1, 2).mkString.trim.stripPrefix("reason: ")
-          found += Finding(name, FindingKind.Damaged, problem, Seq(batch + 1), Nil, settingsRemedy)
-          None
+        case e: InvalidInputException => damaged(reasonOf(e))
+        case e: FileNotFoundException if StoreFiles.isGone(checkpoint.files, path, e) => None
+        case e: IOException => damaged(s"it cannot be read: ${StoreFiles.reason(e)}")
       }
     }.toMap
+
+  private def reasonOf(e: InvalidInputException): String =
+    e.getMessage.linesIterator.slice(1, 2).mkString.trim.stripPrefix("reason: ")
 
   private def sidecarProblem(log: Path, batch: Long): Option[String] = {
     val sidecar = new Path(log, s"$batch.crc")
@@ -174,6 +209,41 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
       crc.update(bytes)
       StoreFiles.mismatch(checkpoint.bytesOf(sidecar), bytes.length, crc.getValue.toInt)
     }.flatten
+  }
+}
+
+/** The entries of both logs by batch, and which lack between others.
+  *
+  * A query that runs writes the offset entry of a batch, then its commit entry, and deletes old entries
+  * meanwhile: commits are listed before the offsets and after them.
+  *
+  * @param commitsBefore those that were there before `offsets` were listed
+  */
+final case class LogGaps(commitsBefore: Seq[Long], offsets: Seq[Long], commits: Seq[Long]) {
+
+  /** What is not there although later batches are, by its name in the checkpoint and its batch.
+    * @param retained how many batches retention leaves; older entries it may have deleted out of order
+    */
+  def missing(retained: Long): Seq[(String, Long)] = {
+    val last = (commitsBefore ++ offsets).maxOption.getOrElse(0L)
+    def from(log: Seq[Long]) = math.max(log.minOption.getOrElse(0L), last - retained + 1)
+    // Each batch that is committed, and each between others, was planned.
+    val planned = from(offsets) to math.max(offsets.maxOption.getOrElse(0L), last)
+    // A batch is planned when the one before is committed.
+    val ended = from(commits) until offsets.maxOption.getOrElse(0L)
+    if (offsets.isEmpty && commitsBefore.isEmpty) Nil
+    else {
+      planned.diff(offsets).map(b => (s"offsets/$b", b)) ++
+        ended.diff(commits).map(b => (s"commits/$b", b))
+    }
+  }
+}
+
+object LogGaps {
+  def listed(checkpoint: QueryCheckpoint): LogGaps = {
+    val before = checkpoint.batches(checkpoint.commitLog)
+    val offsets = checkpoint.batches(checkpoint.offsetLog)
+    LogGaps(before, offsets, checkpoint.batches(checkpoint.commitLog))
   }
 }
 
