@@ -29,6 +29,7 @@ final class SnapshotSearch(
       importFrom: (VersionId, Option[Vector[VersionId]]) => Unit
   ): (Option[Vector[VersionId]], Boolean) = {
     var lineage = lineages.initial(at)
+    var first = at
     val loader = new AutoSnapshotLoader(
       limits.isEnabled,
       conf.autoSnapshotRepairNumFailuresBeforeActivating,
@@ -39,13 +40,16 @@ final class SnapshotSearch(
       override protected def onLoadSnapshotFromCheckpointFailure(): Unit = ()
       override protected def loadSnapshotFromCheckpoint(version: Long, id: Option[String]): Unit =
         importFrom(VersionId(version, id), lineage)
-      override protected def getEligibleSnapshots(version: Long): Seq[(Long, Option[String])] =
-        eligible(at, lineage)
+      override protected def getEligibleSnapshots(version: Long): Seq[(Long, Option[String])] = {
+        val newestFirst = eligible(at, lineage)
+        first = newestFirst.head
+        toPairs(newestFirst)
+      }
       override protected def getAdditionalEligibleSnapshots(
           version: Long
       ): Seq[(Long, Option[String])] = {
         lineage = lineage.map(longer(_, at))
-        eligible(at, lineage)
+        toPairs(RestoreRules.forRepair(eligible(at, lineage), first, at, limits))
       }
     }
     val (_, isRepaired) = loader.loadSnapshot(at.version)
@@ -62,11 +66,11 @@ final class SnapshotSearch(
     if (reached.length > known.length) reached else known
   }
 
-  private def eligible(
-      at: VersionId,
-      lineage: Option[Vector[VersionId]]
-  ): Seq[(Long, Option[String])] =
-    RestoreRules.eligible(snapshots(), at, lineage).map(s => (s.version, s.checkpointId))
+  private def eligible(at: VersionId, lineage: Option[Vector[VersionId]]): Vector[VersionId] =
+    RestoreRules.eligible(snapshots(), at, lineage)
+
+  private def toPairs(snapshots: Vector[VersionId]): Seq[(Long, Option[String])] =
+    snapshots.map(s => (s.version, s.checkpointId))
 }
 
 object SnapshotSearch {

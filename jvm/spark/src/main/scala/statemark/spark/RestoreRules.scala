@@ -16,7 +16,8 @@ object RepairLimits {
   val never: RepairLimits = RepairLimits(isEnabled = false, maxReplay = 0)
 }
 
-/** Which snapshots a restore may start with, and which versions lead from there.
+/** Which snapshots a restore may start with, and which versions lead from there. The loader and
+  * `statemark verify` both ask here, so that the one promises what the other does.
   *
   * A lineage is None in checkpoint format v1, where the version alone names a file.
   */
@@ -75,6 +76,16 @@ object RestoreRules {
     }
     usable.filter(_.version > 0).toVector.distinct.sortBy(-_.version) :+ Empty
   }
+
+  /** Which of the eligible snapshots a repair tries where `failed`, the newest, cannot be used. */
+  def forRepair(
+      eligible: Vector[VersionId],
+      failed: VersionId,
+      at: VersionId,
+      limits: RepairLimits
+  ): Vector[VersionId] =
+    if (!limits.isEnabled) Vector.empty
+    else eligible.filter(s => s != failed && at.version - s.version <= limits.maxReplay)
 
   /** The versions after `snapshot` up to `at` that a lineage does not name. */
   def uncovered(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Seq[Long] =

@@ -4,6 +4,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
+import scala.collection.mutable
 import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
@@ -35,26 +36,47 @@ final class DeepCheck(
   ): Unit = {
     val usesFamilies = metadata.values.exists(_.columnFamilyMapping.exists(_.nonEmpty))
     val context = open(usesFamilies)
+    // What a snapshot is contradicted by: the start of the way to it that gives other rows.
+    val disputed = mutable.Map.empty[VersionId, VersionId]
+    def loaded(start: VersionId, end: VersionId) =
+      if (!usesFamilies || areFamiliesKnown(metadata.get(start), metadata.get(end)))
+        Some(load(context, start, end))
+      else None
+    /* A way from a disputed snapshot says nothing against the next one, if the way that goes on from before the
+     * disputed one gives its rows: two that agree prove them. */
+    def isProven(start: VersionId, end: VersionId): Boolean = disputed.get(start).exists { earlier =>
+      loaded(earlier, end).exists(_.toOption == rows.get(end)) || isProven(earlier, end)
+    }
     try
-      for ((start, end) <- spans(chain, rows.keySet))
-        if (!usesFamilies || areFamiliesKnown(metadata.get(start), metadata.get(end)))
-          load(context, start, end) match {
-            case Left(detail) =>
-              report(Problem(StoreFile.changelogName(end), FindingKind.Damaged, detail))
-            case Right(found) =>
-              rows.get(end).filter(_ != found).foreach { there =>
-                val others = waysTo(chain, start, end)
-                report(Problem(
-                  StoreFile.snapshotName(end),
-                  FindingKind.WrongRows,
-                  s"it holds ${there.keys + there.internalKeys} rows, and ${nameOf(start)} with " +
-                    s"${others.map(StoreFile.changelogName).mkString(", ")} gives " +
-                    s"${found.keys + found.internalKeys} or other ones: one of the two is wrong",
-                  Effect.DoubtsRows(others.toSet)
-                ))
-              }
+      for ((start, end) <- spans(chain, rows.keySet); found <- loaded(start, end)) found match {
+        case Left(detail) =>
+          val first = waysTo(chain, start, end).find(loaded(start, _).exists(_.isLeft)).getOrElse(end)
+          report(Problem(StoreFile.changelogName(first), FindingKind.Damaged, detail))
+        case Right(others) =>
+          rows.get(end).filter(there => there != others && !isProven(start, end)).foreach { there =>
+            disputed(end) = start
+            report(twoWays(chain, start, end, there, others))
           }
+      }
     finally context.close()
+  }
+
+  private def twoWays(
+      chain: StoreChain,
+      start: VersionId,
+      end: VersionId,
+      there: RowFacts,
+      others: RowFacts
+  ): Problem = {
+    val changelogs = waysTo(chain, start, end)
+    Problem(
+      StoreFile.snapshotName(end),
+      FindingKind.WrongRows,
+      s"it holds ${there.keys + there.internalKeys} rows, and ${nameOf(start)} with " +
+        s"${changelogs.map(StoreFile.changelogName).mkString(", ")} gives " +
+        s"${others.keys + others.internalKeys} or other ones: one of the two is wrong",
+      Effect.DoubtsRows(changelogs.toSet)
+    )
   }
 
   /** From each version that a snapshot gives, or the empty store, to the next one, and to the last

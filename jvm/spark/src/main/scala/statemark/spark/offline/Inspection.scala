@@ -125,7 +125,7 @@ object Inspection {
   ): Either[String, SnapshotFacts] = {
     val scratch = StatemarkBridge.newLocalDirectory("statemark-inspect-")
     try {
-      val files = new StoreFiles(new Path(listing.directory), hadoopConf, scratch)
+      val files = new StoreFiles(new Path(listing.directory), hadoopConf, scratch, unread = None)
       val name = StoreFile.snapshotName(at)
       val image = files.fresh()
       files.withCopy(name) { zip =>

@@ -1,6 +1,6 @@
 package statemark.spark.offline
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import java.nio.charset.StandardCharsets
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -71,12 +71,24 @@ final class QueryCheckpoint private (
   }
 
   /** The query has stateful operators. */
-  lazy val isStateful: Boolean = {
+  lazy val isStateful: Boolean = operatorDirectories.nonEmpty
+
+  private def operatorDirectories: Seq[Path] = {
     val state = new Path(root, "state")
-    files.exists(state) && files.list(state).exists(s =>
-      s.isDirectory && s.getPath.getName.toLongOption.isDefined
-    )
+    if (!files.exists(state)) Nil
+    else {
+      files.list(state).toSeq.filter(s =>
+        s.isDirectory && s.getPath.getName.toLongOption.isDefined
+      ).map(_.getPath)
+    }
   }
+
+  /** Fails where a file is there and cannot be opened. Spark takes one of these for the absent file of an older
+    * release.
+    */
+  private def openable(path: Path): Unit =
+    try files.open(path).close()
+    catch { case e: FileNotFoundException if StoreFiles.isGone(files, path, e) => () }
 
   /** @throws statemark.common.InvalidInputException where the query keeps no state */
   def requireState(): Unit =
@@ -93,6 +105,7 @@ final class QueryCheckpoint private (
     */
   def operators(batch: Long): Seq[OperatorStateMetadata] =
     readable(s"the metadata of an operator in $root/state") {
+      operatorDirectories.foreach(dir => openable(new Path(dir, OperatorFile)))
       StatemarkBridge.operatorMetadata(root.toString, hadoopConf, batch)
     }
 
@@ -106,6 +119,32 @@ final class QueryCheckpoint private (
         StateSchemaCompatibilityChecker.readSchemaFile(files.open(path)).head
       }
     }
+  }
+
+  /** The newest schema of a store whose operator has metadata of version 2, which a start reads: its path in this
+    * checkpoint, wherever that lay when it was written. None where it is [[schemas]].
+    */
+  def schemaFile(operator: Long, store: StateStoreMetadata): Option[Path] = store match {
+    case v2: StateStoreMetadataV2 =>
+      v2.stateSchemaFilePaths.lastOption.map(new Path(_)).map { written =>
+        val directory = new Path(root, s"state/$operator/${written.getParent.getParent.getName}")
+        new Path(new Path(directory, written.getParent.getName), written.getName)
+      }
+    case _ => None
+  }
+
+  /** Fails where a schema cannot be read.
+    * @throws java.io.FileNotFoundException where it is not there
+    */
+  def readSchema(path: Path): Unit = {
+    val in =
+      try files.open(path)
+      catch {
+        case e: FileNotFoundException if !StoreFiles.isGone(files, path, e) =>
+          readable(s"the schema $path")(throw e)
+      }
+    try readable(s"the schema $path")(StateSchemaCompatibilityChecker.readSchemaFile(in)): Unit
+    finally in.close()
   }
 
   def storeId(operator: Long, partition: Int, store: String): StateStoreId =
@@ -164,6 +203,12 @@ object QueryCheckpoint {
   // Spark 4.2 `StateSchemaCompatibilityChecker.schemaFile`, which is private on older lines.
   val SchemaFile: String = "_metadata/schema"
 
+  /** Where metadata of version 1 lies; Spark fails by itself on what it cannot read of version 2.
+    *
+    * ''Source:'' Spark 4.2 `OperatorStateMetadataV1.metadataFilePath`
+    */
+  private val OperatorFile = "_metadata/metadata"
+
   /** ''Source:'' Spark 4.2 `OffsetSeqMetadata.relevantSQLConfDefaultValues` */
   private val BeforePinned = Map(
     "compression.codec" -> "lz4",
@@ -204,13 +249,22 @@ object QueryCheckpoint {
       "name the directory that the query has as its checkpointLocation",
       cause
     )
+    val path = new Path(root, "metadata")
     val text =
       try {
-        val in = files.open(new Path(root, "metadata"))
+        val in = files.open(path)
         try new String(in.readAllBytes(), StandardCharsets.UTF_8)
         finally in.close()
       } catch {
-        case e: FileNotFoundException => throw notOne("it has no file 'metadata'", Some(e))
+        case e: FileNotFoundException if StoreFiles.isGone(files, path, e) =>
+          throw notOne("it has no file 'metadata'", Some(e))
+        case e: IOException =>
+          throw Failure(
+            s"$root cannot be read",
+            s"its file 'metadata' cannot be opened: ${e.getMessage}",
+            "give whoever runs this command the right to read it",
+            Some(e)
+          )
       }
     Try(parse(text)).toOption.collect { case o: JObject => o \ "id" }.collect {
       case JString(id) => id

@@ -16,24 +16,37 @@ object SstCheck {
   private val HandlesEnd = 41
   private val Magic = 0x88e241b785f4cff7L
   private val FirstVersionWithFooterChecksum = 6
+  private val NoChecksums = "its footer says that its blocks have no checksums"
 
   /** @param formatVersion the version of the table format that the query pins
-    * @return what is wrong
+    * @return what is wrong, and what it does to a load
     */
-  def problem(file: File, formatVersion: Int): Option[String] =
-    footerProblem(file, formatVersion).orElse {
-      val handles = new NativeHandles
-      try {
-        val options = handles.add(new Options().setTableFormatConfig(new BlockBasedTableConfig()))
-        val reader = handles.add(new SstFileReader(options))
-        reader.open(file.getPath)
-        reader.verifyChecksum()
-        None
-      } catch {
-        case e: RocksDBException =>
-          Some(s"RocksDB finds: ${e.getMessage.replace(file.getPath, "it")}")
-      } finally handles.close()
+  def problem(file: File, formatVersion: Int): Option[(String, Effect)] = {
+    val ofFooter = footerProblem(file, formatVersion)
+    val ofRocksDb = rocksDbProblem(file)
+    ofFooter.orElse(ofRocksDb).map { detail =>
+      val effect =
+        if (ofRocksDb.isDefined) Effect.FailsLoad
+        // RocksDB reads it, and nothing tells whether the rows are right.
+        else if (ofFooter.contains(NoChecksums)) Effect.DoubtsRows(Set.empty)
+        else Effect.None
+      (detail, effect)
     }
+  }
+
+  private def rocksDbProblem(file: File): Option[String] = {
+    val handles = new NativeHandles
+    try {
+      val options = handles.add(new Options().setTableFormatConfig(new BlockBasedTableConfig()))
+      val reader = handles.add(new SstFileReader(options))
+      reader.open(file.getPath)
+      reader.verifyChecksum()
+      None
+    } catch {
+      case e: RocksDBException =>
+        Some(s"RocksDB finds: ${e.getMessage.replace(file.getPath, "it")}")
+    } finally handles.close()
+  }
 
   private def footerProblem(file: File, formatVersion: Int): Option[String] =
     if (file.length < FooterBytes) Some(s"it has ${file.length} bytes, fewer than a footer")
@@ -47,7 +60,7 @@ object SstCheck {
       val footer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
       if (footer.getLong(FooterBytes - 8) != Magic)
         Some("its last 8 bytes are not those of an SST file")
-      else if (bytes(0) == 0) Some("its footer says that its blocks have no checksums")
+      else if (bytes(0) == 0) Some(NoChecksums)
       else if (footer.getInt(HandlesEnd) != formatVersion)
         Some(
           s"its footer is of format ${footer.getInt(HandlesEnd)}, and the query's is $formatVersion"

@@ -36,10 +36,8 @@ final case class StoreChain(
         if (loads(initial)(first)) Some((first, initial))
         else {
           val lineage = initial.map(longer(_, at, limits))
-          RestoreRules.eligible(snapshots, at, lineage)
-            .find(s => s != first && limits.allows(at, s) && loads(lineage)(s))
-            .map((_, lineage))
-            .filter(_ => limits.isEnabled)
+          RestoreRules.forRepair(RestoreRules.eligible(snapshots, at, lineage), first, at, limits)
+            .find(loads(lineage)).map((_, lineage))
         }
       start.map { case (snapshot, lineage) =>
         RestorePath(

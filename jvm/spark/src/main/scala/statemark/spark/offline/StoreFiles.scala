@@ -14,8 +14,15 @@ import statemark.spark.Relocated.CheckpointFileManager
   * with its checksum file where it has one.
   *
   * ''Thread:'' one.
+  *
+  * @param unread where no load reads checksum files: is told what is wrong with one, and the file is used
   */
-final class StoreFiles(val directory: Path, hadoopConf: Configuration, scratch: File) {
+final class StoreFiles(
+    val directory: Path,
+    hadoopConf: Configuration,
+    scratch: File,
+    unread: Option[Problem => Unit]
+) {
   val manager: CheckpointFileManager = CheckpointFileManager.create(directory, hadoopConf)
   private var copies = 0
   private var bytesRead_ = 0L
@@ -47,9 +54,14 @@ final class StoreFiles(val directory: Path, hadoopConf: Configuration, scratch: 
         val checked = new CheckedInputStream(source, crc)
         bytesRead_ += Files.copy(checked, target.toPath, StandardCopyOption.REPLACE_EXISTING)
       } finally source.close()
-      sidecarProblem(name, target.length, crc.getValue.toInt).toLeft(target).left.map { problem =>
-        LocalDirectory.deleteTree(target)
-        problem
+      (sidecarProblem(name, target.length, crc.getValue.toInt), unread) match {
+        case (None, _) => Right(target)
+        case (Some(problem), Some(report)) =>
+          report(problem.copy(effect = Effect.None))
+          Right(target)
+        case (Some(problem), None) =>
+          LocalDirectory.deleteTree(target)
+          Left(problem)
       }
     } catch {
       case e: FileNotFoundException

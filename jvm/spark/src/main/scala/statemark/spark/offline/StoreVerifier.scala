@@ -38,6 +38,7 @@ final case class StoreTask(
   * @param formatVersion of the tables in SST files
   * @param confs settings that the query pins
   * @param repair what a load does where a snapshot is damaged
+  * @param readsChecksumFiles whether a load fails on a file that is not what its checksum file says
   * @param isDeep versions are also loaded, and their rows counted
   */
 final case class VerifySettings(
@@ -47,6 +48,7 @@ final case class VerifySettings(
     formatVersion: Int,
     confs: Map[String, String],
     repair: RepairLimits,
+    readsChecksumFiles: Boolean,
     isDeep: Boolean
 )
 
@@ -74,11 +76,16 @@ final case class StoreReport(
   */
 final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf: Configuration) {
   private val scratch = StatemarkBridge.newLocalDirectory("statemark-verify-")
-  private val files = new StoreFiles(new Path(task.directory), hadoopConf, scratch)
   private val codec = StatemarkBridge.codec(settings.codec)
   private val changelogCheck =
     new ChangelogCheck(codec, settings.hasRowChecksums, settings.mergeDelimiter.length)
   private val problems = mutable.ArrayBuffer.empty[Problem]
+  private val files = new StoreFiles(
+    new Path(task.directory),
+    hadoopConf,
+    scratch,
+    Option.when(!settings.readsChecksumFiles)(problems += _)
+  )
 
   /** Files whose damage is damage of these snapshots. */
   private val snapshotsOf = mutable.Map.empty[String, Set[VersionId]].withDefaultValue(Set.empty)
@@ -268,8 +275,10 @@ final class SnapshotSetCheck(
       case Right(file) =>
         val problem =
           if (path.endsWith(".sst")) SstCheck.problem(file, settings.formatVersion) else None
-        problem.foreach(detail => report(Problem(path, FindingKind.Damaged, detail)))
-        Option.when(problem.isEmpty)(file)
+        problem.foreach { case (detail, effect) =>
+          report(Problem(path, FindingKind.Damaged, detail, effect))
+        }
+        Option.when(problem.forall(_._2 != Effect.FailsLoad))(file)
     }
 }
 

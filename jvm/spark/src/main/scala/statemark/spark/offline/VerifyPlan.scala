@@ -20,6 +20,8 @@ import statemark.spark.{RepairLimits, SnapshotSearch}
   */
 final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
   private val found = mutable.ArrayBuffer.empty[Finding]
+  // Spark 4.2 `SQLConf.STREAMING_CHECKPOINT_FILE_CHECKSUM_ENABLED`, which older lines lack.
+  private val ChecksumFiles = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
   private val settingsRemedy = "bring it back from a copy"
 
   private val gaps = LogGaps.listed(checkpoint)
@@ -34,7 +36,11 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
   val newest: Option[OffsetEntry] = offsets.keys.maxOption.map(offsets)
 
   private val metadata = committed.lastOption.fold(Seq.empty[OperatorFacts]) { batch =>
-    try checkpoint.operators(batch).map(OperatorFacts.of).map(withPartitions)
+    try
+      checkpoint.operators(batch).map { operator =>
+        checkSchemas(operator)
+        withPartitions(OperatorFacts.of(operator))
+      }
     catch {
       case e: InvalidInputException =>
         val problem = e.getMessage.linesIterator.take(2).mkString(",")
@@ -45,6 +51,7 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
 
   val settings: VerifySettings = {
     val confs = newest.fold(Map.empty[String, String])(_.confs)
+    val loading = newest.map(checkpoint.settings)
     def pinned(key: String, default: String) = confs.getOrElse(key, default)
     VerifySettings(
       pinned(PinnedKeys.Codec, "lz4"),
@@ -52,9 +59,8 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
       if (pinned(PinnedKeys.MergeOperator, "1") == "1") "," else "",
       pinned(PinnedKeys.TableFormat, "5").toInt,
       confs,
-      newest.fold(RepairLimits.never)(entry =>
-        SnapshotSearch.limits(new StateStoreConf(checkpoint.settings(entry)))
-      ),
+      loading.fold(RepairLimits.never)(conf => SnapshotSearch.limits(new StateStoreConf(conf))),
+      loading.forall(_.getConfString(ChecksumFiles, "true").toBoolean),
       isDeep
     )
   }
@@ -79,7 +85,11 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
   /** A start reads the last entries of both logs, and a restart from an older batch those before. */
   private def absentEntries: Seq[Finding] =
     if (stores.isEmpty) Nil
-    else {
+    else if (gaps.isEmpty) {
+      // A batch is planned before a store has anything of it.
+      val detail = "it has no entry, and the query has stores"
+      Seq(Finding(checkpoint.offsetLog.getName, FindingKind.Missing, detail, Nil, Nil, settingsRemedy))
+    } else {
       val retained = newest.fold(1)(checkpoint.settings(_).minBatchesToRetain)
       gaps.missing(retained.toLong).map { case (name, batch) =>
         Finding(
@@ -157,6 +167,22 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
     else operator
   }
 
+  /** Where metadata names the files of schemas, a start reads the newest of each store. */
+  private def checkSchemas(operator: OperatorStateMetadata): Unit =
+    for {
+      store <- OperatorFacts.storesOf(operator)
+      path <- checkpoint.schemaFile(operator.operatorInfo.operatorId, store)
+    } {
+      val name = path.toString.stripPrefix(s"${checkpoint.root}/")
+      def unusable(kind: FindingKind, detail: String) =
+        found += Finding(name, kind, detail, Nil, Nil, settingsRemedy)
+      try checkpoint.readSchema(path)
+      catch {
+        case _: FileNotFoundException => unusable(FindingKind.Missing, "it is not there")
+        case e: InvalidInputException => unusable(FindingKind.Damaged, reasonOf(e))
+      }
+    }
+
   private def keySchema(operator: Long, store: String): Option[StructType] =
     try checkpoint.schemas(operator, store).map(_.keySchema)
     catch {
@@ -231,12 +257,11 @@ final case class LogGaps(commitsBefore: Seq[Long], offsets: Seq[Long], commits: 
     val planned = from(offsets) to math.max(offsets.maxOption.getOrElse(0L), last)
     // A batch is planned when the one before is committed.
     val ended = from(commits) until offsets.maxOption.getOrElse(0L)
-    if (offsets.isEmpty && commitsBefore.isEmpty) Nil
-    else {
-      planned.diff(offsets).map(b => (s"offsets/$b", b)) ++
-        ended.diff(commits).map(b => (s"commits/$b", b))
-    }
+    planned.diff(offsets).map(b => (s"offsets/$b", b)) ++
+      ended.diff(commits).map(b => (s"commits/$b", b))
   }
+
+  def isEmpty: Boolean = offsets.isEmpty && commitsBefore.isEmpty
 }
 
 object LogGaps {

@@ -27,6 +27,7 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       5,
       Map.empty,
       RepairLimits.never,
+      readsChecksumFiles = true,
       isDeep = false
     ),
     Providers.hadoopConf(java.util.UUID.randomUUID())
@@ -45,7 +46,7 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       val copy = Files.createTempFile("statemark-", ".sst").toFile
       def problem(bytes: Array[Byte]): Option[String] = {
         Files.write(copy.toPath, bytes)
-        SstCheck.problem(copy, 5)
+        SstCheck.problem(copy, 5).map(_._1)
       }
       assert(problem(good).isEmpty)
       for (

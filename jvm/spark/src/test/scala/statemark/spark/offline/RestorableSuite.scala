@@ -2,16 +2,18 @@ package statemark.spark.offline
 
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.UUID
-import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Random
 import scala.util.control.NonFatal
 import statemark.common.{Causes, StoreUnusableException}
-import statemark.spark.{Line, LocalStores, Providers, SnapshotSearch}
+import statemark.spark.{DeniedFileSystem, Line, LocalStores, Providers, SnapshotSearch}
 
-/** What `verify` says of a version is what a provider without local state does: it restores the right rows
-  * where the verdict is that they can be restored, and nowhere else.
+/** What `verify` says of a version is what a provider without local state does: where the verdict is that it can be
+  * restored, it has the right rows, and all that it restored from is whole; elsewhere the load fails, the rows are
+  * others, or a later read of the store may meet damage.
   */
 class RestorableSuite extends AnyFunSuite with LocalStores {
   private val stateStore = "spark.sql.streaming.stateStore"
@@ -29,6 +31,9 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
     s"$stateStore.minVersionsToDelete" -> "0",
     "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
   )
+  private val noChecksumFiles = Map("spark.sql.streaming.checkpoint.fileChecksum.enabled" -> "false")
+  // A cache of its own for each store: what another has read hides damage.
+  private val ownCache = Map(s"$stateStore.rocksdb.boundedMemoryUsage" -> "false")
   private val formats = Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
 
   /** A history in format v1 or v2, and the settings of whoever restores it. */
@@ -53,6 +58,7 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
     def heal(): Unit = {
       statemark.spark.LocalDirectory.deleteTree(storeDir.toFile)
       LocalStores.copyTree(kept, storeDir)
+      denied = Set.empty
     }
 
     def report(isDeep: Boolean = false): StoreReport = {
@@ -61,18 +67,25 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
       val committed = (1 to newest).map(v => CommittedVersion(v.toLong, ids(v).map(Set(_))))
       val task = StoreTask(0, 0, "default", s"$location/0/0", "state/0/0", committed)
       val limits = SnapshotSearch.limits(new StateStoreConf(conf))
-      val settings = VerifySettings("lz4", false, "", 5, extra, limits, isDeep)
+      val reads = !restoring.toSet.intersect(noChecksumFiles.toSet).nonEmpty
+      val settings = VerifySettings("lz4", false, "", 5, extra, limits, reads, isDeep)
       new StoreVerifier(task, settings, hadoopConf(UUID.randomUUID())).run()
     }
 
-    /** What a provider elsewhere makes of a version: whether it restores it with the right rows. */
+    /** Whether a provider elsewhere restores a version with the right rows, from files that are whole to the last
+      * byte that RocksDB may read.
+      */
     def restores(version: Int): Boolean = {
       hosts += 1
-      val provider = open(extra + (localDir -> queryDir.resolve(s"host$hosts").toString))
+      val host = Map(localDir -> queryDir.resolve(s"host$hosts").toString)
+      val provider = open(extra ++ ownCache ++ host)
       def look(): Boolean = {
         val store = provider.getStore(version.toLong, ids(version))
-        try rows(store) == expected(version)
-        finally store.abort()
+        try {
+          keeperOf(provider).generation.foreach(_.store.verify())
+          rows(store) == expected(version) &&
+          (0 until newest).forall(v => isFound(store, s"k$v") == v < version)
+        } finally store.abort()
       }
       try look()
       catch {
@@ -87,6 +100,31 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
     def restored: Seq[Long] = (1 to newest).filter(restores).map(_.toLong)
   }
   private var hosts = 0
+
+  private def isFound(store: StateStore, key: String): Boolean =
+    Option(store.get(Providers.key(key))).isDefined
+
+  /** Paths below the store that are there and may not be read. */
+  @volatile private var denied = Set.empty[String]
+
+  override protected def hadoopConf(runId: UUID): Configuration = {
+    val conf = super.hadoopConf(runId)
+    // Files are opened through the class above then.
+    conf.unset("fs.AbstractFileSystem.counting.impl")
+    DeniedFileSystem.settings.foreach { case (key, value) => conf.set(key, value) }
+    conf
+  }
+
+  override protected def beforeEach(): Unit = {
+    super.beforeEach()
+    DeniedFileSystem.isDenied = path => denied.exists(name => path.endsWith(s"/0/0/$name"))
+  }
+
+  override protected def afterEach(): Unit = {
+    denied = Set.empty
+    DeniedFileSystem.isDenied = _ => false
+    super.afterEach()
+  }
 
   private def file(version: Int, suffix: String): Path = storeDir.resolve(
     files(suffix).find(_.takeWhile(_.isDigit) == s"$version").getOrElse(
@@ -197,6 +235,13 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
         }
     )
 
+  private val SstFooter = 53
+
+  private def flipped(bytes: Array[Byte], at: Int, mask: Int): Array[Byte] = {
+    if (at < bytes.length) bytes(at) = (bytes(at) ^ mask).toByte
+    bytes
+  }
+
   private val damages: Seq[Damage] = {
     val gone = Seq(".changelog", ".zip", ".sst").map(s =>
       (s"gone $s", (r: Random) => one(r, s).foreach(Files.delete(_)))
@@ -211,20 +256,32 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
         changing(s, "longer")((_, bytes) => bytes ++ Array[Byte](1, 2, 3))
       )
     )
-    val flipped = Seq(".changelog", ".zip").map(s =>
+    val bits = Seq(".changelog", ".zip").map(s =>
       changing(s, "flipped") { (random, bytes) =>
-        if (bytes.nonEmpty) {
-          val at = random.nextInt(bytes.length)
-          bytes(at) = (bytes(at) ^ (1 << random.nextInt(8))).toByte
-        }
-        bytes
+        flipped(bytes, random.nextInt(math.max(bytes.length, 1)), 1 << random.nextInt(8))
       }
     )
-    val row = changing(".sst", "flipped") { (_, bytes) =>
-      // In the first block of rows, if nothing was cut before.
-      if (bytes.length > 20) bytes(20) = (bytes(20) ^ 1).toByte
-      bytes
+    val row = changing(".sst", "flipped row in")((_, bytes) => flipped(bytes, 20, 1))
+    // Of a table that says that it has no checksums, nobody knows whether it is damaged.
+    val block = changing(".sst", "flipped") { (random, bytes) =>
+      val at = random.nextInt(math.max(bytes.length, 1))
+      if (at == bytes.length - SstFooter) bytes else flipped(bytes, at, 1 << random.nextInt(8))
     }
+    val refused = Seq(".changelog", ".zip", ".sst").map(s =>
+      (
+        s"denied $s",
+        (r: Random) => one(r, s).foreach(f => denied = denied + s"${storeDir.relativize(f)}")
+      )
+    )
+    val sidecars: Damage = (
+      "wrong checksum file",
+      random =>
+        one(random, ".crc").foreach { file =>
+          val other = one(random, ".crc").getOrElse(file)
+          Files.copy(other, file, StandardCopyOption.REPLACE_EXISTING)
+          deleteSidecar(file)
+        }
+    )
     val named: Damage = (
       "other format",
       random =>
@@ -236,17 +293,24 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
           Files.copy(zip, storeDir.resolve(name), StandardCopyOption.REPLACE_EXISTING): Unit
         }
     )
-    gone ++ cut ++ end ++ flipped :+ row :+ named
+    gone ++ cut ++ end ++ bits ++ refused ++ Seq(row, block, sidecars, named)
   }
+
+  // 4 for each history in the tests; more by -Dstatemark.restorable.seeds.
+  private val seeds = Integer.getInteger("statemark.restorable.seeds", 4).intValue
 
   for {
     (format, more) <- formats
     (retained, retention) <- Seq("all" -> Map.empty[String, String], "few" -> few)
-    (how, restoring) <- Seq("repair" -> repairs, "3 replays" -> replays(3), "none" -> noRepair)
+    (how, restoring) <- Seq(
+      "repair" -> repairs,
+      "3 replays" -> (replays(3) ++ noChecksumFiles),
+      "none" -> noRepair
+    )
   } test(s"random damage: format $format, $retained batches retained, repair: $how") {
     val history = new History(more ++ retention, restoring)
     assert(history.report().findings.isEmpty)
-    for (seed <- 0 until 6) {
+    for (seed <- 0 until seeds) {
       val random = new Random(s"$format $retained $how $seed".hashCode.toLong)
       val chosen = Seq.fill(1 + random.nextInt(3))(damages(random.nextInt(damages.length)))
       chosen.foreach(_._2(random))
@@ -254,6 +318,23 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
       withClue(s"seed $seed, ${chosen.map(_._1).mkString(", ")}, ${report.findings}: ") {
         val restored = history.restored
         assert(report.restorable == restored)
+      }
+      history.heal()
+    }
+  }
+
+  // A whole file in the place of another is found by its rows only.
+  for ((format, more) <- formats) test(s"--deep: a file in the place of another ($format)") {
+    val history = new History(more, repairs)
+    for (seed <- 0 until seeds) {
+      val random = new Random(s"$format swapped $seed".hashCode.toLong)
+      val suffix = if (random.nextBoolean()) ".zip" else ".changelog"
+      val (from, to) = (one(random, suffix).get, one(random, suffix).get)
+      rewrite(to)(_ => Files.readAllBytes(from))
+      val report = history.report(isDeep = true)
+      withClue(s"seed $seed, ${from.getFileName} as ${to.getFileName}, ${report.findings}: ") {
+        assert(report.findings.nonEmpty == (from != to))
+        assert(report.restorable.diff(history.restored).isEmpty)
       }
       history.heal()
     }

@@ -2,6 +2,7 @@ package statemark.spark.offline
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.engine.VersionId
+import statemark.spark.RepairLimits
 
 /** What the verdict says of files that lead nowhere. */
 class RestoreVerdictSuite extends AnyFunSuite {
@@ -25,7 +26,7 @@ class RestoreVerdictSuite extends AnyFunSuite {
 
   test("a changelog without a way back names the versions that are lost with it") {
     val task = StoreTask(0, 0, "default", "/store", "state/0/0", committed)
-    val verdict = new RestoreVerdict(task, Chains(chain, nothing), Nil, Map.empty)
+    val verdict = new RestoreVerdict(task, Chains(chain, nothing), Nil, Map.empty, RepairLimits.never)
     assert(verdict.restorable == Seq(1, 2))
     val finding = verdict.findings.find(_.file == "state/0/0/3_a.changelog").get
     assert(finding.kind == FindingKind.BrokenLineage)

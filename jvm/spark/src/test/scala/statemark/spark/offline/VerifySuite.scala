@@ -4,7 +4,8 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.UUID
 import java.util.zip.{ZipEntry, ZipInputStream, ZipOutputStream}
-import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.{DataFrame, Encoders}
+import org.apache.spark.sql.streaming._
 import org.json4s.JString
 import org.json4s.jackson.JsonMethods.parse
 import org.scalatest.funsuite.AnyFunSuite
@@ -115,6 +116,12 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     }
     Await.result(run, Duration.Inf)
     assert(looks > 3)
+  }
+
+  private def counting: DataFrame => DataFrame = { in =>
+    import spark.implicits._
+    in.as[Int].groupByKey(identity)
+      .transformWithState(new CountEach, TimeMode.None(), OutputMode.Append()).toDF()
   }
 
   // ---- planted faults
@@ -326,6 +333,34 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
       assert(code == ExitCode.Findings && lines.exists(_.contains("damaged: ")), lines)
     }
 
+  if (Line.hasStoreOf42) {
+    test("found: a schema of transformWithState is gone, may not be read, or is none") {
+      val made = newDirectory()
+      val settings = Map(s"${prefix}maintenanceInterval" -> "50ms")
+      runQuery(made, ProviderClass.Statemark, settings, 2, counting)
+      assertHealthy(copyOf(made), "--deep")
+      val schemas = names(made.resolve("state/0/_stateSchema/default"), "").filterNot(_.endsWith(".crc"))
+      val schema = s"state/0/_stateSchema/default/${schemas.last}"
+      def finds(checked: (ExitCode, Seq[String]), wanted: String): Unit =
+        assert(checked._1 == ExitCode.Findings && checked._2.exists(_.startsWith(wanted)), checked)
+      finds(denying(copyOf(made), schema), s"$schema: damaged: ")
+      val gone = copyOf(made)
+      remove(gone.resolve(schema))
+      finds(verify(gone), s"$schema: missing: ")
+      val none = copyOf(made)
+      Files.writeString(none.resolve(schema), "v3\n")
+      finds(verify(none), s"$schema: damaged: ")
+    }
+  }
+
+  test("found: the query has stores, and its logs have no entry") {
+    val checkpoint = copyOf(v1)
+    for (log <- Seq("offsets", "commits"); entry <- names(checkpoint.resolve(log), ""))
+      Files.delete(checkpoint.resolve(log).resolve(entry))
+    val (code, lines) = verify(checkpoint)
+    assert(code == ExitCode.Findings && lines.exists(_.startsWith("offsets: missing: ")), lines)
+  }
+
   private def denying(checkpoint: Path, file: String): (ExitCode, Seq[String]) = {
     assert(Files.exists(checkpoint.resolve(file)))
     DeniedFileSystem.settings.foreach { case (key, value) => spark.conf.set(key, value) }
@@ -370,5 +405,18 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     rewrite(store.resolve(zip), bytes.toByteArray)
     Files.deleteIfExists(store.resolve(s"$zip.crc"))
     zip
+  }
+}
+
+/** How often each value came. */
+class CountEach extends StatefulProcessor[Int, Int, Long] {
+  @transient private var count: ValueState[Long] = _
+
+  override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
+    count = getHandle.getValueState("count", Encoders.scalaLong, TTLConfig.NONE)
+
+  override def handleInputRows(key: Int, rows: Iterator[Int], timers: TimerValues): Iterator[Long] = {
+    count.update((if (count.exists()) count.get() else 0L) + rows.length)
+    Iterator(count.get())
   }
 }
