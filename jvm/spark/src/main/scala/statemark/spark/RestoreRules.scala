@@ -34,8 +34,14 @@ object RestoreRules {
       hasSnapshot: VersionId => Boolean,
       header: VersionId => Vector[VersionId]
   ): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
-    if (hasSnapshot(at)) Vector(at) else header(at) :+ at
+    if (hasSnapshot(at)) Vector(at) else upTo(at.version, header(at)) :+ at
   }
+
+  /** What of a header leads to `next` without a gap. That of a file which stands in the place of another may name
+    * anything, later versions too.
+    */
+  private def upTo(next: Long, header: Vector[VersionId]): Vector[VersionId] =
+    header.reverse.zipWithIndex.takeWhile { case (v, i) => v.version == next - 1 - i }.map(_._1).reverse
 
   /** The versions up to `end`, ascending and without a gap, as far back as headers lead and no further than
     * `from`. A header that cannot be read ends it: what was reached until then can still be used.
@@ -48,12 +54,9 @@ object RestoreRules {
     @tailrec def back(known: Vector[VersionId]): Vector[VersionId] =
       if (known.head.version <= from) known
       else {
-        val first = known.head.version
-        val before = header(known.head).getOrElse(Vector.empty)
-          .filter(v => v.version >= from && v.version < first)
-        val isGapless =
-          before.nonEmpty && before.map(_.version) == (first - before.length until first)
-        if (isGapless) back(before ++ known) else known
+        val before = upTo(known.head.version, header(known.head).getOrElse(Vector.empty))
+          .filter(_.version >= from)
+        if (before.nonEmpty) back(before ++ known) else known
       }
     back(Vector(end))
   }
@@ -71,10 +74,10 @@ object RestoreRules {
       lineage: Option[Vector[VersionId]]
   ): Vector[VersionId] = {
     val usable = lineage match {
-      case None => snapshots.filter(s => s.checkpointId.isEmpty && s.version <= at.version)
+      case None => snapshots.filter(_.checkpointId.isEmpty)
       case Some(known) => snapshots.filter(known.toSet)
     }
-    usable.filter(_.version > 0).toVector.distinct.sortBy(-_.version) :+ Empty
+    usable.filter(s => s.version > 0 && s.version <= at.version).toVector.distinct.sortBy(-_.version) :+ Empty
   }
 
   /** Which of the eligible snapshots a repair tries where `failed`, the newest, cannot be used. */

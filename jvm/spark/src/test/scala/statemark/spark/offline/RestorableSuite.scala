@@ -212,6 +212,15 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
     }
   }
 
+  test("a header that names later versions leads to none of them") {
+    val history = new History(Providers.v2, repairs)
+    rewrite(file(4, ".changelog"))(_ => Files.readAllBytes(file(10, ".changelog")))
+    val provider = open(ownCache ++ everyThree ++ Providers.v2 ++ repairs + (localDir -> s"$queryDir/other"))
+    intercept[Exception](provider.getStore(4, history.ids(4)).abort())
+    assert(!history.report().restorable.contains(4L))
+    assert(history.report().restorable == history.restored)
+  }
+
   // ---- any damage
 
   private type Damage = (String, Random => Unit)
