@@ -7,12 +7,10 @@ import statemark.transaction._
 
 /** A base store that an earlier process has left.
   *
-  * @param proof what the planned flush of some version left, in checkpoint format v1
   * @param uploads its SST files that lay in the checkpoint location
   */
 final case class ReopenedStore(
     store: TransactionalStore,
-    proof: Option[HistoryProof],
     uploads: Vector[UploadedSst]
 )
 
@@ -53,7 +51,7 @@ object ReopenedStore {
         retention,
         limit
       )
-      ReopenedStore(store, found.proof, found.uploads)
+      ReopenedStore(store, found.uploads)
     } catch {
       case e: Throwable =>
         engine.close()

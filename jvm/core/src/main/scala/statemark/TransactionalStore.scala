@@ -143,20 +143,22 @@ final class TransactionalStore private[statemark] (
   ): PreparedTransaction = transaction.inside {
     require(versions.open.contains(transaction), "the transaction is of another store")
     val at = VersionId(base.version + 1, checkpointId)
-    val next = transaction.serialize(at, usesFamilies, position)
-    try {
-      observer.reached(CommitPhase.BatchSerialized)
-      transaction.changelog.commit()
-      observer.reached(CommitPhase.ChangelogDurable)
-      uploadSnapshot.foreach { upload =>
-        upload(next)
-        observer.reached(CommitPhase.SnapshotUploaded)
+    val serialized = transaction.serialize(at, usesFamilies, position)
+    val next =
+      try {
+        observer.reached(CommitPhase.BatchSerialized)
+        val durable = serialized.seenAs(transaction.changelog.commit())
+        observer.reached(CommitPhase.ChangelogDurable)
+        uploadSnapshot.foreach { upload =>
+          upload(durable)
+          observer.reached(CommitPhase.SnapshotUploaded)
+        }
+        durable
+      } catch {
+        case e: Throwable =>
+          serialized.file.foreach(_.delete())
+          throw e
       }
-    } catch {
-      case e: Throwable =>
-        next.file.foreach(_.delete())
-        throw e
-    }
     synchronized {
       val newest = if (uploadSnapshot.isDefined) next.state.at else base.lastSnapshot
       val prepared = next.copy(state = withSnapshot(next.state, newest))
@@ -169,16 +171,14 @@ final class TransactionalStore private[statemark] (
     next
   }
 
-  /** Moves the prepared version into the base, rows and offsets together (I2). Does nothing
+  /** Moves the prepared version into the base, rows, offsets and fingerprint together (I2). Does nothing
     * where none is prepared. A version on disk is durable when this returns.
-    * @param prove as in `flush`, asked for a version on disk
     * @throws StoreUnusableException where RocksDB fails: close the store and load it again
     */
-  def confirm(prove: VersionId => Option[HistoryProof] = _ => None): Unit =
-    prepared.foreach { next =>
+  def confirm(): Unit =
+    if (prepared.isDefined) {
       observer.reached(CommitPhase.ConfirmStarted)
-      val proof = next.file.flatMap(_ => prove(next.state.at))
-      synchronized(prepared.foreach(apply(_, proof)))
+      synchronized(prepared.foreach(apply))
       observer.reached(CommitPhase.ConfirmApplied)
     }
 
@@ -215,21 +215,22 @@ final class TransactionalStore private[statemark] (
     }
   }
 
-  /** Replays the changelog of version `base + 1` into the base: `writes` stages it. */
-  def replay(checkpointId: Option[String])(writes: Transaction => Unit): Unit = {
+  /** Replays the changelog of version `base + 1` into the base: `writes` stages it, and returns the fingerprint of what
+    * it has read.
+    */
+  def replay(checkpointId: Option[String])(writes: Transaction => Option[Fingerprint]): Unit = {
     val transaction = newTransaction(() => ChangelogWriter.None)
     try {
-      writes(transaction)
+      val fingerprint = writes(transaction)
       val at = VersionId(base.version + 1, checkpointId)
       val next = transaction.serialize(at, usesFamilies, position = None)
-      synchronized(apply(next, proof = None))
+      synchronized(apply(next.seenAs(fingerprint)))
     } finally transaction.rollback()
   }
 
-  private def apply(version: PreparedTransaction, proof: Option[HistoryProof]): Unit = {
+  private def apply(version: PreparedTransaction): Unit = {
     checkOpen()
-    val records = TransactionalStore.records(version.state, Some(base)) ++
-      proof.map(p => OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p))
+    val records = TransactionalStore.records(version.state, Some(base))
     val redo = version.file.map(batch => Redo(batch.file.getName, records))
     try {
       engine.apply(
@@ -281,7 +282,7 @@ final class TransactionalStore private[statemark] (
 
   /** As [[snapshot]], of a version that is being committed. */
   def snapshot(next: PreparedTransaction, target: File): (StoreState, Set[String]) = {
-    synchronized(engine.checkpoint(target))
+    synchronized(copied(target))
     (next.state, exported(target, Some(next.batch)))
   }
 
@@ -291,10 +292,16 @@ final class TransactionalStore private[statemark] (
       .orElse(Option.when(base.at == version)((None, base)))
     val there = image.filterNot(_ => isClosed)
     there.foreach { case (batch, _) =>
-      engine.checkpoint(target)
+      copied(target)
       batch.foreach(_.retain())
     }
     there
+  }
+
+  /** Hard links of the base, which is flushed for them. */
+  private def copied(target: File): Unit = {
+    engine.checkpoint(target)
+    flushed_ = base.version
   }
 
   private def exported(target: File, batch: Option[SerializedBatch]): Set[String] = {
@@ -317,33 +324,20 @@ final class TransactionalStore private[statemark] (
     if (at.version <= state.lastSnapshot.version || at.version > state.version) state
     else state.copy(lastSnapshot = at, lineage = state.lineage.filter(_.version >= at.version))
 
-  /** Makes the base durable together with the proof of its history, so that a later process may use
-    * it.
+  /** Makes the base durable, so that a later process may use it.
     *
     * ''Thread:'' any, beside the owner.
     *
-    * @param prove what proves a version, in checkpoint format v1; may be slow. Where the base moves on
-    *   meanwhile it is asked once more, and the base waits for it
     * @param waits whether to return when the files are there
     */
-  def flush(prove: VersionId => Option[HistoryProof], waits: Boolean): Unit = {
-    val at = base.at
-    val proof = prove(at)
-    synchronized {
-      if (!isClosed) {
-        (if (base.at == at) proof else prove(base.at)).foreach(p =>
-          engine.note(Seq(OffsetsColumnFamily.ProofKey -> OffsetsColumnFamily.encodeProof(p)))
-        )
-        observer.reached(CommitPhase.FlushStarted)
-        engine.flush(waits)
-        observer.reached(CommitPhase.FlushFrozen)
-        flushed_ = base.version
-      }
+  def flush(waits: Boolean = true): Unit = synchronized {
+    if (!isClosed) {
+      observer.reached(CommitPhase.FlushStarted)
+      engine.flush(waits)
+      observer.reached(CommitPhase.FlushFrozen)
+      flushed_ = base.version
     }
   }
-
-  /** As the other, where no proof is needed. */
-  def flush(): Unit = flush(_ => None, waits = true)
 
   /** Remembers which SST files of the base lie in the checkpoint location, for a later process. */
   def noteUploads(uploads: Seq[UploadedSst]): Unit = synchronized {
@@ -351,13 +345,13 @@ final class TransactionalStore private[statemark] (
       engine.note(Seq(OffsetsColumnFamily.UploadsKey -> OffsetsColumnFamily.encodeUploads(uploads)))
   }
 
-  /** A copy of the base in `target`, made of hard links, that another store can be opened on; false
+  /** A durable copy of the base in `target`, made of hard links, that another store can be opened on; false
     * where this one is closed.
     *
     * ''Thread:'' any, beside the owner.
     */
   def copyTo(target: File): Boolean = synchronized {
-    if (!isClosed) engine.checkpoint(target)
+    if (!isClosed) copied(target)
     !isClosed
   }
 
@@ -457,7 +451,9 @@ object TransactionalStore {
     finally engine.close()
   }
 
-  /** Column families and position have records of their own, written only where they changed. */
+  /** Column families and position have records of their own, written only where they changed; so has a fingerprint,
+    * where there is one. A record of an older version proves nothing.
+    */
   private[statemark] def records(
       state: StoreState,
       before: Option[StoreState]
@@ -468,7 +464,11 @@ object TransactionalStore {
       ),
       Option.when(!before.exists(_.position == state.position))(
         OffsetsColumnFamily.PositionKey -> OffsetsColumnFamily.encodePosition(state.position)
-      )
+      ),
+      state.fingerprint.map { seen =>
+        OffsetsColumnFamily.ProofKey ->
+          OffsetsColumnFamily.encodeProof(HistoryProof(state.version, seen))
+      }
     )
     (OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(state)) +: changed.flatten
   }

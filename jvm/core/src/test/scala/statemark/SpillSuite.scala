@@ -245,7 +245,10 @@ class SpillSuite extends AnyFunSuite with TestStores {
   test("a changelog that is replayed is under the limit as well") {
     val limit = limited(8192)
     val store = newStore(limit = limit)
-    store.replay(None)(t => (0 until 2000).foreach(i => t.put(bytes(s"k$i"), new Array[Byte](50))))
+    store.replay(None) { t =>
+      (0 until 2000).foreach(i => t.put(bytes(s"k$i"), new Array[Byte](50)))
+      None
+    }
     assert(store.base.version == 1 && store.base.counts.keys == 2000)
     assert(limit.get.memory.spills > 10)
   }

@@ -2,9 +2,10 @@ package statemark
 
 import java.io.File
 import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.immutable.ArraySeq
 import scala.ref.WeakReference
 import statemark.changelog.ChangelogWriter
-import statemark.common.{IllegalCallException, InvalidInputException}
+import statemark.common.{Fingerprint, IllegalCallException, InvalidInputException}
 import statemark.engine._
 import statemark.transaction._
 
@@ -79,6 +80,37 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     val found = ReopenedStore.inspect(new File(root, "store"), options)
     assert(found.identity == TestStores.identity)
     assert(found.state.version == 3 && found.state.counts == RowCounts(1, 0))
+  }
+
+  test("a fingerprint goes with its version from the commit to the disk, whoever flushes") {
+    def seen(n: Int) = Fingerprint(7, ArraySeq.fill(n)(n.toByte))
+    def write(store: TransactionalStore, n: Int) = {
+      val transaction = store.newTransaction(() => new FingerprintedChangelog(seen(n)))
+      transaction.put(bytes("k"), bytes(n.toString))
+      store.commit(transaction, None, None): Unit
+    }
+    val store = newStore()
+    // What is on disk now, which compactions change as long as the store is open.
+    def onDisk: StoreState = {
+      val copy = new File(root, s"copy-${root.list().length}")
+      assert(store.copyTo(copy) && store.flushed == store.base.version)
+      ReopenedStore.inspect(copy, options).state
+    }
+    write(store, 1)
+    assert(store.prepared.flatMap(_.state.fingerprint).contains(seen(1)))
+    store.confirm()
+    write(store, 2)
+    // Version 2 is prepared only: what is on disk tells of version 1.
+    assert(onDisk.version == 1 && onDisk.fingerprint.contains(seen(1)))
+    store.confirm()
+    assert(onDisk.version == 2 && onDisk.fingerprint.contains(seen(2)))
+    store.replay(None) { t => t.put(bytes("k"), bytes("3")); Some(seen(3)) }
+    assert(onDisk.version == 3 && onDisk.fingerprint.contains(seen(3)))
+    // Nobody tells what brought version 4; what is said of version 3 is not said of it.
+    commit(store)(_.put(bytes("k"), bytes("4"))): Unit
+    store.confirm()
+    assert(onDisk.version == 4 && onDisk.fingerprint.isEmpty)
+    store.close()
   }
 
   test("I3: a changelog that cannot be made durable leaves nothing prepared") {
@@ -315,13 +347,22 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(message.contains("serializable") && message.contains("READ_COMMITTED"))
   }
 
+  private final class FingerprintedChangelog(seen: Fingerprint) extends ChangelogWriter {
+    override def put(key: Array[Byte], value: Array[Byte]): Unit = ()
+    override def delete(key: Array[Byte]): Unit = ()
+    override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
+    override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
+    override def commit(): Option[Fingerprint] = Some(seen)
+    override def abort(): Unit = ()
+  }
+
   private final class FailingChangelog extends ChangelogWriter {
     var aborts = 0
     override def put(key: Array[Byte], value: Array[Byte]): Unit = ()
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Unit = throw new java.io.IOException("disk full")
+    override def commit(): Option[Fingerprint] = throw new java.io.IOException("disk full")
     override def abort(): Unit = aborts += 1
   }
 }

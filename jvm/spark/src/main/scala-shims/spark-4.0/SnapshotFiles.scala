@@ -28,6 +28,15 @@ object SnapshotFiles {
 
   def close(@annotation.unused files: RocksDBFileManager): Unit = ()
 
+  /** Spark 4.0 writes no checksums beside files. */
+  def checked(
+      under: Relocated.CheckpointFileManager,
+      @annotation.unused conf: RocksDBConf,
+      @annotation.unused storeConf: StateStoreConf
+  ): Relocated.CheckpointFileManager = under
+
+  def close(@annotation.unused files: Relocated.CheckpointFileManager): Unit = ()
+
   /** A file of a snapshot; `since` is the version of the snapshot that brought it, None for a new one. */
   def file(file: RocksDBImmutableFile, since: Option[Long]): RocksDBSnapshotFile =
     RocksDBSnapshotFile(file, isUploaded = since.isDefined)

@@ -46,6 +46,9 @@ trait BridgeShims {
 
   def cannotLoad(cause: Throwable): Throwable = StateStoreErrors.cannotLoadStore(cause)
 
+  def cannotWriteChangelog(version: Long, cause: Throwable): Throwable =
+    StateStoreErrors.failedToGetChangelogWriter(version, cause)
+
   def invalidLineage(lineage: String, message: String): Throwable =
     QueryExecutionErrors.invalidCheckpointLineage(lineage, message)
 }

@@ -3,6 +3,10 @@ package statemark.spark
 import java.io.File
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.FileSystem
+import org.apache.spark.sql.execution.streaming.checkpointing.{
+  CheckpointFileManager,
+  ChecksumCheckpointFileManager
+}
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.StoreState
 
@@ -34,6 +38,23 @@ object SnapshotFiles {
   }
 
   def close(files: RocksDBFileManager): Unit = files.close()
+
+  /** Files of `under` with a checksum beside each, where that is wanted, as the manager of a store makes them. */
+  def checked(
+      under: CheckpointFileManager,
+      conf: RocksDBConf,
+      storeConf: StateStoreConf
+  ): CheckpointFileManager =
+    if (!conf.fileChecksumEnabled) under
+    else
+      new ChecksumCheckpointFileManager(
+        under,
+        allowConcurrentDelete = true,
+        numThreads = conf.fileChecksumThreadPoolSize,
+        storeConf.checkpointFileChecksumSkipCreationIfFileMissingChecksum
+      )
+
+  def close(files: CheckpointFileManager): Unit = files.close()
 
   /** A file of a snapshot; `since` is the version of the snapshot that brought it, None for a new one. */
   def file(file: RocksDBImmutableFile, since: Option[Long]): RocksDBSnapshotFile =

@@ -1,5 +1,7 @@
 package statemark.changelog
 
+import statemark.common.Fingerprint
+
 /** The ordered log of one transaction: every call, in the order in which the program made it.
   *
   * It is written while the transaction stages, never derived from what the transaction folded:
@@ -15,8 +17,10 @@ trait ChangelogWriter {
   /** Deletes `[begin, end)`. */
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit
 
-  /** Makes the log durable, all of it or nothing; when this returns, it can be replayed. */
-  def commit(): Unit
+  /** Makes the log durable, all of it or nothing; when this returns, it can be replayed.
+    * @return what tells it from any other log of the same version, where somebody needs that
+    */
+  def commit(): Option[Fingerprint]
 
   /** Drops the log. Idempotent; does nothing after `commit`. */
   def abort(): Unit
@@ -30,7 +34,7 @@ object ChangelogWriter {
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Unit = ()
+    override def commit(): Option[Fingerprint] = scala.None
     override def abort(): Unit = ()
   }
 }

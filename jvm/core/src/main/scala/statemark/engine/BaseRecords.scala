@@ -5,13 +5,11 @@ import statemark.common.{Distrust, DistrustException}
 
 /** All that the offsets column family of a base store says.
   *
-  * @param proof left by the last planned flush, in checkpoint format v1
   * @param intent the version that was being written when the process died
   */
 final case class BaseRecords(
     identity: StoreIdentity,
     state: StoreState,
-    proof: Option[HistoryProof],
     uploads: Vector[UploadedSst],
     intent: Option[Intent]
 )
@@ -39,10 +37,10 @@ object BaseRecords {
     }
     val families = decodeFamilies(needed(FamiliesKey))
     val position = engine.offsetsRecord(PositionKey).flatMap(decodePosition)
+    val proof = engine.offsetsRecord(ProofKey).map(decodeProof)
     BaseRecords(
       decodeIdentity(needed(IdentityKey)),
-      decodeState(needed(StateKey), families, position),
-      engine.offsetsRecord(ProofKey).map(decodeProof),
+      decodeState(needed(StateKey), families, position, proof),
       engine.offsetsRecord(UploadsKey).fold(Vector.empty[UploadedSst])(decodeUploads),
       engine.offsetsRecord(IntentKey).map(decodeIntent)
     )

@@ -1,8 +1,9 @@
 package statemark.engine
 
-import java.io.{ByteArrayInputStream, ByteArrayOutputStream, DataInputStream, DataOutputStream}
+import java.io._
 import java.nio.charset.StandardCharsets.UTF_8
-import statemark.common.{Distrust, DistrustException, Position, StoreUnusableException}
+import scala.collection.immutable.ArraySeq
+import statemark.common._
 
 /** The bytes of the offsets column family, in which a base store says what it holds.
   *
@@ -13,7 +14,7 @@ import statemark.common.{Distrust, DistrustException, Position, StoreUnusableExc
   *                   | int32 n | n x versionId lineage
   *   key "families"  int16 maxId | int32 n | n x (utf name | int16 id | int8 internal)
   *   key "position"  int32 n | n x (int8 known [| text offset])
-  *   key "proof"     int64 version | utf file | int64 length | int64 modifiedMs
+  *   key "proof"     int64 version | int8 kind | int32 length | fingerprint
   *   key "uploads"   int32 n | n x (utf localName | utf remoteName | int64 bytes | int64 version)
   *   key "intent"    int64 version [| UTF file, int32 n, n x (int32 length, key, int32 length, value)]
   *   versionId       int64 version | int8 hasId [| utf checkpointId]
@@ -52,7 +53,7 @@ object OffsetsColumnFamily {
     StoreIdentity(in.readUTF(), in.readLong(), in.readInt(), in.readUTF(), in.readInt())
   }
 
-  /** All of a state but its column families and position, which have records of their own. */
+  /** All of a state but its column families, position and fingerprint, which have records of their own. */
   def encodeState(state: StoreState): Array[Byte] = encode { out =>
     writeVersionId(out, state.at)
     out.writeLong(state.counts.keys)
@@ -62,17 +63,20 @@ object OffsetsColumnFamily {
     state.lineage.foreach(writeVersionId(out, _))
   }
 
+  /** @param proof what the proof's record says, which may be of an earlier version */
   def decodeState(
       bytes: Array[Byte],
       families: ColumnFamilies,
-      position: Option[Position]
+      position: Option[Position],
+      proof: Option[HistoryProof]
   ): StoreState =
     decode("state", bytes) { in =>
       val at = readVersionId(in)
       val counts = RowCounts(in.readLong(), in.readLong())
       val snapshot = readVersionId(in)
       val lineage = Vector.fill(in.readInt())(readVersionId(in))
-      StoreState(at, counts, families, snapshot, lineage, position)
+      val fingerprint = proof.filter(_.version == at.version).map(_.fingerprint)
+      StoreState(at, counts, families, snapshot, lineage, position, fingerprint)
     }
 
   def encodeFamilies(families: ColumnFamilies): Array[Byte] = encode { out =>
@@ -111,13 +115,13 @@ object OffsetsColumnFamily {
 
   def encodeProof(proof: HistoryProof): Array[Byte] = encode { out =>
     out.writeLong(proof.version)
-    out.writeUTF(proof.file)
-    out.writeLong(proof.length)
-    out.writeLong(proof.modifiedMs)
+    out.writeByte(proof.fingerprint.kind.toInt)
+    writeBytes(out, proof.fingerprint.bytes.toArray)
   }
 
   def decodeProof(bytes: Array[Byte]): HistoryProof = decode("proof", bytes) { in =>
-    HistoryProof(in.readLong(), in.readUTF(), in.readLong(), in.readLong())
+    val version = in.readLong()
+    HistoryProof(version, Fingerprint(in.readByte(), ArraySeq.unsafeWrapArray(readBytes(in))))
   }
 
   def encodeUploads(uploads: Seq[UploadedSst]): Array[Byte] = encode { out =>
@@ -166,7 +170,9 @@ object OffsetsColumnFamily {
   }
 
   private def readBytes(in: DataInputStream): Array[Byte] = {
-    val bytes = new Array[Byte](in.readInt())
+    val length = in.readInt()
+    if (length > in.available()) throw new EOFException(s"$length bytes are named")
+    val bytes = new Array[Byte](length)
     in.readFully(bytes)
     bytes
   }
@@ -230,8 +236,11 @@ object FormatVersion {
   /** Records position, proof, uploads and intent. */
   case object V2 extends FormatVersion(2)
 
-  val all: Seq[FormatVersion] = Seq(V1, V2)
-  val current: FormatVersion = V2
+  /** Record proof holds the fingerprint of a file, and comes with the rows. */
+  case object V3 extends FormatVersion(3)
+
+  val all: Seq[FormatVersion] = Seq(V1, V2, V3)
+  val current: FormatVersion = V3
 
   /** @throws DistrustException for a version that this release does not know */
   def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {

@@ -1,6 +1,6 @@
 package statemark.engine
 
-import statemark.common.Position
+import statemark.common.{Fingerprint, Position}
 
 /** Which store this is, wherever its files lie: host, executor and path are no part of it.
   *
@@ -66,6 +66,7 @@ object RowCounts {
   * @param lineage (version, checkpoint id) pairs from the last snapshot up to this version, in
   *   format v2; empty in format v1
   * @param position source offsets that this version includes; None where nobody told
+  * @param fingerprint of the file that brought this version, in format v1; None where nobody took it
   */
 final case class StoreState(
     at: VersionId,
@@ -73,7 +74,8 @@ final case class StoreState(
     families: ColumnFamilies,
     lastSnapshot: VersionId,
     lineage: Vector[VersionId],
-    position: Option[Position]
+    position: Option[Position],
+    fingerprint: Option[Fingerprint] = None
 ) {
   def version: Long = at.version
 }
@@ -85,13 +87,8 @@ object StoreState {
   }
 }
 
-/** What tells in checkpoint format v1 that the history which led to a version still stands: the file
-  * of that version as it was seen in the checkpoint location. Its modification time carries the
-  * proof: a changelog without records has the same bytes in every history.
-  *
-  * @param file name of the changelog or snapshot
-  */
-final case class HistoryProof(version: Long, file: String, length: Long, modifiedMs: Long)
+/** What tells in checkpoint format v1 that the history which led to a version still stands. */
+final case class HistoryProof(version: Long, fingerprint: Fingerprint)
 
 /** An SST file of the base store that lies in the checkpoint location as well.
   *

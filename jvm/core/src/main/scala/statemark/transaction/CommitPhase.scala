@@ -35,7 +35,7 @@ object CommitPhase {
   /** A store stands at the version that was asked for, from a home or from the checkpoint location. */
   case object StoreLoaded extends CommitPhase("store-loaded")
 
-  /** A planned flush has noted the proof of its version, and freezes the memtables next. */
+  /** A planned flush freezes the memtables next. */
   case object FlushStarted extends CommitPhase("flush-started")
 
   /** The memtables are frozen; the files are being written. */

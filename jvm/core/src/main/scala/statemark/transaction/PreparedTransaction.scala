@@ -1,11 +1,16 @@
 package statemark.transaction
 
+import statemark.common.Fingerprint
 import statemark.engine.{FileBatch, HeapBatch, SerializedBatch, StoreState}
 
 /** A committed version that is not in the base store yet: its writes, sorted and serialized, and
   * what the store will say of itself once they are applied.
   */
 final case class PreparedTransaction(batch: SerializedBatch, state: StoreState) {
+
+  /** Itself, which brought a file of that fingerprint. */
+  private[statemark] def seenAs(fingerprint: Option[Fingerprint]): PreparedTransaction =
+    copy(state = state.copy(fingerprint = fingerprint))
 
   /** Heap bytes held. */
   def bytes: Long = batch.heapBytes

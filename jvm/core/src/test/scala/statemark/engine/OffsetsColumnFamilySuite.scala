@@ -3,6 +3,7 @@ package statemark.engine
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
 import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.immutable.ArraySeq
 import statemark.common._
 
 /** Pins the bytes of the offsets column family to a golden file, which FORMAT.md describes. Rewrite it
@@ -19,7 +20,8 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     families,
     VersionId(40, None),
     Vector.empty,
-    None
+    None,
+    Some(Fingerprint(1, ArraySeq[Byte](0, 1, 2, -3)))
   )
   private val v2 = StoreState(
     VersionId(42, Some("id-42")),
@@ -33,7 +35,7 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     ),
     Some(Position(Vector(Some("""{"topic":{"0":42}}"""), None)))
   )
-  private val proof = HistoryProof(41, "41.changelog", 1234, 1700000000123L)
+  private val proof = HistoryProof(41, v1.fingerprint.get)
   private val redo = Redo(
     "42.batch",
     Seq("state" -> "next", "families" -> "").map { case (k, v) => (k.getBytes, v.getBytes) }
@@ -54,11 +56,16 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     "intent, writes on disk" -> OffsetsColumnFamily.encodeIntent(Intent(42, Some(redo)))
   )
 
-  test("bytes are those of the golden file") {
-    val golden = Paths.get("src/test/resources/golden/offsets-v2.txt") match {
+  private def goldenOf(format: FormatVersion) = {
+    val name = s"src/test/resources/golden/offsets-v${format.number}.txt"
+    Paths.get(name) match {
       case inProject if Files.exists(inProject.getParent) => inProject
-      case _ => Paths.get("jvm/core/src/test/resources/golden/offsets-v2.txt")
+      case _ => Paths.get(s"jvm/core/$name")
     }
+  }
+
+  test("bytes are those of the golden file") {
+    val golden = goldenOf(FormatVersion.current)
     val now = records.map { case (name, bytes) =>
       s"$name\n  ${bytes.map(b => f"$b%02x").mkString}\n"
     }.mkString
@@ -68,7 +75,7 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
 
   test("every record reads back") {
     val stored = records.toMap
-    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V2)
+    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V3)
     assert(OffsetsColumnFamily.decodeIdentity(stored("identity")) == identity)
     assert(OffsetsColumnFamily.decodeFamilies(stored("families")) == families)
     assert(OffsetsColumnFamily.decodePosition(stored("position")) == v2.position)
@@ -82,19 +89,36 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     assert(intent.redo.map(texts).contains(texts(redo)))
     for ((name, state) <- Seq("v1" -> v1, "v2" -> v2)) {
       val bytes = stored(s"state, checkpoint format $name")
-      assert(OffsetsColumnFamily.decodeState(bytes, families, state.position) == state)
+      assert(
+        OffsetsColumnFamily.decodeState(bytes, families, state.position, Some(proof)) == state
+      )
     }
+    // What is said of another version is not said of this one.
+    val of40 = Some(HistoryProof(40, proof.fingerprint))
+    val bytes = stored("state, checkpoint format v1")
+    assert(OffsetsColumnFamily.decodeState(bytes, families, None, of40).fingerprint.isEmpty)
   }
+
+  test("format 2, of which the records of today cannot tell, is known by its number") {
+    val lines = Files.readAllLines(goldenOf(FormatVersion.V2))
+    val number = lines.get(lines.indexOf("format") + 1).trim
+    assert(OffsetsColumnFamily.decodeFormat(fromHex(number)) == FormatVersion.V2)
+    val proof = lines.get(lines.indexOf("proof") + 1).trim
+    intercept[StoreUnusableException](OffsetsColumnFamily.decodeProof(fromHex(proof)))
+  }
+
+  private def fromHex(text: String): Array[Byte] =
+    text.grouped(2).map(Integer.parseInt(_, 16).toByte).toArray
 
   test("a record that is cut short, too long or of a newer format is refused by name") {
     for ((name, bytes) <- records if name.startsWith("state"); n <- bytes.indices) {
       val e = intercept[StoreUnusableException](
-        OffsetsColumnFamily.decodeState(bytes.take(n), families, None)
+        OffsetsColumnFamily.decodeState(bytes.take(n), families, None, None)
       )
       assert(e.getMessage.contains("state"))
     }
     val long = OffsetsColumnFamily.encodeState(v1) :+ 0.toByte
-    intercept[StoreUnusableException](OffsetsColumnFamily.decodeState(long, families, None))
+    intercept[StoreUnusableException](OffsetsColumnFamily.decodeState(long, families, None, None))
     val newer = intercept[DistrustException](
       OffsetsColumnFamily.decodeFormat(Array[Byte](0, 0, 0, 9))
     )

@@ -5,7 +5,7 @@ import java.util.concurrent.atomic.AtomicInteger
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Gate, IllegalCallException}
+import statemark.common.{Fingerprint, Gate, IllegalCallException}
 import statemark.engine._
 
 /** Goal: a thread that ends a transaction, or closes its store, while another one uses it frees nothing under that one,
@@ -192,7 +192,7 @@ private object EndedElsewhereSuite {
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Unit = ()
+    override def commit(): Option[Fingerprint] = None
     override def abort(): Unit = aborts += 1
   }
 }

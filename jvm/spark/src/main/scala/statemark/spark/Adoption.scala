@@ -6,7 +6,7 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.{ReopenedStore, TransactionalStore}
 import statemark.common._
-import statemark.engine.{HistoryProof, VersionId}
+import statemark.engine.VersionId
 import statemark.transaction.CommitPhase
 
 /** What [[Adoption.adopt]] found.
@@ -119,7 +119,8 @@ final class Adoption(
     if (base.version == 0)
       throw new DistrustException(Distrust.Unproven, "its first version never went to disk")
     val deltas = path(base, at)
-    if (base.checkpointId.isEmpty) checkProof(reopened.proof, base)
+    if (base.checkpointId.isEmpty)
+      context.proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
     context.observer.reached(CommitPhase.HomeProven)
     try replay(reopened.store, deltas, LoadFigures(LoadSource.Local))
     catch {
@@ -130,20 +131,10 @@ final class Adoption(
     }
   }
 
-  /** Format v1: the file of the base's version is still the one that the store knew. */
-  private def checkProof(proof: Option[HistoryProof], base: VersionId): Unit = {
-    val seen = proof.filter(_.version == base.version).getOrElse(
-      throw new DistrustException(
-        Distrust.Unproven,
-        s"nothing was noted of the file of its version ${base.version}"
-      )
-    )
-    if (!context.status(seen.file, seen.version).contains(seen))
-      throw new DistrustException(
-        Distrust.OtherHistory,
-        s"${seen.file} in the checkpoint is not the file it knew"
-      )
-  }
+  private def inOtherFormat = new DistrustException(
+    Distrust.OtherHistory,
+    "its version is of checkpoint format v1, and the query runs in v2"
+  )
 
   /** Only files that are still those which were uploaded count as uploaded. */
   private def uploads(reopened: ReopenedStore, home: Home): UploadedFiles = {

@@ -2,7 +2,7 @@ package statemark.spark
 
 import org.apache.spark.{SparkEnv, TaskContext}
 import statemark.common.InvalidInputException
-import statemark.engine.{HistoryProof, VersionId}
+import statemark.engine.{StoreState, VersionId}
 
 /** Tells whether the version that a store has prepared is the attempt that counts: another executor may have
   * written the same version.
@@ -16,8 +16,8 @@ private[spark] sealed trait CommittedAttempt {
     */
   def begin(at: VersionId): Unit
 
-  /** This store has prepared `version`. */
-  def prepared(version: Long): Unit
+  /** This store has prepared a version. */
+  def prepared(version: StoreState): Unit
 
   /** Whether what it has prepared as `at` counts. */
   def isPrepared(at: VersionId): Boolean
@@ -31,25 +31,33 @@ private[spark] object CommittedAttempt {
   def of(context: ProviderContext): CommittedAttempt =
     // A reader in a foreachBatch runs in tasks of the query's batch, but writes nothing.
     if (context.usesCheckpointIds || !context.isOnCluster || context.liveRead.isDefined) Sole
-    else driver.fold[CommittedAttempt](new ByStatus(context))(new ByDriver(context, _))
+    else driver.fold[CommittedAttempt](new ByFile(context))(new ByDriver(context, _))
+
+  /** Whether the files of versions are compared, so that their fingerprints are needed. */
+  def comparesFiles(context: ProviderContext): Boolean = of(context).isInstanceOf[ByFile]
 
   /** Nobody else writes, or the id of the version tells. */
   private object Sole extends CommittedAttempt {
     override def begin(at: VersionId): Unit = ()
-    override def prepared(version: Long): Unit = ()
+    override def prepared(version: StoreState): Unit = ()
     override def isPrepared(at: VersionId): Boolean = true
   }
 
   /** Without the plugin: the changelog in the checkpoint location is still the one that was written here. */
-  private final class ByStatus(context: ProviderContext) extends CommittedAttempt {
-    @volatile private var proof: Option[HistoryProof] = None
+  private final class ByFile(context: ProviderContext) extends CommittedAttempt {
+    @volatile private var known: Option[StoreState] = None
 
     override def begin(at: VersionId): Unit = ()
 
-    override def prepared(version: Long): Unit = proof = context.changelogStatus(version)
+    override def prepared(version: StoreState): Unit = known = Some(version)
 
-    override def isPrepared(at: VersionId): Boolean =
-      proof.exists(_.version == at.version) && context.changelogStatus(at.version) == proof
+    override def isPrepared(at: VersionId): Boolean = {
+      for {
+        version <- known if version.at == at
+        fingerprint <- version.fingerprint
+        proofs <- context.proofs
+      } yield proofs.stands(at.version, fingerprint)
+    }.contains(true)
   }
 
   /** The driver knows every attempt before it writes, so that nothing is asked of the checkpoint location. */
@@ -74,7 +82,7 @@ private[spark] object CommittedAttempt {
       }
     }
 
-    override def prepared(version: Long): Unit = ()
+    override def prepared(version: StoreState): Unit = ()
 
     override def isPrepared(at: VersionId): Boolean =
       known.collect { case (version, writer) if version == at.version => writer }

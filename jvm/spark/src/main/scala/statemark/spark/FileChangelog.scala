@@ -2,7 +2,7 @@ package statemark.spark
 
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.changelog.ChangelogWriter
-import statemark.common.Clock
+import statemark.common.{Clock, Fingerprint}
 
 /** Writes a changelog through Spark's own writer, so that Spark's provider can replay it.
   *
@@ -11,12 +11,14 @@ import statemark.common.Clock
   * ''Source:'' Spark 4.2 `StateStoreChangelogWriter`, formats v1 to v4.
   *
   * @param committed is told how many milliseconds the commit of the file took
+  * @param fingerprint is asked of the file once it is there
   */
 final class FileChangelog(
     writer: StateStoreChangelogWriter,
     checksums: RowChecksums,
     clock: Clock,
-    committed: Long => Unit
+    committed: Long => Unit,
+    fingerprint: () => Option[Fingerprint]
 ) extends ChangelogWriter {
   private var isOpen = true
 
@@ -29,9 +31,14 @@ final class FileChangelog(
   override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
     RangeDeletes.write(writer, begin, checksums.encode(begin, end))
 
-  override def commit(): Unit = {
+  override def commit(): Option[Fingerprint] = {
     isOpen = false
-    committed(Clock.timedMs(clock)(writer.commit())._2)
+    val (seen, ms) = Clock.timedMs(clock) {
+      writer.commit()
+      fingerprint()
+    }
+    committed(ms)
+    seen
   }
 
   override def abort(): Unit = if (isOpen) {

@@ -11,8 +11,8 @@ import statemark.TransactionalStore
   * the version on disk trails the confirmed one by at most [[FlushPolicy.MaxVersions]] or
   * [[FlushPolicy.MaxSeconds]]; what is lost is replayed from changelogs.
   *
-  * Flushes that we plan carry the proof of the version. One that RocksDB begins by itself, because a
-  * memtable is full, does not; so ours come first, at half that size.
+  * RocksDB begins one by itself where a memtable is full, which may be in the middle of a version; ours come at half
+  * that size.
   *
   * ''Thread:'' `noted` on the owner's; flushes run beside it.
   *
@@ -67,7 +67,7 @@ final class FlushPolicy(
   private def flush(): Unit =
     try
       if (generation.store.base.version > generation.store.flushed) {
-        generation.store.flush(context.proofFor(generation.home), waits = false)
+        generation.store.flush(waits = false)
         generation.home.note(generation.store.flushed)
       }
     catch {

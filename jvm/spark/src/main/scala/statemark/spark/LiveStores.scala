@@ -7,7 +7,6 @@ import org.apache.hadoop.util.ShutdownHookManager
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.engine.{HistoryProof, VersionId}
 
 /** Durable stores that are open in this JVM, by the parent of their homes. A query that is stopped and
   * started in one session meets the stores of its earlier run here: Spark unloads them a minute later.
@@ -20,7 +19,7 @@ object LiveStores {
   private val FlushAtOnce = 8
 
   // Where the process is asked to end, and not killed, nothing needs to be replayed that it had confirmed.
-  // Before the hook that closes Hadoop's file systems, which the proof needs.
+  // Early, as there is little time: before the hook that closes Hadoop's file systems.
   ShutdownHookManager.get().addShutdownHook(
     () => flushAll(),
     FileSystem.SHUTDOWN_HOOK_PRIORITY + 10
@@ -60,8 +59,8 @@ object LiveStores {
   def isReplaced(parent: File, store: LiveStore): Boolean = of(parent).exists(_.replaces(store))
 }
 
-/** @param prove as in `TransactionalStore.flush` */
-final class LiveStore(generation: Generation, prove: VersionId => Option[HistoryProof]) {
+/** A store that is open, and outlives this process. */
+final class LiveStore(generation: Generation) {
   import generation.store
 
   /** Whether it is left to a later process when it is closed: what a reader made is not. */
@@ -75,13 +74,12 @@ final class LiveStore(generation: Generation, prove: VersionId => Option[History
 
   /** Makes its base durable. */
   def flush(): Unit = {
-    store.flush(prove, waits = true)
+    store.flush()
     generation.home.note(store.flushed)
   }
 
   /** A durable copy of its base in `target`; false where it is closed. */
   def copyTo(target: Home): Boolean = {
-    flush()
     val isCopied = store.copyTo(target.base)
     if (isCopied) target.note(store.flushed)
     isCopied

@@ -2,14 +2,11 @@ package statemark.spark
 
 import java.util.concurrent.{ExecutionException, ExecutorService, Future}
 import org.apache.spark.SparkThrowable
-import org.apache.spark.sql.execution.streaming.state.{
-  RocksDBFileManager,
-  StateStoreChangelogReader
-}
+import org.apache.spark.sql.execution.streaming.state.StateStoreChangelogReader
 import scala.collection.mutable
 import scala.util.Try
 import scala.util.control.NonFatal
-import statemark.common.{Interrupts, InvalidInputException, StatemarkException}
+import statemark.common._
 import statemark.engine.VersionId
 
 /** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
@@ -17,38 +14,46 @@ import statemark.engine.VersionId
   *
   * ''Thread:'' the owner of the store.
   */
-final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
+final class OpenChangelogs(files: ChangelogFiles) extends AutoCloseable {
   import OpenChangelogs._
 
-  private val ahead = mutable.Map.empty[VersionId, Future[StateStoreChangelogReader]]
+  private val ahead = mutable.Map.empty[VersionId, Future[OpenChangelog]]
 
-  /** Begins to open the first of `versions`, as many as may be open at once. */
+  /** Begins to open the first of `versions`, as many as may be open at once. The last of them is the version that is
+    * wanted.
+    */
   def open(versions: Seq[VersionId]): Unit = {
     val fresh = versions.filterNot(ahead.contains).take(OpenAtOnce - ahead.size)
-    fresh.foreach(at => ahead(at) = Openers.submit(() => reader(at)))
+    fresh.foreach(at =>
+      ahead(at) = Openers.submit(() => files.open(at, isLast = at == versions.last))
+    )
   }
 
   /** What the header of a changelog says in format v2, ascending; it stays open for [[read]]. */
   def lineage(at: VersionId): Vector[VersionId] = named(at) {
     open(Seq(at))
     ahead.get(at) match {
-      case Some(opened) => CheckpointLineage.toVersions(resultOf(opened).lineage)
-      case None => using(reader(at))(reader => CheckpointLineage.toVersions(reader.lineage))
+      case Some(opened) => CheckpointLineage.toVersions(resultOf(opened).reader.lineage)
+      case None =>
+        val opened = files.open(at, isLast = false)
+        try CheckpointLineage.toVersions(opened.reader.lineage)
+        finally opened.close()
     }
   }
 
   /** Reads a changelog to its end.
+    * @return with it the fingerprint of a file that was opened as the last one, where it is needed
     * @throws SparkException where it is missing or damaged
     * @throws InvalidInputException where Spark does not say which file it is
     * @throws InterruptedException where it was interrupted, which says nothing about the file
     */
-  def read[A](at: VersionId)(body: StateStoreChangelogReader => A): A =
+  def read[A](at: VersionId)(body: StateStoreChangelogReader => A): (A, Option[Fingerprint]) =
     named(at) {
-      using(ahead.remove(at).fold(reader(at))(resultOf))(body)
+      ahead.remove(at).fold(files.open(at, isLast = false))(resultOf).readAll(body)
     }
 
   override def close(): Unit = {
-    ahead.values.foreach(opened => Try(Interrupts.resultOf(opened).closeIfNeeded()))
+    ahead.values.foreach(opened => Try(Interrupts.resultOf(opened).close()))
     ahead.clear()
   }
 
@@ -64,12 +69,6 @@ final class OpenChangelogs(files: RocksDBFileManager) extends AutoCloseable {
           Some(e)
         )
     }
-
-  private def reader(at: VersionId) = files.getChangelogReader(at.version, at.checkpointId)
-
-  private def using[A](reader: StateStoreChangelogReader)(body: StateStoreChangelogReader => A): A =
-    try body(reader)
-    finally reader.closeIfNeeded()
 }
 
 private object OpenChangelogs {

@@ -1,6 +1,6 @@
 package statemark.spark
 
-import java.io.File
+import java.io.{File, FileNotFoundException}
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -101,6 +101,31 @@ final class ProviderContext(
     scratch
   }
 
+  /** What proves versions in checkpoint format v1; None where nobody asks for it, as what is local goes with the process. */
+  lazy val proofs: Option[FileProofs] = Option.when(
+    !usesCheckpointIds && (homes.parent.isDefined || CommittedAttempt.comparesFiles(this))
+  )(new FileProofs(storeId.storeCheckpointLocation(), hadoopConf))
+
+  private lazy val counted = new CountedFiles(listing)
+
+  lazy val changelogs: ChangelogFiles = {
+    lazy val manager = {
+      val made = SnapshotFiles.checked(counted, conf, storeConf)
+      opened.add[AutoCloseable](() => SnapshotFiles.close(made)): Unit
+      made
+    }
+    new ChangelogFiles(
+      files,
+      storeId.storeCheckpointLocation(),
+      manager,
+      counted,
+      proofs,
+      conf.compressionCodec,
+      usesFamilies,
+      clock
+    )
+  }
+
   lazy val options: EngineOptions = {
     RocksDBLoader.loadLibrary()
     // Has Spark's memory manager ask for what stores use, in any case.
@@ -152,36 +177,13 @@ final class ProviderContext(
     ),
     settings.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
     homes,
-    (file, version) => status(file, version),
+    changelogs,
+    proofs,
     () => snapshotsThere(),
     observer,
     clock,
     reportSnapshot
   )
-
-  /** The changelog of a version as it stands in the checkpoint location now, in format v1: two
-    * attempts at a version write the same file.
-    */
-  def changelogStatus(version: Long): Option[HistoryProof] = status(s"$version.changelog", version)
-
-  /** What proves to a later process that the history of `at` still stands; ids do in format v2. */
-  def proofOf(at: VersionId): Option[HistoryProof] =
-    if (at.checkpointId.isDefined || at.version == 0) None
-    else changelogStatus(at.version).orElse(status(s"${at.version}.zip", at.version))
-
-  /** [[proofOf]] a version in a home that outlives the process; others need none. */
-  def proofFor(home: Home)(at: VersionId): Option[HistoryProof] =
-    if (home.isDurable) proofOf(at) else None
-
-  private def status(file: String, version: Long): Option[HistoryProof] = {
-    val path = new Path(storeId.storeCheckpointLocation(), file)
-    try {
-      val status = path.getFileSystem(hadoopConf).getFileStatus(path)
-      Some(HistoryProof(version, file, status.getLen, status.getModificationTime))
-    } catch {
-      case _: java.io.FileNotFoundException => None
-    }
-  }
 
   private lazy val listing =
     CheckpointFileManager.create(storeId.storeCheckpointLocation(), hadoopConf)
@@ -189,14 +191,16 @@ final class ProviderContext(
   /** Snapshots that lie in the checkpoint location now, of either checkpoint format. Spark's own listings
     * fail on a name of the other one.
     */
-  private def snapshotsThere(): Seq[VersionId] = {
-    val directory = storeId.storeCheckpointLocation()
-    if (!listing.exists(directory)) Nil
-    else {
-      listing.list(directory, (path: Path) => path.getName.endsWith(".zip")).toSeq
-        .map(status => StoreFile.of(status.getPath.getName))
-        .collect { case StoreFile.Snapshot(at) => at }
-    }
+  def snapshotsThere(): Seq[VersionId] = {
+    val found =
+      try
+        listing.list(
+          storeId.storeCheckpointLocation(),
+          (path: Path) => path.getName.endsWith(".zip")
+        ).toSeq
+      catch { case _: FileNotFoundException => Nil }
+    found.map(status => StoreFile.of(status.getPath.getName))
+      .collect { case StoreFile.Snapshot(at) => at }
   }
 
   /** Nobody waits for the report where no query runs: a session that only reads state may have no

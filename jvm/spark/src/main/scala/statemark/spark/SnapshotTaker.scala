@@ -49,13 +49,9 @@ final class SnapshotTaker(context: ProviderContext) {
       }
   }
 
-  /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. An image flushes
-    * the base: a flush that brings the proof of its version comes first.
-    */
-  private def prepare(generation: Generation): Unit = {
+  /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. */
+  private def prepare(generation: Generation): Unit =
     if (context.conf.compactOnCommit) generation.store.compact()
-    if (generation.home.isDurable) generation.store.flush(context.proofOf, waits = true)
-  }
 
   private def isDue(state: StoreState): Boolean = {
     val versions = state.version - state.lastSnapshot.version

@@ -1,6 +1,5 @@
 package statemark.spark
 
-import java.io.FileNotFoundException
 import org.apache.spark.TaskContext
 
 /** Snapshots of versions to come, in format v1: an attempt that did not count has left them, or a history that
@@ -34,13 +33,6 @@ private[spark] final class StaleSnapshots(context: ProviderContext) {
     Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
 
   /** The newest version that has a snapshot, 0 for none. */
-  private def newest(): Long = {
-    val directory = context.storeId.storeCheckpointLocation()
-    val found =
-      try directory.getFileSystem(context.hadoopConf).listStatus(directory).toSeq
-      catch { case _: FileNotFoundException => Nil }
-    found.map(f => StoreFile.of(f.getPath.getName)).collect {
-      case StoreFile.Snapshot(at) if at.checkpointId.isEmpty => at.version
-    }.maxOption.getOrElse(0L)
-  }
+  private def newest(): Long =
+    context.snapshotsThere().filter(_.checkpointId.isEmpty).map(_.version).maxOption.getOrElse(0L)
 }

@@ -119,7 +119,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
         require(uniqueId.isEmpty, "an empty store has no checkpoint id")
         keeper.empty(version)
-        begin(_, hasChangelog = false)
+        _ => begin(hasChangelog = false)
       }
     else
       checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
@@ -170,7 +170,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         VersionId(snapshotVersion, snapshotVersionStateStoreCkptId),
         VersionId(endVersion, endVersionStateStoreCkptId)
       )
-      begin(_, hasChangelog = true)
+      _ => begin(hasChangelog = true)
     }
   }
 
@@ -258,7 +258,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
           SourcePosition.ofTask()
         )
       }
-      keeper.committed(next)
+      keeper.committed(prepared.state)
       context.files.setMaxSeenVersion(next)
       val figures = CommitFigures(
         totalMs,
@@ -309,7 +309,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         _ => Checkout.Beside(reads)
       case None =>
         keeper.moveTo(at)
-        begin(_, hasChangelog = true)
+        _ => begin(hasChangelog = true)
     }
 
   /** Takes the stamp, has `position` bring the store to where it is asked for, and hands out a handle on what that
@@ -343,26 +343,18 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     } finally stamp.foreach(context.stateMachine.releaseStamp(_, throwEx = false))
   }
 
-  private def begin(
-      handle: StatemarkRocksDBStateStore,
-      hasChangelog: Boolean
-  ): Checkout = {
+  private def begin(hasChangelog: Boolean): Checkout = {
     val generation = loaded
     val nextId = Option.when(context.usesCheckpointIds)(UUID.randomUUID().toString)
-    val lineage = generation.store.base.lineage
+    val base = generation.store.base
     changelogMs = 0
     def openChangelog(): ChangelogWriter =
       if (!hasChangelog) ChangelogWriter.None
       else {
-        new FileChangelog(
-          context.files.getChangeLogWriter(
-            handle.version + 1,
-            context.usesFamilies,
-            nextId,
-            nextId.map(_ => CheckpointLineage.toItems(lineage))
-          ),
+        context.changelogs.create(
+          base,
+          nextId,
           context.checksums(verifiesAll = false),
-          context.clock,
           ms => changelogMs = ms
         )
       }

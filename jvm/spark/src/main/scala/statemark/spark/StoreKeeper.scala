@@ -4,7 +4,7 @@ import org.slf4j.LoggerFactory
 import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.common.{Clock, StoreUnusableException}
-import statemark.engine.VersionId
+import statemark.engine.{StoreState, VersionId}
 import statemark.spark.live.OpenStores
 import statemark.transaction.CommitPhase
 
@@ -74,8 +74,8 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     begin(generation, figures)
   }
 
-  /** The version `version` was committed by this store; it is prepared now. */
-  def committed(version: Long): Unit = {
+  /** A version was committed by this store; it is prepared now. */
+  def committed(version: StoreState): Unit = {
     staleSnapshots.committed()
     hasCommitted = true
     live.foreach(_.isKept = true)
@@ -132,7 +132,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private def confirm(generation: Generation): Unit =
     try {
       confirmMs_ = Clock.timedMs(context.clock) {
-        generation.store.confirm(context.proofFor(generation.home))
+        generation.store.confirm()
       }._2
       superseded.foreach(_.delete())
       superseded = Nil
@@ -175,7 +175,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     if (context.liveRead.isEmpty)
       OpenStores.add(context.address, generation.store, isCommittedAttempt)
     context.homes.parent.foreach { parent =>
-      val store = new LiveStore(generation, context.proofOf)
+      val store = new LiveStore(generation)
       if (hasCommitted) store.isKept = true
       LiveStores.add(parent, store)
       live = Some(store)

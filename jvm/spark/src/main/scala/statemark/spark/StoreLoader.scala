@@ -11,7 +11,7 @@ import statemark.transaction.{CommitObserver, UncommittedLimit}
 
 /** What all loads of one provider have in common.
   *
-  * @param status a file of a version as it stands in the checkpoint location
+  * @param proofs prove versions in checkpoint format v1, where that is needed
   * @param snapshotsThere the snapshots in the checkpoint location now, of either checkpoint format
   */
 final case class LoadContext(
@@ -25,7 +25,8 @@ final case class LoadContext(
     retention: ReadRetention,
     limit: Option[UncommittedLimit],
     homes: Homes,
-    status: (String, Long) => Option[HistoryProof],
+    changelogFiles: ChangelogFiles,
+    proofs: Option[FileProofs],
     snapshotsThere: () => Seq[VersionId],
     observer: CommitObserver,
     clock: Clock,
@@ -43,7 +44,7 @@ final case class LoadContext(
 final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoCloseable {
   import context._
 
-  private val changelogs = new OpenChangelogs(files)
+  private val changelogs = new OpenChangelogs(changelogFiles)
   private val lineages = new CheckpointLineage(files, changelogs)
   private val search = new SnapshotSearch(
     context.snapshotsThere,
@@ -109,7 +110,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
 
   /** The store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (Generation, LoadFigures) = {
-    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start))
+    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, isWanted = false))
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
       else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
@@ -167,7 +168,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     val passedOver = mutable.ArrayBuffer.empty[Throwable]
     try
       fromNewest(at) { snapshot =>
-        try importSnapshot(snapshot)
+        try importSnapshot(snapshot, isWanted = snapshot == at)
         catch {
           case NonFatal(e) =>
             passedOver += unreadable(snapshot, e)
@@ -234,11 +235,15 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     }
   }
 
-  /** @throws InterruptedException where it was interrupted, which says nothing about the snapshot */
-  private def importSnapshot(at: VersionId): Generation = Interrupts.apart {
+  /** @param isWanted whether the version of the snapshot is that which is asked for
+    * @throws InterruptedException where it was interrupted, which says nothing about the snapshot
+    */
+  private def importSnapshot(at: VersionId, isWanted: Boolean): Generation = Interrupts.apart {
     val home = homes.create()
     val target = home.base
     try {
+      // Before the snapshot is read: what is written in its place later is another file.
+      val seen = proofs.filter(_ => isWanted && at.version > 0).flatMap(_.found(at.version))
       val (state, uploaded) =
         if (at.version == 0) (StoreState.empty(0, noRows), Map.empty[String, UploadedFile])
         else {
@@ -250,7 +255,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
           (stateOf(at, metadata, target), present.toMap)
         }
       reportSnapshot(at.version)
-      val generation = create(home, state, uploaded)
+      val generation = create(home, state.copy(fingerprint = seen), uploaded)
       if (verifies) verify(generation, at)
       generation
     } catch {
@@ -321,10 +326,12 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     var bytes = 0L
     val (_, ms) = Clock.timedMs(clock)(deltas.tails.filter(_.nonEmpty).foreach { rest =>
       changelogs.open(rest)
-      changelogs.read(rest.head) { reader =>
-        store.replay(rest.head.checkpointId) { transaction =>
-          bytes += ChangelogReplay.stage(reader, transaction, checksums, usesFamilies)
+      store.replay(rest.head.checkpointId) { transaction =>
+        val (read, fingerprint) = changelogs.read(rest.head) {
+          ChangelogReplay.stage(_, transaction, checksums, usesFamilies)
         }
+        bytes += read
+        fingerprint
       }
     })
     figures.copy(

@@ -51,9 +51,12 @@ trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfter
     rows = Vector.empty
   }
 
-  /** The next file, whose rows no other has. */
+  /** What a file has, which no other has. */
+  protected def rowsOf(file: Int): Seq[Int] = (0 to 20 + file % 7).map(i => i * (file + 3) % 11)
+
+  /** The next file. */
   protected def addFile(): Unit = {
-    val added = (0 to 20 + files % 7).map(i => i * (files + 3) % 11)
+    val added = rowsOf(files)
     rows ++= added
     val file = input.resolve(f"$files%04d.json")
     Files.write(file, added.map(k => s"""{"k": $k}""").asJava)
@@ -62,11 +65,15 @@ trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfter
     files += 1
   }
 
-  /** Processes the files that came, checks the answer, and ends as a process does. */
+  /** Processes the files that came, checks the answer, and ends as a process does.
+    * @param leavesOpen whether its stores stay open, as those of a process that goes on do
+    */
   protected def run(
       added: Int,
       settings: Map[String, String] = Map.empty,
-      hasLocalDir: Boolean = true
+      hasLocalDir: Boolean = true,
+      at: Path = checkpoint,
+      leavesOpen: Boolean = false
   ): Seq[StreamingQueryProgress] = {
     (0 until added).foreach(_ => addFile())
     val place =
@@ -79,7 +86,7 @@ trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfter
         spark.readStream.schema("k INT").option("maxFilesPerTrigger", 1).json(input.toString)
           .groupBy("k").agg(count("k").as("n"))
           .writeStream.outputMode("complete").trigger(Trigger.AvailableNow())
-          .option("checkpointLocation", checkpoint.toString)
+          .option("checkpointLocation", at.toString)
           .foreachBatch { (counted: org.apache.spark.sql.DataFrame, _: Long) =>
             answer = counted.collect().map(r => r.getInt(0) -> r.getLong(1)).toMap
           }.start()
@@ -87,7 +94,7 @@ trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfter
     try query.awaitTermination()
     finally {
       query.stop()
-      StateStore.stop()
+      if (!leavesOpen) StateStore.stop()
     }
     assert(answer == rows.groupBy(identity).map { case (k, all) => k -> all.length.toLong })
     query.recentProgress.filter(_.stateOperators.nonEmpty).toSeq
@@ -120,4 +127,21 @@ trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfter
       Files.move(kept, local): Unit
     }
   }
+
+  protected def entries(log: String, of: Path = checkpoint): Seq[Path] = {
+    val list = Files.list(of.resolve(log))
+    try list.iterator.asScala.toVector
+    finally list.close()
+  }
+
+  protected def batchOf(entry: Path): Option[Long] =
+    entry.getFileName.toString.stripPrefix(".").stripSuffix(".crc").toLongOption
+
+  /** Deletes the last entries of the logs, as people do. */
+  protected def rollBack(toBatch: Long, of: Path = checkpoint): Unit =
+    for (
+      log <- Seq("offsets", "commits"); entry <- entries(log, of)
+      if batchOf(entry).exists(_ > toBatch)
+    )
+      Files.delete(entry)
 }

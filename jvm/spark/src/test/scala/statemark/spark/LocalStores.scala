@@ -1,6 +1,6 @@
 package statemark.spark
 
-import java.nio.file.{Files, Path}
+import java.nio.file.{CopyOption, Files, Path}
 import java.nio.file.attribute.FileTime
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.Suite
@@ -167,11 +167,11 @@ trait LocalStores extends Providers { this: Suite =>
 object LocalStores {
 
   /** Copies files that come and go while their owner lives, as they do when it is killed. */
-  def copyTree(from: Path, to: Path): Unit = {
+  def copyTree(from: Path, to: Path, options: CopyOption*): Unit = {
     val walk = Files.walk(from)
     try
       walk.iterator.asScala.foreach { file =>
-        try Files.copy(file, to.resolve(from.relativize(file).toString)): Unit
+        try Files.copy(file, to.resolve(from.relativize(file).toString), options: _*): Unit
         catch { case _: java.nio.file.NoSuchFileException => () }
       }
     finally walk.close()

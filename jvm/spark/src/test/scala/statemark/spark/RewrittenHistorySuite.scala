@@ -1,8 +1,7 @@
 package statemark.spark
 
-import java.nio.file.{Files, Path}
+import java.nio.file.Files
 import org.scalatest.funsuite.AnyFunSuite
-import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.spark.offline.{Context, ExitCode, RecordingConsole, RepartitionCommand}
 
@@ -83,22 +82,7 @@ class RewrittenHistorySuite extends AnyFunSuite with FileQueries {
 
   // ---- helpers
 
-  private def entries(log: String): Seq[Path] = {
-    val list = Files.list(checkpoint.resolve(log))
-    try list.iterator.asScala.toVector
-    finally list.close()
-  }
-
-  private def batchOf(entry: Path): Option[Long] =
-    entry.getFileName.toString.stripPrefix(".").stripSuffix(".crc").toLongOption
-
   private def newestBatch: Long = entries("commits").flatMap(batchOf).max
-
-  private def rollBack(toBatch: Long): Unit =
-    for (
-      log <- Seq("offsets", "commits"); entry <- entries(log) if batchOf(entry).exists(_ > toBatch)
-    )
-      Files.delete(entry)
 
   private def repartition(partitions: Int): Unit = {
     val words = Seq(checkpoint.toString, "--partitions", partitions.toString, "--observe", "0")

@@ -1,0 +1,256 @@
+package statemark.spark
+
+import java.nio.file.{Files, Path}
+import java.nio.file.attribute.FileTime
+import java.util.UUID
+import java.util.concurrent.ScheduledThreadPoolExecutor
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
+import org.rocksdb.{CompressionType, LRUCache}
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.Distrust
+import statemark.engine.{EngineOptions, FormatVersion, OffsetsColumnFamily, RocksEngine}
+
+/** I6 in checkpoint format v1, where a run after a rollback writes files of the same names: whatever the moment at which
+  * it replaces them, a store that was open meanwhile has the rows of before, and is not taken for a store of today.
+  *
+  * Another executor's run is a provider with another local directory.
+  */
+class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
+  private val spilling = Map(StoreSettings.Prefix + "maxUncommittedBytes" -> "1k")
+  private val snapshots = Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "1")
+
+  override protected def hadoopConf(runId: UUID): Configuration =
+    MomentsFileSystem.in(super.hadoopConf(runId))
+
+  /** The rows of the history that counts: with what another run has committed as version 3. */
+  private val rewritten = expected(2) ++ Map("other2" -> 2)
+
+  /** What happens to a store of before, that stands at version 3, once another run has replaced the file. */
+  private val ends = Seq[(String, StateStoreProvider => Path)](
+    "is closed" -> { before => before.close(); local },
+    "is flushed in time, and killed" -> { before =>
+      FlushPolicy.scheduler.asInstanceOf[ScheduledThreadPoolExecutor].getQueue.forEach(_.run())
+      awaitFlush(before)
+      copyOfLocal()
+    },
+    "is copied by the next start" -> (_ => local),
+    "is caught by the exit hook" -> { _ => LiveStores.flushAll(); copyOfLocal() },
+    "has an image taken, and is killed" -> { before =>
+      keeperOf(before).generation.foreach(_.store.snapshot(
+        keeperOf(before).generation.get.store.base.at,
+        queryDir.resolve("image").toFile
+      ))
+      copyOfLocal()
+    }
+  )
+
+  for ((how, end) <- ends) {
+    test(s"another run replaces a version, then the store that wrote it $how") {
+      val before = open()
+      val ids = commits(before, 0 until 3)
+      check(before, 3, ids, expected(3)) // confirms version 3
+      replace()
+      checkNext(end(before))
+    }
+
+    test(s"another run replaces a version, then the store that replayed it $how") {
+      val first = open()
+      val ids = commits(first, 0 until 2)
+      val before = open(Map(localDir -> queryDir.resolve("first").toString))
+      commits(before, 2 until 3, ids): Unit
+      check(first, 2, ids, expected(2))
+      commits(before, 3 until 4, ids :+ None): Unit
+      // Replays version 3.
+      check(first, 3, ids :+ None, expected(3))
+      replace()
+      checkNext(end(first))
+    }
+
+    test(s"another run replaces a version, then the store that restored it $how") {
+      val writer = open(snapshots + (localDir -> queryDir.resolve("writer").toString))
+      val ids = commits(writer, 0 until 3)
+      check(writer, 3, ids, expected(3))
+      writer.doMaintenance()
+      assert(files(".zip") == Seq("3.zip"))
+      val before = open()
+      check(before, 3, ids, expected(3))
+      assertLoad(before, LoadSource.Checkpoint)
+      assert(keeperOf(before).load.replayed == 0)
+      keeperOf(before).committed(keeperOf(before).generation.get.store.base) // as one that is kept
+      replace()
+      checkNext(end(before))
+    }
+  }
+
+  test("another run replaces a version on disk before its writer confirms it") {
+    val many = (0 until 500).map(i => s"many-$i" -> i).toMap
+    val before = open(spilling)
+    commits(before, 0 until 2): Unit
+    commit(before, 2, many): Unit
+    assert(keeperOf(before).generation.exists(_.store.prepared.exists(_.file.isDefined)))
+    replace()
+    before.getStore(3, None).abort()
+    checkNext(copyOfLocal())
+  }
+
+  for ((rows, how) <- Seq(Map("k2" -> 72) -> "as long", Map("longer" -> 72) -> "longer"))
+    test(s"another run replaces a file, with one that is $how, before its writer learns of it") {
+      val before = open()
+      commits(before, 0 until 2): Unit
+      MomentsFileSystem.beforeStatusOf("3.changelog")(replace(rows)) {
+        commit(before, 2, Map("k2" -> 71)): Unit
+        before.getStore(3, None).abort()
+        before.close()
+      }
+      val distrust = if (how == "longer") Distrust.Unproven else Distrust.OtherHistory
+      checkNext(local, expected(2) ++ rows, Some(distrust))
+    }
+
+  test("another run replaces a file between its status and its reader's open") {
+    val first = open()
+    val ids = commits(first, 0 until 2)
+    check(first, 2, ids, expected(2))
+    val before = open(Map(localDir -> queryDir.resolve("first").toString))
+    commits(before, 2 until 3, ids): Unit
+    MomentsFileSystem.beforeStatusOf("3.changelog")(replace(Map("k2" -> 7))) {
+      first.getStore(3, None).abort()
+      first.close()
+    }
+    // What was read was the new file.
+    checkNext(local, expected(2) ++ Map("k2" -> 7))
+  }
+
+  test("the same bytes on another base, at the same time") {
+    val before = open()
+    commit(before, 0, Map("a" -> 1)): Unit
+    commit(before, 1, Map("b" -> 1)): Unit
+    commit(before, 2, Map.empty): Unit
+    check(before, 3, Vector.fill(4)(None), Map("a" -> 1, "b" -> 1))
+    before.close()
+    val (bytes, time) = (bytesOf(3), timeOf(3))
+    replace(Map("b" -> 2), at = 1)
+    replace(Map.empty, at = 2)
+    assert(bytesOf(3).sameElements(bytes))
+    setTime(3, time)
+    checkNext(local, Map("a" -> 1, "b" -> 2), Some(Distrust.OtherHistory))
+  }
+
+  test("the same bytes on another base, before its writer learns of the file that was replaced") {
+    val before = open()
+    commit(before, 0, Map("a" -> 1)): Unit
+    commit(before, 1, Map("b" -> 1)): Unit
+    MomentsFileSystem.beforeStatusOf("3.changelog") {
+      replace(Map("b" -> 2), at = 1)
+      replace(Map.empty, at = 2)
+    } {
+      commit(before, 2, Map.empty): Unit
+      before.getStore(3, None).abort()
+      before.close()
+    }
+    checkNext(local, Map("a" -> 1, "b" -> 2), Some(Distrust.OtherHistory))
+  }
+
+  test("the same second: another content of the same length") {
+    val before = open()
+    commits(before, 0 until 2): Unit
+    commit(before, 2, Map("k2" -> 71)): Unit
+    before.getStore(3, None).abort()
+    before.close()
+    val (bytes, time) = (bytesOf(3), timeOf(3))
+    replace(Map("k2" -> 72))
+    assert(bytesOf(3).length == bytes.length && !bytesOf(3).sameElements(bytes))
+    setTime(3, time)
+    checkNext(local, expected(2) ++ Map("k2" -> 72), Some(Distrust.OtherHistory))
+  }
+
+  test("the same second: the same bytes on another base, where times are whole seconds") {
+    MomentsFileSystem.withTimes(_ => 1700000000000L) {
+      val before = open()
+      commit(before, 0, Map("a" -> 1)): Unit
+      commit(before, 1, Map("b" -> 1)): Unit
+      commit(before, 2, Map.empty): Unit
+      commit(before, 3, Map.empty): Unit
+      before.getStore(4, None).abort()
+      before.close()
+      replace(Map("b" -> 2), at = 1)
+      replace(Map.empty, at = 2)
+      replace(Map.empty, at = 3)
+      checkNext(local, Map("a" -> 1, "b" -> 2), Some(Distrust.Unproven), version = 4)
+    }
+  }
+
+  test("where times are whole seconds, a version that is a second younger is proven") {
+    // Milliseconds are seconds of this file system.
+    MomentsFileSystem.withTimes(ms => ms % 100000000 * 1000) {
+      val before = open()
+      val ids = (0 until 3).foldLeft(Vector(Option.empty[String])) { (ids, v) =>
+        if (v > 0) while (System.currentTimeMillis() <= timeOf(v.toLong).toMillis) {}
+        commits(before, v until v + 1, ids)
+      }
+      check(before, 3, ids, expected(3))
+      before.close()
+      val next = open()
+      check(next, 3, ids, expected(3))
+      assertServed(next, 3, ids, LoadSource.Local, replayed = 0)
+    }
+  }
+
+  test("a store of the format before is restored, once") {
+    val ids = write(3, Map.empty)
+    val cache = new LRUCache(1 << 20)
+    val options = EngineOptions(
+      cache,
+      writeBufferManager = None,
+      isMemoryBounded = false,
+      blockSizeBytes = 4096,
+      writeBufferBytes = 0,
+      maxWriteBuffers = 0,
+      CompressionType.NO_COMPRESSION,
+      tableFormatVersion = 5,
+      mergeDelimiter = ",",
+      maxOpenFiles = 16,
+      allowFallocate = false
+    )
+    val engine = RocksEngine.reopen(base.toFile, options)
+    val format = OffsetsColumnFamily.encodeFormat(FormatVersion.V2)
+    engine.note(Seq(OffsetsColumnFamily.FormatKey -> format))
+    engine.flush()
+    engine.close()
+    cache.close()
+    val next = open()
+    check(next, 3, ids, expected(3))
+    assertServed(next, 3, ids, LoadSource.Checkpoint, Distrust.OtherFormat)
+    next.close()
+    val again = open()
+    again.getStore(4, None).abort()
+    assertLoad(again, LoadSource.Local)
+  }
+
+  // ---- helpers
+
+  /** Another run commits `rows` on version `at`, as the query was rolled back to it by hand. */
+  private def replace(rows: Map[String, Int] = Map("other2" -> 2), at: Long = 2): Unit = {
+    val other = open(Map(localDir -> queryDir.resolve(s"other-${UUID.randomUUID()}").toString))
+    commit(other, at, rows): Unit
+    other.close()
+  }
+
+  /** The next start, in which `place` is the local directory, has the rows that count. */
+  private def checkNext(
+      place: Path,
+      rows: Map[String, Int] = rewritten,
+      why: Option[Distrust] = None,
+      version: Int = 3
+  ): Unit = {
+    val next = open(Map(localDir -> place.toString))
+    check(next, version, Vector.fill(version + 1)(None), rows)
+    why.foreach(reason => assertLoad(next, LoadSource.Checkpoint, reason))
+  }
+
+  private def file(version: Long) = storeDir.resolve(s"$version.changelog")
+  private def bytesOf(version: Long) = Files.readAllBytes(file(version))
+  private def timeOf(version: Long) = Files.getLastModifiedTime(file(version))
+  private def setTime(version: Long, time: FileTime): Unit =
+    Files.setLastModifiedTime(file(version), time): Unit
+}
