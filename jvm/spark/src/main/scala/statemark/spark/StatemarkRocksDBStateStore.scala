@@ -29,7 +29,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     private[spark] val stamp: Long,
     startsReadOnly: Boolean,
     startsForced: Boolean,
-    checkout: StatemarkRocksDBStateStore => Checkout
+    private[spark] val checkedOut: Checkout
 ) extends StoreBase {
   import context.{encoders, usesFamilies}
 
@@ -41,7 +41,6 @@ final class StatemarkRocksDBStateStore private[spark] (
   @volatile private var committed: Option[Commit] = None
   private[spark] var gets = 0L
   private[spark] var puts = 0L
-  private[spark] val checkedOut: Checkout = checkout(this)
   private val stored: Rows = checkedOut.rows
   private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)

@@ -119,7 +119,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
       checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
         require(uniqueId.isEmpty, "an empty store has no checkpoint id")
         keeper.empty(version)
-        _ => begin(hasChangelog = false)
+        begin(hasChangelog = false)
       }
     else
       checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
@@ -170,7 +170,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         VersionId(snapshotVersion, snapshotVersionStateStoreCkptId),
         VersionId(endVersion, endVersionStateStoreCkptId)
       )
-      _ => begin(hasChangelog = true)
+      begin(hasChangelog = true)
     }
   }
 
@@ -302,21 +302,21 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   /** Brings the store to `at`; where the reader of a running query asks and the query's own store is open
     * somewhere, reads are beside that one.
     */
-  private def positioned(at: VersionId): StatemarkRocksDBStateStore => Checkout =
+  private def positioned(at: VersionId): Checkout =
     context.liveRead.flatMap(_.open(context.address, at)) match {
       case Some(reads) =>
         if (context.usesFamilies) reads.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME)
-        _ => Checkout.Beside(reads)
+        Checkout.Beside(reads)
       case None =>
         keeper.moveTo(at)
-        _ => begin(hasChangelog = true)
+        begin(hasChangelog = true)
     }
 
   /** Takes the stamp, has `position` bring the store to where it is asked for, and hands out a handle on what that
     * makes.
     */
   private def checkedOut(version: Long, isReadOnly: Boolean, forceSnapshot: Boolean)(
-      position: => StatemarkRocksDBStateStore => Checkout
+      position: => Checkout
   ): StatemarkRocksDBStateStore = {
     var stamp: Option[Long] = None
     try {
