@@ -45,10 +45,8 @@ final class ReadView private[statemark] (
   /** The end of the view closes the scan, where its reader has not. */
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
     lazy val scan: TransactionScan = new TransactionScan(
-      new ScanCursors(
-        base.scan(begin, end),
-        staged.scan(begin, end),
-        _ => scans.remove(scan): Unit
+      ScanCursors.open(base.scan(begin, end), staged.scan(begin, end))(_ =>
+        scans.remove(scan): Unit
       ),
       merged,
       new Gate

@@ -1,6 +1,7 @@
 package statemark
 
 import java.io.File
+import org.rocksdb.{HistogramType, TickerType}
 import scala.annotation.tailrec
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
@@ -62,9 +63,12 @@ final class TransactionalStore private[statemark] (
   /** The committed version that waits to be confirmed. */
   def prepared: Option[PreparedTransaction] = versions.prepared
 
-  def statistics: org.rocksdb.Statistics = engine.statistics
-
+  /** Figures of RocksDB's; 0 once the store is closed. ''Thread:'' any. */
   def property(name: String): Long = engine.property(name)
+  def count(ticker: TickerType): Long = engine.count(ticker)
+  def sum(histogram: HistogramType): Long = engine.sum(histogram)
+  def resetStatistics(): Unit = engine.resetStatistics()
+  def pinnedBytes: Long = engine.pinnedBytes
 
   /** Version that is on disk, or on its way there; a crash loses what came after it. Far below any
     * version where nothing is.

@@ -263,7 +263,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     commit(stores(0))(fill(_, 250)): Unit
     stores(0).confirm()
     assert(memory.bytes == 0)
-    def reads = stores(0).statistics.getTickerCount(org.rocksdb.TickerType.NUMBER_DB_SEEK)
+    def reads = stores(0).count(org.rocksdb.TickerType.NUMBER_DB_SEEK)
     val before = reads
     commit(stores(0))(fill(_, 100)): Unit
     assert(reads == before && stores(0).dropPrepared())

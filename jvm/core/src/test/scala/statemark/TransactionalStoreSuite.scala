@@ -208,7 +208,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     }
     val store = newStore()
     def reads = Seq(NUMBER_DB_NEXT, NUMBER_DB_SEEK, NUMBER_KEYS_READ, NUMBER_MULTIGET_KEYS_READ)
-      .map(store.statistics.getTickerCount).sum
+      .map(store.count).sum
     def version(keys: Range, removes: Range = 0 until 0): Long = {
       val next = commit(store) { t =>
         keys.foreach(i => t.put(bytes(f"k$i%03d"), bytes("v")))

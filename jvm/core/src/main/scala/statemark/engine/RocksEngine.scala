@@ -25,7 +25,8 @@ final class RocksEngine private (
     db: RocksDB,
     rows: ColumnFamilyHandle,
     offsets: ColumnFamilyHandle,
-    val statistics: Statistics,
+    statistics: Statistics,
+    cache: Cache,
     memtableBytes: Long,
     handles: NativeHandles
 ) extends BaseRows
@@ -271,6 +272,19 @@ final class RocksEngine private (
   /** A figure of RocksDB's; 0 once the engine is closed. ''Thread:'' any. */
   def property(name: String): Long = gate.readingOr(0L)(db.getLongProperty(rows, name))
 
+  /** As [[property]], counted since the engine was opened or `resetStatistics` was called. */
+  def count(ticker: TickerType): Long = gate.readingOr(0L)(statistics.getTickerCount(ticker))
+
+  /** As [[count]], the sum of all values. */
+  def sum(histogram: HistogramType): Long =
+    gate.readingOr(0L)(statistics.getHistogramData(histogram).getSum)
+
+  /** Lets all counts begin anew; does nothing once the engine is closed. ''Thread:'' any. */
+  def resetStatistics(): Unit = gate.readingOr(())(statistics.reset())
+
+  /** As [[property]], of the cache that it reads through, which lives as long as it or longer. */
+  def pinnedBytes: Long = gate.readingOr(0L)(cache.getPinnedUsage)
+
   /** Closes RocksDB; what was not flushed is lost, as after a crash. Idempotent. */
   override def close(): Unit = synchronized {
     if (isOpen) {
@@ -396,6 +410,7 @@ object RocksEngine {
         families.get(0),
         families.get(1),
         statistics,
+        options.blockCache,
         options.memtableBytes,
         handles
       )

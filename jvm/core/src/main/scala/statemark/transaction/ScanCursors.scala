@@ -7,7 +7,7 @@ import statemark.engine.RowCursor
   *
   * ''Thread:'' as the scan, inside its gate.
   */
-private[statemark] final class ScanCursors(
+private[statemark] final class ScanCursors private (
     base: RowCursor,
     val staged: StagedCursor,
     onClose: ScanCursors => Unit
@@ -33,5 +33,31 @@ private[statemark] final class ScanCursors(
     base.close()
     staged.close()
     onClose(this)
+  }
+}
+
+private[statemark] object ScanCursors {
+
+  /** Opens both sides; where one of them cannot be read, neither is left open.
+    * @param onClose is told of the end of those that were opened
+    */
+  def open(
+      base: => RowCursor,
+      staged: => StagedCursor
+  )(onClose: ScanCursors => Unit): ScanCursors = {
+    val rows = base
+    try {
+      val writes = staged
+      try new ScanCursors(rows, writes, onClose)
+      catch {
+        case e: Throwable =>
+          writes.close()
+          throw e
+      }
+    } catch {
+      case e: Throwable =>
+        rows.close()
+        throw e
+    }
   }
 }

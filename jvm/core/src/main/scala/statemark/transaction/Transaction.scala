@@ -139,11 +139,7 @@ final class Transaction private[statemark] (
   /** The end of the transaction closes the scan, where its reader has not. */
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
     inside {
-      val cursors = new ScanCursors(
-        engine.scan(begin, end),
-        buffer.scan(begin, end),
-        closed => scans -= closed
-      )
+      val cursors = ScanCursors.open(engine.scan(begin, end), buffer.scan(begin, end))(scans -= _)
       scans += cursors
       val scan = new TransactionScan(cursors, buffer.merged(_, _), gate)
       newestScan = Some(scan)

@@ -2,10 +2,11 @@ package statemark.transaction
 
 import java.util.concurrent.{CountDownLatch, FutureTask, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
+import org.rocksdb.{HistogramType, TickerType}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Fingerprint, Gate, IllegalCallException}
+import statemark.common.{Fingerprint, Gate, IllegalCallException, StoreUnusableException}
 import statemark.engine._
 
 /** Goal: a thread that ends a transaction, or closes its store, while another one uses it frees nothing under that one,
@@ -68,6 +69,35 @@ class EndedElsewhereSuite extends AnyFunSuite with TestStores {
     intercept[IllegalCallException](transaction.get(bytes("k")))
     intercept[IllegalCallException](begin(store))
     assert(store.property("rocksdb.estimate-num-keys") == 0)
+  }
+
+  test("figures of a store that is closed are 0: a commit whose task is over asks for them") {
+    val store = newStore()
+    commit(store)(_.put(bytes("k"), bytes("v"))): Unit
+    store.confirm()
+    assert(store.count(TickerType.BYTES_WRITTEN) > 0 && store.sum(HistogramType.DB_WRITE) > 0)
+    store.close()
+    assert(store.count(TickerType.BYTES_WRITTEN) == 0 && store.sum(HistogramType.DB_WRITE) == 0)
+    assert(store.pinnedBytes == 0 && store.unflushedBytes == 0)
+    store.resetStatistics()
+  }
+
+  test("a scan whose first row cannot be read leaves nothing open") {
+    val rows = new StandingRows(new Stop) {
+      override protected def keyAt(i: Int): Array[Byte] =
+        throw new StoreUnusableException("damaged", None)
+    }
+    val transaction = over(rows)
+    val value = new Array[Byte](100000)
+    transaction.put(bytes("k"), value)
+    intercept[StoreUnusableException](transaction.range(None, None))
+    assert(rows.closes.get == 1)
+    // What an open scan would still read is kept, and counted.
+    val before = transaction.approximateNumUncommittedBytes
+    transaction.put(bytes("k"), value.clone())
+    assert(transaction.approximateNumUncommittedBytes == before)
+    transaction.rollback()
+    assert(rows.closes.get == 1)
   }
 
   test("a version that is prepared when its store is closed is not confirmed in a closed RocksDB") {
@@ -156,9 +186,11 @@ private object EndedElsewhereSuite {
     catch { case e: Exception => Left(e) }
 
   /** Ten rows; the first call that moves or reads stands still. */
-  final class StandingRows(stop: Stop) extends BaseRows {
+  class StandingRows(stop: Stop) extends BaseRows {
     val closes = new AtomicInteger
     @volatile var wasFreedInside = false
+
+    protected def keyAt(i: Int): Array[Byte] = Array(i.toByte)
 
     private def stand(): Unit = {
       stop.here()
@@ -175,7 +207,7 @@ private object EndedElsewhereSuite {
     override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
       new RowCursor {
         private var at = 0
-        override def keyOrEnd(): Option[Array[Byte]] = Option.when(at < 10)(Array(at.toByte))
+        override def keyOrEnd(): Option[Array[Byte]] = Option.when(at < 10)(keyAt(at))
         override def value: Array[Byte] = Array(at.toByte)
         override def next(): Unit = {
           stand()

@@ -48,7 +48,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     current.foreach(settlePrepared(_, at))
     current match {
       case Some(generation) if generation.store.base.at == at =>
-        if (context.conf.resetStatsOnLoad) generation.store.statistics.reset()
+        if (context.conf.resetStatsOnLoad) generation.store.resetStatistics()
       case Some(generation) =>
         catchUp(generation, at) match {
           case Some(figures) =>

@@ -2,7 +2,7 @@ package statemark.spark
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
-import org.rocksdb.{HistogramType, Statistics, TickerType}
+import org.rocksdb.{HistogramType, TickerType}
 import statemark.TransactionalStore
 import statemark.common.Distrust
 
@@ -175,7 +175,7 @@ object StoreMetrics {
     val (rollbacks, rewinds, reloads) = events.take()
     val families = state.families.byName.values
     val files = commit.snapshot.fold(load.files)(_.files)
-    val values = native(store.statistics) ++ LineMetrics.of(commit, load) ++ Map(
+    val values = native(store) ++ LineMetrics.of(commit, load) ++ Map(
       CUSTOM_METRIC_SST_FILE_SIZE -> store.property("rocksdb.total-sst-files-size"),
       CUSTOM_METRIC_GET_COUNT -> commit.gets,
       CUSTOM_METRIC_PUT_COUNT -> commit.puts,
@@ -228,10 +228,9 @@ object StoreMetrics {
     metric -> load.distrusted.count(_ == reason).toLong
   }
 
-  private def native(statistics: Statistics): Map[StateStoreCustomMetric, Long] = {
-    def sumMs(histogram: HistogramType): Long =
-      statistics.getHistogramData(histogram).getSum / 1000
-    def count(ticker: TickerType): Long = statistics.getTickerCount(ticker)
+  private def native(store: TransactionalStore): Map[StateStoreCustomMetric, Long] = {
+    import store.count
+    def sumMs(histogram: HistogramType): Long = store.sum(histogram) / 1000
     Map(
       CUSTOM_METRIC_GET_TIME -> sumMs(HistogramType.DB_GET),
       CUSTOM_METRIC_PUT_TIME -> sumMs(HistogramType.DB_WRITE),

@@ -5,6 +5,8 @@ import java.util.concurrent.atomic.AtomicInteger
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Random
+import statemark.common.Causes
+import statemark.transaction.CommitPhase
 
 /** Goal: a task is aborted while a second thread uses its store, as PySpark's transformWithState has one: that
   * thread's call fails, and the process lives. Method: many rounds, each ended at another row; a fault ends the
@@ -62,5 +64,26 @@ class AbortBesideSuite extends AnyFunSuite with Providers {
     }
     assert(cut > Rounds / 2, "calls that were cut off")
     assert(rowsAt(1).size == Rows)
+  }
+
+  test("a task is aborted, and its store closed, while another thread is at the end of a commit") {
+    @volatile var committed = () => ()
+    StatemarkStateStoreProvider.observer =
+      phase => if (phase == CommitPhase.CommitReported) committed()
+    val provider = open()
+    commit(provider, 0, Map("a" -> 1)): Unit
+    val store = provider.getStore(1)
+    put(store, Map("b" -> 1))
+    committed = () => {
+      val other = new Thread(() => {
+        store.abort()
+        provider.close()
+      })
+      other.start()
+      other.join()
+    }
+    val failure = intercept[Exception](store.commit())
+    assert(Causes.of(failure).exists(_.toString.contains("but found ABORTED")), failure)
+    assert(rowsAt(1) == Map("a" -> 1))
   }
 }
