@@ -101,10 +101,11 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
       case FloatType => Some(n.floatValue).filterNot(_.isInfinite)
       case DoubleType => Some(n.doubleValue).filterNot(_.isInfinite)
       case of: DecimalType =>
-        // Without this a power of ten with many digits is written out.
-        Option.when(n.signum == 0 || n.precision.toLong - n.scale <= of.precision - of.scale)(n)
-          .flatMap(fits => Try(fits.setScale(of.scale)).toOption)
-          .map(exact => Decimal(BigDecimal(exact), of.precision, of.scale))
+        // Digits before and after the point are counted first: to try writes out a power of ten, of any size.
+        val exact = n.stripTrailingZeros
+        val isWithin = exact.precision.toLong - exact.scale <= of.precision - of.scale
+        Option.when(isWithin && exact.scale <= of.scale)(exact.setScale(of.scale))
+          .map(fits => Decimal(BigDecimal(fits), of.precision, of.scale))
       case _ => None // there are no others
     }
   }

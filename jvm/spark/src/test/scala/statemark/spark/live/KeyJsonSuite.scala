@@ -39,6 +39,8 @@ class KeyJsonSuite extends AnyFunSuite {
     (small, "1.5", decimal("1.50", small)),
     (small, "\"1E+7\"", decimal("10000000.00", small)),
     (small, "0", decimal("0.00", small)),
+    (small, "\"0E-600000000\"", decimal("0.00", small)),
+    (small, "\"1.500000\"", decimal("1.50", small)),
     (StringType, "\"\"", text("")),
     (StringType, "\"ä€😀\"", text("ä€😀")),
     (StringType, "7", text("7")),
@@ -92,6 +94,8 @@ class KeyJsonSuite extends AnyFunSuite {
         (DoubleType, "1" + "0" * 400),
         (small, "1.005"),
         (small, "\"1E+8\""),
+        (small, "\"1E+600000000\""),
+        (small, "\"1E-600000000\""), // to round it would take hours
         (small, "1e300"),
         (small, """{"float": "nan"}"""),
         (DateType, """{"instant": 0, "wall": 1}""")
