@@ -68,6 +68,7 @@ object SnapshotFiles {
   def oldestSafeVersion(files: RocksDBFileManager, conf: RocksDBConf): Long =
     math.max(files.getLatestVersion() - conf.minVersionsToRetain, 0)
 
-  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf): Unit =
-    files.deleteOldVersions(conf.minVersionsToRetain, conf.minVersionsToDelete)
+  /** @param retained so many versions, counted from the highest that has a snapshot, can be restored afterwards */
+  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf, retained: Int): Unit =
+    files.deleteOldVersions(retained, conf.minVersionsToDelete)
 }

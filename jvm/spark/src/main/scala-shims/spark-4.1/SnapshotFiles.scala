@@ -89,9 +89,10 @@ object SnapshotFiles {
   def oldestSafeVersion(files: RocksDBFileManager, conf: RocksDBConf): Long =
     math.max(files.getLatestVersion() - conf.minVersionsToRetain, 0)
 
-  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf): Unit =
+  /** @param retained so many versions, counted from the highest that has a snapshot, can be restored afterwards */
+  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf, retained: Int): Unit =
     files.deleteOldVersions(
-      conf.minVersionsToRetain,
+      retained,
       conf.maxVersionsToDeletePerMaintenance,
       conf.minVersionsToDelete
     )

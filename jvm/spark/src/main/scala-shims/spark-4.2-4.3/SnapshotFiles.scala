@@ -90,9 +90,10 @@ object SnapshotFiles {
       math.max(files.getLatestSnapshotVersion() - conf.minVersionsToRetain, 0)
     else 0
 
-  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf): Unit =
+  /** @param retained so many versions, counted from the highest that has a snapshot, can be restored afterwards */
+  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf, retained: Int): Unit =
     files.deleteOldVersions(
-      conf.minVersionsToRetain,
+      retained,
       conf.maxVersionsToDeletePerMaintenance,
       conf.minVersionsToDelete
     )

@@ -27,6 +27,16 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
       else idsOf(files, new Path(log, (at.version - 1).toString)).exists(matches(_, at))
   }
 
+  /** Whether the commit log has `version` now, whatever it had before: somebody may have rolled the query back while
+    * a store of an earlier run is open.
+    */
+  def stands(version: Long): Boolean = commits match {
+    case Some(log) if stateRoot.getName == "state" =>
+      val files = CheckpointFileManager.create(log, hadoopConf)
+      files.exists(new Path(log, (version - 1).toString)) || !files.exists(log)
+    case _ => true
+  }
+
   private def matches(entry: CommittedVersions.Entry, at: VersionId): Boolean =
     (entry.ids, at.checkpointId) match {
       case (Some(ids), Some(id)) =>

@@ -157,6 +157,8 @@ final class ProviderContext(
 
   val snapshotTaker = new SnapshotTaker(this)
 
+  private[spark] val retention = new Retention(this)
+
   /** A load; the caller closes it.
     * @param verifies as in [[StoreLoader]]
     */
@@ -191,7 +193,7 @@ final class ProviderContext(
   /** Snapshots that lie in the checkpoint location now, of either checkpoint format. Spark's own listings
     * fail on a name of the other one.
     */
-  def snapshotsThere(): Seq[VersionId] = {
+  private[spark] def snapshotsThere(): Seq[VersionId] = {
     val found =
       try
         listing.list(

@@ -28,6 +28,9 @@ final class SnapshotTaker(context: ProviderContext) {
     * brings a file of its own that no later snapshot can share. An idle query's last version is prepared
     * and not in the base yet.
     *
+    * Spark has a store of a run that has ended maintained once more. In format v1, where a version has one name in all
+    * histories, what the query was rolled back from must not get a snapshot then: nobody would expect it.
+    *
     * @param isCommittedAttempt whether the prepared version is the attempt that counts
     */
   def ifDue(generation: Generation, isCommittedAttempt: VersionId => Boolean): Unit = {
@@ -36,6 +39,7 @@ final class SnapshotTaker(context: ProviderContext) {
       context.committedVersions.contains(state.at) && isCommittedAttempt(state.at)
     }
     Some(store.base).filter(isDue).orElse(preparedAndCommitted)
+      .filter(due => context.usesCheckpointIds || context.committedVersions.stands(due.version))
       .foreach { due =>
         withImage(generation) { image =>
           prepare(generation)

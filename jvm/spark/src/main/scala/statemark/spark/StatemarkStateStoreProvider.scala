@@ -214,7 +214,9 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   /** Deletes what retention no longer needs. */
   override def doCleanupMaintenance(): Unit = maintaining {
-    SnapshotFiles.deleteOldVersions(context.files, context.conf)
+    keeper.generation.foreach(generation =>
+      context.retention.deleteOld(generation.store.base.version)
+    )
   }
 
   /** What goes wrong is logged and tried again at the next tick: an exception would unload the
@@ -376,10 +378,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   private def metricsOf(store: TransactionalStore, figures: CommitFigures): StateStoreMetrics = {
     val used = reportMemory()
     val memory = NativeMemory.share(context.memoryId, used)
-    val pinned = NativeMemory.pinnedShare(
-      context.memoryId,
-      context.options.blockCache.getPinnedUsage
-    )
+    val pinned = NativeMemory.pinnedShare(context.memoryId, store.pinnedBytes)
     StoreMetrics.of(
       stateStoreId,
       store,

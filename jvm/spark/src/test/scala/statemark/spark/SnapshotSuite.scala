@@ -7,6 +7,10 @@ import org.scalatest.funsuite.AnyFunSuite
 /** When snapshots are taken, of what, and what Spark's own provider makes of them. */
 class SnapshotSuite extends AnyFunSuite with Providers {
   private val everyThree = Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "3")
+  private def retains(batches: Int) = Map(
+    "spark.sql.streaming.minBatchesToRetain" -> batches.toString,
+    "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
+  )
 
   test("a store without a query: its last version is taken as committed") {
     val provider = open(everyThree)
@@ -161,11 +165,67 @@ class SnapshotSuite extends AnyFunSuite with Providers {
         )
     }
 
+  test("after a rollback a store of an earlier run takes no snapshot of what was rolled back") {
+    val log = Files.createDirectories(queryDir.resolve("commits"))
+    def commits(provider: StateStoreProvider, versions: Range, of: String): Unit =
+      for (v <- versions) {
+        commit(provider, v, Map(s"$of$v" -> v)): Unit
+        Files.write(
+          log.resolve(v.toString),
+          "v1\n{\"nextBatchWatermarkMs\":0}".getBytes
+        ): Unit
+      }
+    val first = open(everyThree)
+    commits(first, 0 until 8, "k")
+    for (v <- 3 until 8) Files.delete(log.resolve(v.toString))
+    val again = open()
+    commits(again, 3 until 5, "repaired")
+    first.doMaintenance() // as Spark has it before it is unloaded
+    assert(files(".zip").isEmpty)
+    commits(again, 5 until 9, "repaired")
+    assert(rowsAt(9) == ((0 until 3).map(v => s"k$v" -> v) ++
+      (3 until 9).map(v => s"repaired$v" -> v)).toMap)
+  }
+
+  for ((format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2))
+    test(s"retention after a rollback keeps what the query goes on from ($format)") {
+      val everyVersion =
+        extra + ("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "1")
+      def commits(
+          provider: StateStoreProvider,
+          versions: Range,
+          before: Vector[Option[String]]
+      ): Vector[Option[String]] = versions.foldLeft(before) { (ids, v) =>
+        val id = commit(provider, v, Map(s"k$v" -> v), ids.last).stateStoreCkptId
+        provider.doMaintenance()
+        ids :+ id
+      }
+      val first = open(everyVersion)
+      val before = commits(first, 0 until 12, Vector(None))
+      first.close()
+      var ids = before.take(4)
+      val again = open(everyVersion ++ retains(2))
+      while (ids.length <= 16) {
+        val version = ids.length
+        ids = commits(again, version - 1 until version, ids)
+        // The versions that retention names, and none of the history before.
+        for (v <- math.max(version - 1, 3) to version)
+          assert(rowsAt(v, ids(v), extra) == (0 until v).map(i => s"k$i" -> i).toMap, s"version $v")
+      }
+      assert(files(".zip").length <= 4, "what retention does not name any more is deleted")
+    }
+
+  if (Line.hasStoreOf42)
+    test("retention keeps what a batch that may be run again goes on from") {
+      val provider = open(retains(1))
+      for (v <- 0 until 4) commit(provider, v, Map(s"k$v" -> v), force = true): Unit
+      provider.doMaintenance()
+      assert(files(".zip") == Seq("3.zip", "4.zip"))
+      assert(rowsAt(3) == (0 until 3).map(v => s"k$v" -> v).toMap)
+    }
+
   test("retention deletes what no retained version needs") {
-    val provider = open(everyThree ++ Map(
-      "spark.sql.streaming.minBatchesToRetain" -> "2",
-      "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
-    ))
+    val provider = open(everyThree ++ retains(2))
     for (v <- 0 until 12) {
       commit(provider, v, Map(s"k$v" -> v)): Unit
       provider.doMaintenance()
