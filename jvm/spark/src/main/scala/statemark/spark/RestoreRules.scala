@@ -41,7 +41,9 @@ object RestoreRules {
     * anything, later versions too.
     */
   private def upTo(next: Long, header: Vector[VersionId]): Vector[VersionId] =
-    header.reverse.zipWithIndex.takeWhile { case (v, i) => v.version == next - 1 - i }.map(_._1).reverse
+    header.reverse.zipWithIndex.takeWhile { case (v, i) => v.version == next - 1 - i }.map(
+      _._1
+    ).reverse
 
   /** The versions up to `end`, ascending and without a gap, as far back as headers lead and no further than
     * `from`. A header that cannot be read ends it: what was reached until then can still be used.
@@ -77,7 +79,9 @@ object RestoreRules {
       case None => snapshots.filter(_.checkpointId.isEmpty)
       case Some(known) => snapshots.filter(known.toSet)
     }
-    usable.filter(s => s.version > 0 && s.version <= at.version).toVector.distinct.sortBy(-_.version) :+ Empty
+    usable.filter(s => s.version > 0 && s.version <= at.version).toVector.distinct.sortBy(
+      -_.version
+    ) :+ Empty
   }
 
   /** Which of the eligible snapshots a repair tries where `failed`, the newest, cannot be used. */

@@ -46,7 +46,8 @@ final class ChangelogCheck(
   }
 
   /** What a load reads of a file that is no whole changelog: all up to the mark of the end, if it gets there. */
-  def upToMark(file: File): Option[ChangelogFacts] = decodedOnce(file, toEnd = false)(facts).toOption
+  def upToMark(file: File): Option[ChangelogFacts] =
+    decodedOnce(file, toEnd = false)(facts).toOption
 
   /** A file of the HDFS-backed provider.
     * @param file a copy, which may be cut
@@ -72,7 +73,10 @@ final class ChangelogCheck(
       Option.when(decodedOnce(file)(read).isRight)("bytes follow its compressed data")
     }
 
-  private def decodedOnce[A](file: File, toEnd: Boolean = true)(read: DataInputStream => A): Either[String, A] = {
+  private def decodedOnce[A](
+      file: File,
+      toEnd: Boolean = true
+  )(read: DataInputStream => A): Either[String, A] = {
     val raw = new BufferedInputStream(new FileInputStream(file))
     try {
       val stream = codec.compressedInputStream(raw)

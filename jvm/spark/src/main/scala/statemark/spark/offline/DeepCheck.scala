@@ -50,7 +50,8 @@ final class DeepCheck(
     try
       for ((start, end) <- spans(chain, rows.keySet); found <- loaded(start, end)) found match {
         case Left(detail) =>
-          val first = waysTo(chain, start, end).find(loaded(start, _).exists(_.isLeft)).getOrElse(end)
+          val first =
+            waysTo(chain, start, end).find(loaded(start, _).exists(_.isLeft)).getOrElse(end)
           report(Problem(StoreFile.changelogName(first), FindingKind.Damaged, detail))
         case Right(others) =>
           rows.get(end).filter(there => there != others && !isProven(start, end)).foreach { there =>

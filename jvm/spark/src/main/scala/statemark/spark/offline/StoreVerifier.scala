@@ -124,7 +124,8 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
       ),
       StoreChain(maps.keySet, deltas.keySet, Map.empty)
     )
-    val verdict = new RestoreVerdict(task, chains, problems.toSeq, snapshotsOf.toMap, settings.repair)
+    val verdict =
+      new RestoreVerdict(task, chains, problems.toSeq, snapshotsOf.toMap, settings.repair)
     val loose = new LooseFiles(byKind, metadata, task.formats).run()
     problems ++= loose.problems
     StoreReport(

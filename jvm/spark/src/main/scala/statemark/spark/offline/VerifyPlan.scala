@@ -88,7 +88,14 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
     else if (gaps.isEmpty) {
       // A batch is planned before a store has anything of it.
       val detail = "it has no entry, and the query has stores"
-      Seq(Finding(checkpoint.offsetLog.getName, FindingKind.Missing, detail, Nil, Nil, settingsRemedy))
+      Seq(Finding(
+        checkpoint.offsetLog.getName,
+        FindingKind.Missing,
+        detail,
+        Nil,
+        Nil,
+        settingsRemedy
+      ))
     } else {
       val retained = newest.fold(1)(checkpoint.settings(_).minBatchesToRetain)
       gaps.missing(retained.toLong).map { case (name, batch) =>

@@ -31,7 +31,8 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
     s"$stateStore.minVersionsToDelete" -> "0",
     "spark.sql.streaming.ratioExtraSpaceAllowedInCheckpoint" -> "0"
   )
-  private val noChecksumFiles = Map("spark.sql.streaming.checkpoint.fileChecksum.enabled" -> "false")
+  private val noChecksumFiles =
+    Map("spark.sql.streaming.checkpoint.fileChecksum.enabled" -> "false")
   // A cache of its own for each store: what another has read hides damage.
   private val ownCache = Map(s"$stateStore.rocksdb.boundedMemoryUsage" -> "false")
   private val formats = Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
@@ -215,7 +216,8 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
   test("a header that names later versions leads to none of them") {
     val history = new History(Providers.v2, repairs)
     rewrite(file(4, ".changelog"))(_ => Files.readAllBytes(file(10, ".changelog")))
-    val provider = open(ownCache ++ everyThree ++ Providers.v2 ++ repairs + (localDir -> s"$queryDir/other"))
+    val provider =
+      open(ownCache ++ everyThree ++ Providers.v2 ++ repairs + (localDir -> s"$queryDir/other"))
     intercept[Exception](provider.getStore(4, history.ids(4)).abort())
     assert(!history.report().restorable.contains(4L))
     assert(history.report().restorable == history.restored)

@@ -26,7 +26,8 @@ class RestoreVerdictSuite extends AnyFunSuite {
 
   test("a changelog without a way back names the versions that are lost with it") {
     val task = StoreTask(0, 0, "default", "/store", "state/0/0", committed)
-    val verdict = new RestoreVerdict(task, Chains(chain, nothing), Nil, Map.empty, RepairLimits.never)
+    val verdict =
+      new RestoreVerdict(task, Chains(chain, nothing), Nil, Map.empty, RepairLimits.never)
     assert(verdict.restorable == Seq(1, 2))
     val finding = verdict.findings.find(_.file == "state/0/0/3_a.changelog").get
     assert(finding.kind == FindingKind.BrokenLineage)

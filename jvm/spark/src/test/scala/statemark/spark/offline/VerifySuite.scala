@@ -339,7 +339,8 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
       val settings = Map(s"${prefix}maintenanceInterval" -> "50ms")
       runQuery(made, ProviderClass.Statemark, settings, 2, counting)
       assertHealthy(copyOf(made), "--deep")
-      val schemas = names(made.resolve("state/0/_stateSchema/default"), "").filterNot(_.endsWith(".crc"))
+      val schemas =
+        names(made.resolve("state/0/_stateSchema/default"), "").filterNot(_.endsWith(".crc"))
       val schema = s"state/0/_stateSchema/default/${schemas.last}"
       def finds(checked: (ExitCode, Seq[String]), wanted: String): Unit =
         assert(checked._1 == ExitCode.Findings && checked._2.exists(_.startsWith(wanted)), checked)
@@ -415,7 +416,11 @@ class CountEach extends StatefulProcessor[Int, Int, Long] {
   override def init(outputMode: OutputMode, timeMode: TimeMode): Unit =
     count = getHandle.getValueState("count", Encoders.scalaLong, TTLConfig.NONE)
 
-  override def handleInputRows(key: Int, rows: Iterator[Int], timers: TimerValues): Iterator[Long] = {
+  override def handleInputRows(
+      key: Int,
+      rows: Iterator[Int],
+      timers: TimerValues
+  ): Iterator[Long] = {
     count.update((if (count.exists()) count.get() else 0L) + rows.length)
     Iterator(count.get())
   }
