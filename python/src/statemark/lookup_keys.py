@@ -7,6 +7,7 @@ import decimal
 import json
 import math
 import struct
+import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -144,10 +145,12 @@ def _native(value: object) -> object:
     if value is None or isinstance(value, bool | int | float | str | decimal.Decimal | bytes):
         return value
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
-        return value
+        if value != value:  # the null of pandas among times
+            return None
+        return _plain_time(value) if isinstance(value, datetime.datetime) else value
     if isinstance(value, Mapping):
         return {str(name): _native(part) for name, part in value.items()}
-    if isinstance(value, bytearray):
+    if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if isinstance(value, tuple) and hasattr(value, "__fields__"):  # a Row with names
         return {name: _native(part) for name, part in zip(value.__fields__, value, strict=True)}
@@ -157,7 +160,9 @@ def _native(value: object) -> object:
     if kind in ("m", "M"):  # a time of NumPy's in its own unit, which may be below Python's
         return _native(value.astype(f"{kind}8[us]").tolist())  # type: ignore[attr-defined]
     if hasattr(value, "tolist"):  # another value of NumPy's
-        return _native(value.tolist())
+        held = value.tolist()
+        if type(held) is not type(value):  # as with a number that Python has no type for
+            return _native(held)
     raise no_key(value, reason=f"a {type(value).__name__} cannot be part of a key")
 
 
@@ -170,19 +175,39 @@ def _plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": str(float(value))}
     if isinstance(value, decimal.Decimal):
+        if value.is_nan():
+            return {"float": "nan"}
         return str(value) if value.is_finite() else {"float": str(float(value))}
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
     if isinstance(value, datetime.datetime):
-        # As everywhere in PySpark, a time without a zone is of this process's.
-        instant = value if value.tzinfo else value.astimezone()
         wall = value.replace(tzinfo=datetime.timezone.utc)
-        return {"instant": (instant - _EPOCH) // _MICRO, "wall": (wall - _EPOCH) // _MICRO}
+        return {"instant": _instant(value), "wall": (wall - _EPOCH) // _MICRO}
     if isinstance(value, datetime.timedelta):
         return {"micros": value // _MICRO}
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     return value
+
+
+def _plain_time(value: datetime.datetime) -> datetime.datetime:
+    """Return a time without what a subclass, as that of pandas, does otherwise."""
+    return datetime.datetime(
+        *(value.year, value.month, value.day, value.hour, value.minute, value.second),
+        microsecond=value.microsecond,
+        tzinfo=value.tzinfo,
+        fold=value.fold,
+    )
+
+
+def _instant(value: datetime.datetime) -> int:
+    """Return microseconds since 1970. A time without a zone is of this process's, as in PySpark."""
+    try:
+        zoned = value if value.tzinfo else value.astimezone()
+    except (ValueError, OverflowError):
+        # Python tells a zone by the days around, of which the first and the last year lack some.
+        return round(time.mktime(value.timetuple())) * 10**6 + value.microsecond
+    return (zoned - _EPOCH) // _MICRO
 
 
 def _literal(value: object, kind: DataType) -> Column:

@@ -37,8 +37,10 @@ def sent(value: object) -> Any:
         (float("nan"), {"float": "nan"}),
         (float("-inf"), {"float": "-inf"}),
         (Decimal("Infinity"), {"float": "inf"}),
+        (Decimal("sNaN"), {"float": "nan"}),
         (Decimal("1.50"), "1.50"),
         (bytearray(b"\x00"), {"base64": "AA=="}),
+        (memoryview(b"\x00"), {"base64": "AA=="}),
         ({"b": (1, None)}, {"b": [1, None]}),
         (dt.timedelta(days=-1, microseconds=1), {"micros": -86399999999}),
         (dt.date(2024, 2, 29), "2024-02-29"),
@@ -61,6 +63,33 @@ def test_a_time_that_no_clock_in_the_zone_shows_stays_what_it_is() -> None:
     assert sent(zoned) == {"instant": micros + (3 * 3600 - 5) * 10**6, "wall": micros}
 
 
+@pytest.mark.parametrize("zone", ["America/New_York", "UTC", "Pacific/Kiritimati"])
+def test_the_first_and_the_last_time_that_there_is(
+    zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        for moment in (dt.datetime.min, dt.datetime.max):
+            wall = (moment - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+            times = sent(moment)
+            assert times["wall"] == wall
+            assert abs(times["instant"] - wall) <= 15 * 3600 * 10**6
+            assert times["instant"] % 10**6 == moment.microsecond
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_times_of_pandas_are_times() -> None:
+    pd = pytest.importorskip("pandas")
+    for text in ("2024-03-31 02:30", "2024-10-27 02:30:00.000001", "1969-12-31 23:59"):
+        assert sent(pd.Timestamp(text)) == sent(dt.datetime.fromisoformat(text))
+    zoned = dt.datetime(2024, 3, 31, tzinfo=dt.timezone(dt.timedelta(hours=-3)))
+    assert sent(pd.Timestamp(zoned)) == sent(zoned)
+    assert sent(pd.Timedelta(2, "s")) == {"micros": 2_000_000}
+    assert sent([pd.NaT, None]) == [None, None]
+
+
 def test_scalars_of_numpy_are_what_they_hold() -> None:
     np = pytest.importorskip("numpy")
     assert sent(np.int8(3)) == 3
@@ -69,6 +98,7 @@ def test_scalars_of_numpy_are_what_they_hold() -> None:
     assert sent(np.array([1.5, 2.5])) == [1.5, 2.5]
     assert sent(np.datetime64(5000, "ns")) == {"instant": 5, "wall": 5}
     assert sent(np.timedelta64(2, "s")) == {"micros": 2_000_000}
+    assert sent(np.datetime64("NaT")) is None
 
 
 def test_a_row_is_a_struct() -> None:
@@ -82,6 +112,12 @@ def test_a_row_is_a_struct() -> None:
 def test_what_is_no_part_of_a_key_is_refused(value: object) -> None:
     with pytest.raises(LiveReadError, match="cannot be part of a key"):
         key_of({"a": value})
+
+
+def test_a_number_that_python_has_no_type_for_is_refused() -> None:
+    np = pytest.importorskip("numpy")
+    with pytest.raises(LiveReadError, match="cannot be part of a key"):
+        key_of({"a": np.longdouble(1)})
 
 
 @pytest.mark.parametrize("key", [3, None, "a", [1]], ids=repr)
