@@ -196,6 +196,25 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
     }
   }
 
+  for (moment <- Seq("before we learn of our file", "in the same second"))
+    test(s"on a cluster without the plugin, another attempt with a file as long comes $moment") {
+      val inProcess = StatemarkStateStoreProvider.runsOnCluster
+      StatemarkStateStoreProvider.runsOnCluster = () => true
+      try {
+        val here = open()
+        commits(here, 0 until 2): Unit
+        def ours() = commit(here, 2, Map("k2" -> 71)): Unit
+        def theirs() = replace(Map("k2" -> 72))
+        if (moment == "in the same second") {
+          ours()
+          val time = timeOf(3)
+          theirs()
+          setTime(3, time)
+        } else MomentsFileSystem.beforeStatusOf("3.changelog")(theirs())(ours())
+        check(here, 3, Vector.fill(4)(None), expected(2) ++ Map("k2" -> 72))
+      } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
+    }
+
   test("a store of the format before is restored, once") {
     val ids = write(3, Map.empty)
     val cache = new LRUCache(1 << 20)

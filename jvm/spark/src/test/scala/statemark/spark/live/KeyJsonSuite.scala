@@ -29,6 +29,9 @@ class KeyJsonSuite extends AnyFunSuite {
     (FloatType, """{"float": "nan"}""", Float.NaN),
     (FloatType, """{"float": "-inf"}""", Float.NegativeInfinity),
     (FloatType, "-0.0", 0.0f),
+    // Halfway between two: a cast takes the even one, its shortest text is nearer to the other.
+    (FloatType, "1.0000000596046448", 1.0f),
+    (FloatType, "\"1.0000000596046448\"", 1.0000001f),
     (DoubleType, "7", 7.0),
     (DoubleType, "5e-324", Double.MinPositiveValue),
     (DoubleType, """{"float": "nan"}""", Double.NaN),
@@ -96,6 +99,11 @@ class KeyJsonSuite extends AnyFunSuite {
         (small, "\"1E+8\""),
         (small, "\"1E+600000000\""),
         (small, "\"1E-600000000\""), // to round it would take hours
+        (FloatType, "3.402823669209385e38"),
+        // It has as many microseconds as 5 in 64 bits.
+        (DayTimeIntervalType(), """{"micros": 18446744073709551621}"""),
+        (StringType, "\"\\ud800\""), // no text that has bytes
+        (BinaryType, "\"\\ud800\""),
         (small, "1e300"),
         (small, """{"float": "nan"}"""),
         (DateType, """{"instant": 0, "wall": 1}""")
@@ -116,6 +124,7 @@ class KeyJsonSuite extends AnyFunSuite {
         (IntegerType, "\"x\""),
         (DoubleType, "[1]"),
         (StringType, "{}"),
+        (StringType, """{"base64": "?"}"""),
         (BinaryType, "1"),
         (TimestampType, "5"),
         (TimestampType, "\"x\""),
