@@ -6,7 +6,6 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import scala.collection.mutable
-import scala.jdk.CollectionConverters._
 import scala.util.Random
 import statemark.IsolationLevel
 import statemark.spark._
@@ -105,19 +104,20 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
     */
   def killedCopy(disk: Path): Path = {
     val copy = addDisk()
-    val walk = Files.walk(disk)
-    try
-      walk.iterator.asScala.foreach { file =>
-        val to = copy.resolve(disk.relativize(file).toString)
-        try
-          if (Files.isDirectory(file)) Files.createDirectories(to): Unit
-          else if (file.getFileName.toString == Home.LockName) Files.createFile(to): Unit
-          else Files.copy(file, to): Unit
-        catch { case _: java.nio.file.NoSuchFileException => () } // its owner has just deleted it
-      }
-    finally walk.close()
+    copied(disk, copy)
     copy
   }
+
+  // The owner goes on meanwhile: what it has just deleted is not there.
+  private def copied(file: Path, to: Path): Unit =
+    try
+      if (Files.isDirectory(file)) {
+        Files.createDirectories(to)
+        Option(file.toFile.list).toSeq.flatten
+          .foreach(name => copied(file.resolve(name), to.resolve(name)))
+      } else if (file.getFileName.toString == Home.LockName) Files.createFile(to): Unit
+      else Files.copy(file, to): Unit
+    catch { case _: java.nio.file.NoSuchFileException => () }
 
   /** @param isUnloaded whether the run before is closed first, and does not linger */
   def goOn(next: => Run, isUnloaded: Boolean): Unit = {
