@@ -228,7 +228,8 @@ def test_maintenance_asks_for_what_sparks_does(runs: Runs, checkpoint_format: st
             for variant in ("spark", "statemark")
         )
         assert spark["PUT"] >= 2 * PARTITIONS, "an SST file and a snapshot for each store"
-        assert statemark == spark
+        # A first one, as these are, looks once for snapshots above what is committed.
+        assert statemark == spark + Counter(LIST=PARTITIONS)
     last = runs.kinds(_name("spark", checkpoint_format), "again", f"maintenance/{MAINTENANCE[-1]}")
     assert last["DELETE"] > 2 * PARTITIONS, "retention has something to delete"
     snapshots = {variant: runs.snapshots(_name(variant, checkpoint_format)) for variant in VARIANTS}
