@@ -313,26 +313,18 @@ final class Repartition(
       val name = file.getName
       StoreFile.version(name).orElse(StoreFile.unfinishedVersion(name)).contains(batch + 1)
     }
+    def filesUnder(directory: Path): Seq[Path] = files.list(directory).toSeq.flatMap(status =>
+      if (status.isDirectory) filesUnder(status.getPath) else Seq(status.getPath)
+    )
     for (operator <- files.list(stateLocation, isNumber(_)).map(_.getPath)) {
       owner.remove(metadataFile(operator, batch))
       for (partition <- files.list(operator, isNumber(_)).map(_.getPath)) {
-        val (folders, found) = tree(partition)
-        val (made, others) = found.partition(isItsOwn)
-        made.foreach(owner.remove)
-        if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion)) {
-          others.foreach(owner.delete)
-          // Inner ones first.
-          (partition +: folders).reverse.foreach(owner.deleteEmpty)
-        }
+        val (made, others) = filesUnder(partition).partition(isItsOwn)
+        made.foreach(owner.delete)
+        if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion))
+          owner.delete(partition)
       }
     }
-  }
-
-  /** Folders, the outer ones first, and files below a directory. */
-  private def tree(directory: Path): (Seq[Path], Seq[Path]) = {
-    val (folders, found) = files.list(directory).toSeq.partition(_.isDirectory)
-    val below = folders.map(f => tree(f.getPath))
-    (folders.map(_.getPath) ++ below.flatMap(_._1), found.map(_.getPath) ++ below.flatMap(_._2))
   }
 
   private def missing(log: Path, batch: Long) = Failure(

@@ -108,8 +108,10 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
       names.filter { name =>
         StoreFile.version(name).exists(!kept(_)) || StoreFile.unfinishedVersion(name).nonEmpty
       }.foreach(name => owner.remove(path(name)))
-      if (kept.isEmpty)
-        names.filter(StoreFile.of(_) == StoreFile.Shared).foreach(name => owner.delete(path(name)))
+      if (kept.isEmpty) {
+        StoreListing.SharedFolders.filter(f => names.exists(_.startsWith(s"$f/")))
+          .foreach(f => owner.remove(path(f)))
+      }
     }
   }
 
