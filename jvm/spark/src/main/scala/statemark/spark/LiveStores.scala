@@ -80,6 +80,7 @@ final class LiveStore(generation: Generation) {
 
   /** A durable copy of its base in `target`; false where it is closed. */
   def copyTo(target: Home): Boolean = {
+    flush()
     val isCopied = store.copyTo(target.base)
     if (isCopied) target.note(store.flushed)
     isCopied

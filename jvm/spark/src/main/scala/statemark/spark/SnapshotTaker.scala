@@ -54,8 +54,11 @@ final class SnapshotTaker(context: ProviderContext) {
   }
 
   /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. */
-  private def prepare(generation: Generation): Unit =
+  private def prepare(generation: Generation): Unit = {
     if (context.conf.compactOnCommit) generation.store.compact()
+    // An image flushes the base in any case; this is where tests see it.
+    if (generation.home.isDurable) generation.store.flush()
+  }
 
   private def isDue(state: StoreState): Boolean = {
     val versions = state.version - state.lastSnapshot.version
