@@ -18,7 +18,8 @@ import statemark.common.InvalidInputException
   * an object: `{"float": "nan"}`, also `inf` and `-inf`; `{"base64": …}`; `{"micros": …}` of an interval; and
   * `{"instant": …, "wall": …}` of a time, in microseconds since 1970: the moment, and what a clock shows then.
   *
-  * A value of another type than the column's is refused. One that the column cannot hold is part of no key.
+  * A text may stand for a number or a time, and a number for a text; any other value of another type than the
+  * column's is refused. One that the column cannot hold is part of no key.
   *
   * ''Thread:'' any, several at once.
   *
@@ -63,6 +64,7 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
         all(items.map(value(_, element, s"an element of $path")))
           .map(values => new GenericArrayData(values.toArray[Any]))
       case (JBool(b), BooleanType) => Some(b)
+      case (JDouble(d), FloatType) => finite(d.toFloat)
       case (Number(n), of: NumericType) => fitted(n, of)
       case (NotFinite(d), DoubleType) => Some(d)
       case (NotFinite(d), FloatType) => Some(d.toFloat)
@@ -71,16 +73,17 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
           case Some(n) => fitted(n, of)
           case None => Some(cast(text, of, path))
         }
-      case (JString(text), _: StringType) => Some(UTF8String.fromString(text))
+      case (JString(text), _: StringType) => encoded(text).map(UTF8String.fromBytes)
       case (Bytes(bytes), _: StringType) => Some(UTF8String.fromBytes(bytes))
       case (_: JBool | Number(_), _: StringType) => Some(UTF8String.fromString(compact(json)))
-      case (JString(text), BinaryType) => Some(text.getBytes(StandardCharsets.UTF_8))
+      case (JString(text), BinaryType) => encoded(text)
       case (Bytes(bytes), BinaryType) => Some(bytes)
       case (Time(instant, _), TimestampType) => Some(instant)
       case (Time(_, wall), TimestampNTZType) => Some(wall)
       case (Time(_, wall), DateType) =>
         Option.when(wall % DayMicros == 0)((wall / DayMicros).toInt)
-      case (Interval(micros), _: DayTimeIntervalType) => Some(micros)
+      case (Interval(micros), _: DayTimeIntervalType) =>
+        Option.when(micros.isValidLong)(micros.toLong)
       case (JString(text), of) if isTemporal(of) => Some(cast(text, of, path))
       case (_, _: MapType) =>
         throw bad(
@@ -89,7 +92,7 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
       case _ => throw misfit(json, dataType, path)
     }
 
-  /** None where the column cannot hold the number; fractions of a FLOAT are rounded as a cast rounds them. */
+  /** None where the column cannot hold the number; fractions of a FLOAT or DOUBLE are rounded. */
   private def fitted(n: JBigDecimal, to: NumericType): Option[Any] = {
     def within[A](min: Long, max: Long)(as: Long => A): Option[A] =
       Try(n.longValueExact()).toOption.filter(l => l >= min && l <= max).map(as)
@@ -98,14 +101,14 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
       case ShortType => within(Short.MinValue.toLong, Short.MaxValue.toLong)(_.toShort)
       case IntegerType => within(Int.MinValue.toLong, Int.MaxValue.toLong)(_.toInt)
       case LongType => within(Long.MinValue, Long.MaxValue)(identity)
-      case FloatType => Some(n.floatValue).filterNot(_.isInfinite)
+      case FloatType => finite(n.floatValue)
       case DoubleType => Some(n.doubleValue).filterNot(_.isInfinite)
       case of: DecimalType =>
-        // Digits before and after the point are counted first: to try writes out a power of ten, of any size.
-        val exact = n.stripTrailingZeros
-        val isWithin = exact.precision.toLong - exact.scale <= of.precision - of.scale
-        Option.when(isWithin && exact.scale <= of.scale)(exact.setScale(of.scale))
-          .map(fits => Decimal(BigDecimal(fits), of.precision, of.scale))
+        // Looked at before it is brought to the column's scale, as that writes powers of ten out.
+        val short = n.stripTrailingZeros
+        val digits = short.precision.toLong - short.scale
+        val fits = short.scale <= of.scale && digits <= of.precision - of.scale
+        Option.when(fits)(Decimal(BigDecimal(short.setScale(of.scale)), of.precision, of.scale))
       case _ => None // there are no others
     }
   }
@@ -140,6 +143,14 @@ private object KeyJson {
     case other => other.typeName.startsWith("time(")
   }
 
+  private def finite(f: Float): Option[Float] = Some(f).filterNot(_.isInfinite)
+
+  /** None where it is no text: half of a character that takes two. */
+  private def encoded(text: String): Option[Array[Byte]] =
+    Option.when(StandardCharsets.UTF_8.newEncoder.canEncode(text))(
+      text.getBytes(StandardCharsets.UTF_8)
+    )
+
   private object Number {
     def unapply(json: JValue): Option[JBigDecimal] = json match {
       case JInt(n) => Some(new JBigDecimal(n.bigInteger))
@@ -161,14 +172,14 @@ private object KeyJson {
 
   private object Bytes {
     def unapply(json: JValue): Option[Array[Byte]] = json match {
-      case JObject(List(("base64", JString(text)))) => Some(Base64.getDecoder.decode(text))
+      case JObject(List(("base64", JString(text)))) => Try(Base64.getDecoder.decode(text)).toOption
       case _ => None
     }
   }
 
   private object Interval {
-    def unapply(json: JValue): Option[Long] = json match {
-      case JObject(List(("micros", JInt(micros)))) => Some(micros.toLong)
+    def unapply(json: JValue): Option[BigInt] = json match {
+      case JObject(List(("micros", JInt(micros)))) => Some(micros)
       case _ => None
     }
   }

@@ -99,6 +99,8 @@ class KeyJsonSuite extends AnyFunSuite {
         (small, "\"1E+8\""),
         (small, "\"1E+600000000\""),
         (small, "\"1E-600000000\""), // to round it would take hours
+        (small, "\"1E-400000000\""),
+        (small, "\"1E+2147483647\""),
         (FloatType, "3.402823669209385e38"),
         // It has as many microseconds as 5 in 64 bits.
         (DayTimeIntervalType(), """{"micros": 18446744073709551621}"""),
