@@ -66,12 +66,12 @@ def get(
 
     A key is found where a filter with ``==``, or ``IS NULL`` for None, finds it: 0.0 and -0.0 are
     one, and NaN is NaN. A float is rounded to a column of type FLOAT. What a column cannot hold is
-    in no key: 300 in a TINYINT, 1.005 in a DECIMAL(10, 2).
+    in no key: 300 in a TINYINT, 1.005 in a DECIMAL(10, 2). A datetime for a DATE or TIMESTAMP_NTZ
+    is what its clock shows.
 
     Where the operator is no aggregation, a NaN, or a key with more than six zeros of type FLOAT or
-    DOUBLE, is found by reading a whole partition. A key that has a map cannot be looked up, and
-    one with an interval of months only by its text, such as ``"1-2"``, as Python has no such type:
-    filter `live`.
+    DOUBLE, is found by reading a whole partition. A key that has a map cannot be looked up, nor
+    one with an interval of months, of which PySpark makes no Row: filter `live`.
 
     Examples
     --------
