@@ -37,10 +37,9 @@ object ColumnFamilyCheck {
     if (newest.isEmpty) Nil
     else {
       val conf = spark.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
-      val found = spark.sparkContext.parallelize(newest, math.min(newest.length, 200)).map { path =>
+      spark.sparkContext.parallelize(newest, math.min(newest.length, 200)).map { path =>
         path -> familiesOf(new Path(path), conf.value.value)
-      }.filter(_._2 != Seq("default"))
-      Jobs.run(found.collect()).toSeq
+      }.filter(_._2 != Seq("default")).collect().toSeq
     }
   }
 

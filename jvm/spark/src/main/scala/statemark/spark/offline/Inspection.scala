@@ -76,10 +76,9 @@ object Inspection {
       val conf = spark.sparkContext.broadcast(new SerializableConfiguration(checkpoint.hadoopConf))
       val facts = spark.sparkContext.parallelize(listings, math.min(listings.length, 200)).map { l =>
         (l.operator, l.name, partition(l, committed, conf.value.value))
-      }
-      Jobs.run(facts.collect()).toSeq.groupBy(f => (f._1, f._2)).toSeq.sortBy(_._1).map {
-        case ((operator, name), own) =>
-          StoreFacts(operator, name, own.map(_._3).sortBy(_.partition))
+      }.collect().toSeq
+      facts.groupBy(f => (f._1, f._2)).toSeq.sortBy(_._1).map { case ((operator, name), own) =>
+        StoreFacts(operator, name, own.map(_._3).sortBy(_.partition))
       }
     }
   }
