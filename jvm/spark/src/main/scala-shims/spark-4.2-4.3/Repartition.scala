@@ -1,5 +1,7 @@
 package statemark.spark.offline
 
+import java.io.FileNotFoundException
+import java.util.Arrays
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.execution.streaming.checkpointing._
@@ -49,7 +51,8 @@ final class Repartition(
     checkpoint.requireState()
     val (last, committed) = lastBatches()
     unfinished(last, committed) match {
-      case Some(started) if started.to == partitions => finish(started)
+      case Some(started) if started.to == partitions =>
+        owning(last, committed)(finish(started, _))
       case Some(other) =>
         throw Failure(
           s"$location cannot go to $partitions partitions",
@@ -68,10 +71,13 @@ final class Repartition(
         val begun = Started(committed + 1, partitionsOf(committed), partitions)
         requireKnownProvider(committed)
         layouts(begun): Unit
-        (committed + 1 to last).foreach(discard(_, begun.from))
-        logs.offsetLog.purgeAfter(committed)
-        begin(begun)
-        finish(begun)
+        owning(last, committed) { owner =>
+          (committed + 1 to last).foreach(discard(_, begun.from, owner))
+          owner.requireHeld()
+          logs.offsetLog.purgeAfter(committed)
+          begin(begun)
+          finish(begun, owner)
+        }
     }
   }
 
@@ -79,14 +85,29 @@ final class Repartition(
   def rollback(): RepartitionResult = {
     val (last, committed) = lastBatches()
     unfinished(last, committed).fold[RepartitionResult](NothingToRollBack) { started =>
-      discard(started.batch, started.from)
-      // The entry goes last: as long as it stands, a query does not start and rollback goes on.
-      logs.offsetLog.purgeAfter(started.batch - 1)
-      RolledBack(started.batch, started.from)
+      // Whoever still works on it must not commit from here on.
+      owning(last, committed)(rollback(started, _))
     }
   }
 
+  private def rollback(started: Started, owner: Ownership): RepartitionResult = {
+    discard(started.batch, started.from, owner)
+    owner.requireHeld()
+    // The entry goes last: as long as it stands, a query does not start and rollback goes on.
+    logs.offsetLog.purgeAfter(started.batch - 1)
+    // Of one that asked who owns the checkpoint just before, and has died since.
+    if (files.exists(commitPath(started))) uncommit(started)
+    RolledBack(started.batch, started.from)
+  }
+
   // ---- the batch
+
+  /** Does `body` as the owner of the checkpoint, whose logs are as they were when it was decided on. */
+  private def owning[A](last: Long, committed: Long)(body: Ownership => A): A =
+    Ownership.during(checkpoint) { owner =>
+      if (lastBatches() != ((last, committed))) throw concurrent(committed + 1)
+      body(owner)
+    }
 
   private def lastBatches(): (Long, Long) = {
     val last = logs.offsetLog.getLatestBatchId().getOrElse(
@@ -128,7 +149,9 @@ final class Repartition(
     if (!logs.offsetLog.add(started.batch, entry)) throw concurrent(started.batch)
   }
 
-  private def finish(started: Started): RepartitionResult = {
+  private def finish(started: Started, owner: Ownership): RepartitionResult = {
+    val begun = bytesOf(offsetPath(started))
+    if (begun.isEmpty) throw owner.lost()
     val found = layouts(started)
     val stores = found.map(_._2.length).sum
     var storesDone = 0
@@ -160,6 +183,7 @@ final class Repartition(
           progress(RepartitionProgress(name, storesDone, stores, done.size, partitions, rows))
         report()
         mover.move(layout, index) { written =>
+          owner.requireHeld()
           done += written.partition -> written.id
           rows += written.rows
           report()
@@ -170,11 +194,56 @@ final class Repartition(
       }
       operator.operatorInfo.operatorId -> byStore.transpose.map(_.flatten.toArray).toArray
     }.toMap
+    owner.requireHeld()
     found.foreach { case (operator, _) => writeMetadata(operator, started) }
     val committed =
       entry.withStateUniqueIds(entry.stateUniqueIds.map(_ => ids))
-    if (!logs.commitLog.add(started.batch, committed)) throw concurrent(started.batch)
+    def stands = sameBytes(begun, bytesOf(offsetPath(started)))
+    // Whoever takes the checkpoint deletes what is staged: there is nothing to publish then.
+    new CommitLog(session, owner.staging.toString).add(started.batch, committed): Unit
+    if (!owner.isHeld || !stands) throw owner.lost()
+    if (files.exists(commitPath(started))) throw concurrent(started.batch)
+    publish(started, owner)
+    // Where a rename is no single step, a rollback may have come in between.
+    if (!stands) {
+      uncommit(started)
+      throw owner.lost()
+    }
     Moved(started.batch, started.from, started.to, stores, rows)
+  }
+
+  /** Moves the staged commit entry to its place. */
+  private def publish(started: Started, owner: Ownership): Unit = {
+    val target = commitPath(started)
+    val fs = target.getFileSystem(checkpoint.hadoopConf)
+    def move(name: String): Boolean =
+      try fs.rename(new Path(owner.staging, name), new Path(target.getParent, name))
+      catch { case _: FileNotFoundException => false }
+    val sidecar = s"${target.getName}.crc"
+    if (fs.exists(new Path(owner.staging, sidecar))) move(sidecar): Unit
+    if (!move(target.getName)) {
+      files.delete(new Path(target.getParent, sidecar))
+      throw owner.lost()
+    }
+  }
+
+  private def offsetPath(started: Started) =
+    new Path(checkpoint.offsetLog, started.batch.toString)
+  private def commitPath(started: Started) =
+    new Path(checkpoint.commitLog, started.batch.toString)
+
+  /** None where the file is not there. */
+  private def bytesOf(path: Path): Option[Array[Byte]] =
+    try Some(checkpoint.bytesOf(path))
+    catch { case _: FileNotFoundException => None }
+
+  private def sameBytes(a: Option[Array[Byte]], b: Option[Array[Byte]]): Boolean =
+    a.exists(x => b.exists(Arrays.equals(x, _)))
+
+  private def uncommit(started: Started): Unit = {
+    val path = commitPath(started)
+    files.delete(path)
+    files.delete(new Path(path.getParent, s"${path.getName}.crc"))
   }
 
   // ---- what the checkpoint says
@@ -264,19 +333,24 @@ final class Repartition(
     * for the next attempt's.
     *
     * @param live the number of partitions without the batch
+    * @param owner is asked before each deletion: who has taken the checkpoint since may be writing
     */
-  private def discard(batch: Long, live: Int): Unit = {
+  private def discard(batch: Long, live: Int, owner: Ownership): Unit = {
+    def delete(path: Path): Unit = {
+      owner.requireHeld()
+      files.delete(path)
+    }
     def isItsOwn(file: Path) = StoreFile.version(file.getName).contains(batch + 1)
     def filesUnder(directory: Path): Seq[Path] = files.list(directory).toSeq.flatMap(status =>
       if (status.isDirectory) filesUnder(status.getPath) else Seq(status.getPath)
     )
     for (operator <- files.list(stateLocation, isNumber(_)).map(_.getPath)) {
-      files.delete(metadataFile(operator, batch))
+      delete(metadataFile(operator, batch))
       for (partition <- files.list(operator, isNumber(_)).map(_.getPath)) {
         val (made, others) = filesUnder(partition).partition(isItsOwn)
-        made.foreach(files.delete)
+        made.foreach(delete)
         if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion))
-          files.delete(partition)
+          delete(partition)
       }
     }
   }

@@ -53,6 +53,14 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
     }: Unit
   }
 
+  /** Each batch is planned and committed. */
+  private def assertEven(running: Running): Unit = {
+    val logs = Seq("offsets", "commits").map { log =>
+      filesOf(running.checkpoint.resolve(log)).filter(_.forall(_.isDigit))
+    }
+    assert(logs.head == logs.last)
+  }
+
   private val moments = Seq("before the first store" -> 0, "among the stores" -> 15)
 
   // By default each moment in one format.
@@ -89,6 +97,70 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
         assert(running.repartition().run(3).isInstanceOf[Moved])
         assert(running.process(third) == expected(2))
       }
+    }
+  }
+
+  // Progress is told before the first store and after each partition, the last time before the commit.
+  for ((moment, event) <- moments.drop(1) :+ ("before the commit" -> -1))
+    test(s"rolled back $moment by another command: it refuses, and the query goes on") {
+      onCheckpoint(if (event < 0) 2 else 1) { running =>
+        var seen = 0
+        var isRolledBack = false
+        val error = intercept[InvalidInputException] {
+          running.repartition { at =>
+            val isMoment =
+              if (event >= 0) seen == event
+              else at.storesDone == at.stores
+            seen += 1
+            if (isMoment && !isRolledBack) {
+              isRolledBack = true
+              assert(running.repartition().rollback().isInstanceOf[RolledBack])
+            }
+          }.run(6)
+        }
+        assert(isRolledBack && error.getMessage.contains("another command"))
+        assertEven(running)
+        assert(running.process(second) == expected(1))
+        assert(running.repartition().run(3).isInstanceOf[Moved])
+        assert(running.process(third) == expected(2))
+      }
+    }
+
+  test("two commands, one at any file operation of the other, end right or refuse") {
+    val random = new scala.util.Random(30)
+    val query = StatefulQueries.all.head
+    val format1 = Map(s"${prefix}providerClass" -> statemark) ++ query.settings
+    withSettings(format1 ++ SteppedFileManager.settings) {
+      val running = new Running(query)
+      running.process(first)
+      def run(): RepartitionResult = running.repartition().run(6)
+      def rollback(): RepartitionResult = running.repartition().rollback()
+      for (round <- 0 until 10) {
+        // The operation of the one at which the other runs to its end, and where the one dies then.
+        val at = random.nextInt(16)
+        val deathAt = if (random.nextBoolean()) Some(at + random.nextInt(3)) else None
+        val isRollback = round % 3 == 2
+        if (isRollback) dieAt(running, 0, 6)
+        val (one, other) = if (isRollback) (rollback _, run _) else (run _, rollback _)
+        val results = SteppedFileManager.beside(at, deathAt, Killed)(one())(other())
+        withClue(s"round $round, operation $at, death at $deathAt: $results: ") {
+          val failures = results.flatMap(_.failed.toOption)
+          assert(failures.forall(e => e == Killed || e.isInstanceOf[InvalidInputException]))
+          // What both left undone can be taken back.
+          rollback(): Unit
+          assertEven(running)
+          val said = results.flatMap(_.toOption)
+          val isMoved = running.repartition().run(4).isInstanceOf[Moved]
+          if (said.exists(_.isInstanceOf[Moved])) assert(isMoved)
+          else if (said.exists(_.isInstanceOf[RolledBack])) assert(!isMoved)
+        }
+      }
+      val control = withSettings(query.settings) {
+        val undisturbed = new Running(query)
+        undisturbed.process(first)
+        undisturbed.process(second)
+      }
+      assert(running.process(second) == control)
     }
   }
 

@@ -23,16 +23,28 @@ final class Journal private (
 ) {
   import Journal._
 
-  /** Pins the new provider in every entry, the newest last: it decides what a restart uses. */
-  def carryOut(): Unit = {
-    batches.sorted.foreach(batch => replace(checkpoint, batch, changed(batch)))
+  /** Pins the new provider in every entry, the newest last: it decides what a restart uses.
+    * @throws statemark.common.InvalidInputException where another command has taken the checkpoint: it undoes
+    *   or finishes this change, but for an entry that was just written, which is as it was before
+    */
+  def carryOut(owner: Ownership): Unit = {
+    batches.sorted.foreach { batch =>
+      owner.requireHeld()
+      val before = checkpoint.bytesOf(entryPath(checkpoint, batch))
+      if (!Arrays.equals(before, original(batch))) throw owner.lost()
+      replace(checkpoint, batch, changed(batch))
+      if (!owner.isHeld) {
+        replace(checkpoint, batch, before)
+        throw owner.lost()
+      }
+    }
     mark(Finished): Unit
   }
 
   /** Finishes what an interruption left: `Finished` where every entry was changed already, else `Undone`,
     * with the entries as they were. Entries that the query has deleted since stay deleted.
     */
-  def settle(): Mark = {
+  def settle(owner: Ownership): Mark = {
     val there = batches.filter(b => checkpoint.files.exists(entryPath(checkpoint, b)))
     val now = there.map(b => b -> checkpoint.bytesOf(entryPath(checkpoint, b)))
     now.filterNot { case (b, bytes) =>
@@ -47,7 +59,10 @@ final class Journal private (
     val pending = now.filterNot { case (b, bytes) => Arrays.equals(bytes, changed(b)) }
     if (pending.isEmpty) mark(Finished)
     else {
-      there.sorted.foreach(b => replace(checkpoint, b, original(b)))
+      there.sorted.foreach { b =>
+        owner.requireHeld()
+        replace(checkpoint, b, original(b))
+      }
       mark(Undone)
     }
   }
@@ -88,12 +103,15 @@ object Journal {
       to: ProviderClass,
       entries: Seq[OffsetEntry],
       importVersion: Option[Long],
-      epochMs: Long
+      epochMs: Long,
+      owner: Ownership
   ): Journal = {
     val number = directories(checkpoint).map(_._1).maxOption.getOrElse(0) + 1
     val directory = new Path(base(checkpoint), s"switch-$number")
     val originals = new Path(directory, "offsets")
     checkpoint.files.mkdirs(originals)
+    // Another that takes the same number has taken the checkpoint as well.
+    owner.requireHeld()
     entries.foreach { e =>
       write(checkpoint, new Path(originals, e.batch.toString), e.text.getBytes(UTF_8))
     }
@@ -105,6 +123,7 @@ object Journal {
       "batches" -> JArray(entries.map(e => JInt(e.batch)).toList),
       "startedAtMs" -> JInt(epochMs)
     ) ++ importVersion.map(v => "importVersion" -> (JInt(v): JValue)))
+    owner.requireHeld()
     write(checkpoint, manifestPath(directory), compact(render(manifest)).getBytes(UTF_8))
     new Journal(checkpoint, directory, to, entries.map(_.batch))
   }

@@ -33,11 +33,13 @@ object SwitchCommand extends Command {
       ExitCode.Ok
     } else {
       val basis = stopped(opened, observeMs, isForced, context)
-      settleInterrupted(opened, context)
-      // Entries may have been restored, or written while we watched.
-      val checkpoint = context.checkpoint(parsed.checkpoint)
-      check(checkpoint)
-      carryOut(checkpoint, to, basis, context)
+      Ownership.during(opened) { owner =>
+        settleInterrupted(opened, owner, context)
+        // Entries may have been restored, or written while we watched.
+        val checkpoint = context.checkpoint(parsed.checkpoint)
+        check(checkpoint)
+        carryOut(checkpoint, to, basis, owner, context)
+      }
     }
   }
 
@@ -140,9 +142,13 @@ object SwitchCommand extends Command {
       )
   }
 
-  private def settleInterrupted(checkpoint: QueryCheckpoint, context: Context): Unit =
+  private def settleInterrupted(
+      checkpoint: QueryCheckpoint,
+      owner: Ownership,
+      context: Context
+  ): Unit =
     Journal.unfinished(checkpoint).foreach { journal =>
-      val how = journal.settle() match {
+      val how = journal.settle(owner) match {
         case Journal.Finished => "had changed every entry"
         case Journal.Undone => "was undone: its entries are as they were before it"
       }
@@ -153,6 +159,7 @@ object SwitchCommand extends Command {
       checkpoint: QueryCheckpoint,
       to: ProviderClass,
       basis: String,
+      owner: Ownership,
       context: Context
   ): ExitCode = {
     val console = context.console
@@ -169,10 +176,11 @@ object SwitchCommand extends Command {
         to,
         todo.entries,
         todo.imported,
-        context.clock.epochMs()
+        context.clock.epochMs(),
+        owner
       )
       val imported = stateImport.map(_.run())
-      journal.carryOut()
+      journal.carryOut(owner)
       console.result(s"${checkpoint.root} was switched from ${from.mkString(" and ")} to $to")
       imported.foreach(i => console.result(s"  ${i.summary}"))
       console.result(s"  offset entries changed: ${ranges(todo.entries)}, " +
