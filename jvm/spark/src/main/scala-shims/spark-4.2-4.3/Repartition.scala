@@ -1,7 +1,5 @@
 package statemark.spark.offline
 
-import java.io.FileNotFoundException
-import java.util.Arrays
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.{classic, SparkSession}
 import org.apache.spark.sql.execution.streaming.checkpointing._
@@ -37,7 +35,8 @@ final class Repartition(
 
   private val location = checkpoint.root.toString
   private val stateLocation = new Path(checkpoint.root, StreamingCheckpointConstants.DIR_NAME_STATE)
-  private val logs = new StreamingQueryCheckpointMetadata(session, location)
+  // Anew each time: they keep entries, which another command may have changed since.
+  private def logs = new StreamingQueryCheckpointMetadata(session, location)
   import checkpoint.files
 
   /** @param partitions the new number, at least 1
@@ -49,17 +48,48 @@ final class Repartition(
       throw Failure(s"$partitions partitions were asked for", "there is none", "ask for 1 or more")
     }
     checkpoint.requireState()
+    owning(decide(partitions, skipUncommitted)) {
+      case (Continue(started), owner) =>
+        discard(started.batch, started.from, owner)
+        finish(started, owner)
+      case (Begin(started, last), owner) =>
+        for (batch <- last to started.batch by -1) {
+          discard(batch, started.from, owner)
+          owner.remove(offsetPath(batch))
+        }
+        begin(started, owner)
+        finish(started, owner)
+    }
+  }
+
+  /** Takes an unfinished repartition back. */
+  def rollback(): RepartitionResult = owning {
+    val (last, committed) = lastBatches()
+    unfinished(last, committed).toRight(NothingToRollBack)
+  } { (started, owner) =>
+    discard(started.batch, started.from, owner)
+    // The entry goes last: as long as it stands, a query does not start and rollback goes on.
+    owner.remove(offsetPath(started.batch))
+    // On an object store a copy that was under way may have arrived (docs/adr/0006).
+    owner.remove(commitPath(started.batch))
+    RolledBack(started.batch, started.from)
+  }
+
+  /** What there is to do, where nothing forbids it. */
+  private def decide(
+      partitions: Int,
+      skipUncommitted: Boolean
+  ): Either[RepartitionResult, Plan] = {
     val (last, committed) = lastBatches()
     unfinished(last, committed) match {
-      case Some(started) if started.to == partitions =>
-        owning(last, committed)(finish(started, _))
+      case Some(started) if started.to == partitions => Right(Continue(started))
       case Some(other) =>
         throw Failure(
           s"$location cannot go to $partitions partitions",
           s"a repartition to ${other.to} was begun and not finished",
           s"finish it with --partitions ${other.to}, or take it back with --rollback"
         )
-      case None if partitionsOf(committed) == partitions => Unchanged(partitions)
+      case None if partitionsOf(committed) == partitions => Left(Unchanged(partitions))
       case None if last > committed && !skipUncommitted =>
         throw Failure(
           s"batch $last of $location was started and not committed",
@@ -71,43 +101,21 @@ final class Repartition(
         val begun = Started(committed + 1, partitionsOf(committed), partitions)
         requireKnownProvider(committed)
         layouts(begun): Unit
-        owning(last, committed) { owner =>
-          (committed + 1 to last).foreach(discard(_, begun.from, owner))
-          owner.requireHeld()
-          logs.offsetLog.purgeAfter(committed)
-          begin(begun)
-          finish(begun, owner)
-        }
+        Right(Begin(begun, last))
     }
   }
 
-  /** Takes an unfinished repartition back. */
-  def rollback(): RepartitionResult = {
-    val (last, committed) = lastBatches()
-    unfinished(last, committed).fold[RepartitionResult](NothingToRollBack) { started =>
-      // Whoever still works on it must not commit from here on.
-      owning(last, committed)(rollback(started, _))
-    }
-  }
-
-  private def rollback(started: Started, owner: Ownership): RepartitionResult = {
-    discard(started.batch, started.from, owner)
-    owner.requireHeld()
-    // The entry goes last: as long as it stands, a query does not start and rollback goes on.
-    logs.offsetLog.purgeAfter(started.batch - 1)
-    // Of one that asked who owns the checkpoint just before, and has died since.
-    if (files.exists(commitPath(started))) uncommit(started)
-    RolledBack(started.batch, started.from)
+  /** Carries out what is decided, as the owner of the checkpoint. It is decided on again once no other command
+    * can change anything; where nothing is to be done, and nobody is at work, once is enough.
+    */
+  private def owning[A](decide: => Either[RepartitionResult, A])(
+      carryOut: (A, Ownership) => RepartitionResult
+  ): RepartitionResult = decide match {
+    case Left(nothing) if !Ownership.isTaken(checkpoint) => nothing
+    case _ => Ownership.during(checkpoint)(owner => decide.fold(identity, carryOut(_, owner)))
   }
 
   // ---- the batch
-
-  /** Does `body` as the owner of the checkpoint, whose logs are as they were when it was decided on. */
-  private def owning[A](last: Long, committed: Long)(body: Ownership => A): A =
-    Ownership.during(checkpoint) { owner =>
-      if (lastBatches() != ((last, committed))) throw concurrent(committed + 1)
-      body(owner)
-    }
 
   private def lastBatches(): (Long, Long) = {
     val last = logs.offsetLog.getLatestBatchId().getOrElse(
@@ -133,7 +141,7 @@ final class Repartition(
       Started(last, partitionsOf(committed), partitionsOf(last))
     )
 
-  private def begin(started: Started): Unit = {
+  private def begin(started: Started, owner: Ownership): Unit = {
     val change = SQLConf.SHUFFLE_PARTITIONS.key -> started.to.toString
     val entry = offsets(started.read) match {
       case v1: OffsetSeq =>
@@ -146,12 +154,12 @@ final class Repartition(
           "use the Statemark of the Spark that wrote it"
         )
     }
-    if (!logs.offsetLog.add(started.batch, entry)) throw concurrent(started.batch)
+    val staged = owner.staged()
+    new OffsetSeqLog(session, staged.toString).add(started.batch, entry): Unit
+    owner.place(new Path(staged, started.batch.toString), offsetPath(started.batch))
   }
 
   private def finish(started: Started, owner: Ownership): RepartitionResult = {
-    val begun = bytesOf(offsetPath(started))
-    if (begun.isEmpty) throw owner.lost()
     val found = layouts(started)
     val stores = found.map(_._2.length).sum
     var storesDone = 0
@@ -161,6 +169,7 @@ final class Repartition(
       session,
       stateLocation.toString,
       checkpoint.hadoopConf,
+      owner.held,
       MoveSource(
         started.read + 1,
         started.from,
@@ -194,57 +203,17 @@ final class Repartition(
       }
       operator.operatorInfo.operatorId -> byStore.transpose.map(_.flatten.toArray).toArray
     }.toMap
-    owner.requireHeld()
-    found.foreach { case (operator, _) => writeMetadata(operator, started) }
+    found.foreach { case (operator, _) => writeMetadata(operator, started, owner) }
     val committed =
       entry.withStateUniqueIds(entry.stateUniqueIds.map(_ => ids))
-    def stands = sameBytes(begun, bytesOf(offsetPath(started)))
-    // Whoever takes the checkpoint deletes what is staged: there is nothing to publish then.
-    new CommitLog(session, owner.staging.toString).add(started.batch, committed): Unit
-    if (!owner.isHeld || !stands) throw owner.lost()
-    if (files.exists(commitPath(started))) throw concurrent(started.batch)
-    publish(started, owner)
-    // Where a rename is no single step, a rollback may have come in between.
-    if (!stands) {
-      uncommit(started)
-      throw owner.lost()
-    }
+    val staged = owner.staged()
+    new CommitLog(session, staged.toString).add(started.batch, committed): Unit
+    owner.place(new Path(staged, started.batch.toString), commitPath(started.batch))
     Moved(started.batch, started.from, started.to, stores, rows)
   }
 
-  /** Moves the staged commit entry to its place. */
-  private def publish(started: Started, owner: Ownership): Unit = {
-    val target = commitPath(started)
-    val fs = target.getFileSystem(checkpoint.hadoopConf)
-    def move(name: String): Boolean =
-      try fs.rename(new Path(owner.staging, name), new Path(target.getParent, name))
-      catch { case _: FileNotFoundException => false }
-    val sidecar = s"${target.getName}.crc"
-    if (fs.exists(new Path(owner.staging, sidecar))) move(sidecar): Unit
-    if (!move(target.getName)) {
-      files.delete(new Path(target.getParent, sidecar))
-      throw owner.lost()
-    }
-  }
-
-  private def offsetPath(started: Started) =
-    new Path(checkpoint.offsetLog, started.batch.toString)
-  private def commitPath(started: Started) =
-    new Path(checkpoint.commitLog, started.batch.toString)
-
-  /** None where the file is not there. */
-  private def bytesOf(path: Path): Option[Array[Byte]] =
-    try Some(checkpoint.bytesOf(path))
-    catch { case _: FileNotFoundException => None }
-
-  private def sameBytes(a: Option[Array[Byte]], b: Option[Array[Byte]]): Boolean =
-    a.exists(x => b.exists(Arrays.equals(x, _)))
-
-  private def uncommit(started: Started): Unit = {
-    val path = commitPath(started)
-    files.delete(path)
-    files.delete(new Path(path.getParent, s"${path.getName}.crc"))
-  }
+  private def offsetPath(batch: Long) = new Path(checkpoint.offsetLog, batch.toString)
+  private def commitPath(batch: Long) = new Path(checkpoint.commitLog, batch.toString)
 
   // ---- what the checkpoint says
 
@@ -315,42 +284,45 @@ final class Repartition(
   /** Metadata of version 1 is one file for the whole life of a query; its number of partitions is that
     * of the first batch.
     */
-  private def writeMetadata(operator: OperatorStateMetadata, started: Started): Unit =
+  private def writeMetadata(
+      operator: OperatorStateMetadata,
+      started: Started,
+      owner: Ownership
+  ): Unit =
     operator match {
       case v2: OperatorStateMetadataV2 =>
-        val path = new Path(stateLocation, v2.operatorInfo.operatorId.toString)
-        // The writer leaves a file that stands there as it is.
-        files.delete(metadataFile(path, started.batch))
         val stores = v2.stateStoreInfo.map(_.copy(numPartitions = started.to))
+        val staged = owner.staged()
         OperatorStateMetadataWriter
-          .createWriter(path, checkpoint.hadoopConf, v2.version, Some(started.batch))
+          .createWriter(staged, checkpoint.hadoopConf, v2.version, Some(started.batch))
           .write(v2.copy(stateStoreInfo = stores))
+        val path = new Path(stateLocation, v2.operatorInfo.operatorId.toString)
+        owner.replace(metadataFile(staged, started.batch), metadataFile(path, started.batch))
       case _ => ()
     }
 
   /** Deletes what a batch that is not committed has left of itself: metadata, files of the version that
     * it makes, and directories of partitions that hold nothing else. A file of a version would be taken
-    * for the next attempt's.
+    * for the next attempt's. Files that a task is still writing go too, so that it cannot put them in
+    * place ([[OwnedFileManager]]).
     *
     * @param live the number of partitions without the batch
-    * @param owner is asked before each deletion: who has taken the checkpoint since may be writing
     */
   private def discard(batch: Long, live: Int, owner: Ownership): Unit = {
-    def delete(path: Path): Unit = {
-      owner.requireHeld()
-      files.delete(path)
+    def isItsOwn(file: Path) = {
+      val name = file.getName
+      StoreFile.version(name).orElse(StoreFile.unfinishedVersion(name)).contains(batch + 1)
     }
-    def isItsOwn(file: Path) = StoreFile.version(file.getName).contains(batch + 1)
     def filesUnder(directory: Path): Seq[Path] = files.list(directory).toSeq.flatMap(status =>
       if (status.isDirectory) filesUnder(status.getPath) else Seq(status.getPath)
     )
     for (operator <- files.list(stateLocation, isNumber(_)).map(_.getPath)) {
-      delete(metadataFile(operator, batch))
+      owner.remove(metadataFile(operator, batch))
       for (partition <- files.list(operator, isNumber(_)).map(_.getPath)) {
         val (made, others) = filesUnder(partition).partition(isItsOwn)
-        made.foreach(delete)
+        made.foreach(owner.delete)
         if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion))
-          delete(partition)
+          owner.delete(partition)
       }
     }
   }
@@ -366,12 +338,6 @@ final class Repartition(
     s"the offset entry of batch $batch does not record ${SQLConf.SHUFFLE_PARTITIONS.key}",
     "run one batch of the query with this Spark"
   )
-
-  private def concurrent(batch: Long) = Failure(
-    s"batch $batch of $location was written by someone else in the meantime",
-    "the query runs, or another repartition does",
-    "stop the query, then run the command again"
-  )
 }
 
 private object Repartition {
@@ -380,6 +346,15 @@ private object Repartition {
   private final case class Started(batch: Long, from: Int, to: Int) {
     def read: Long = batch - 1
   }
+
+  /** What a repartition does. */
+  private sealed trait Plan
+
+  /** Goes on with a batch that was begun. */
+  private final case class Continue(started: Started) extends Plan
+
+  /** Begins a batch, and gives up those from its number to `last`. */
+  private final case class Begin(started: Started, last: Long) extends Plan
 
   private def isNumber(path: Path): Boolean = Try(path.getName.toLong).isSuccess
 

@@ -1,6 +1,7 @@
 package statemark.spark.offline
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.{Encoder, Encoders, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -36,6 +37,7 @@ private[offline] final class StateMove(
     session: SparkSession,
     stateLocation: String,
     hadoopConf: Configuration,
+    held: Path,
     source: MoveSource,
     target: MoveTarget
 ) {
@@ -48,6 +50,9 @@ private[offline] final class StateMove(
     val from = layout.partitions(source.partitions)
     val to = layout.partitions(target.partitions)
     val hadoop = session.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
+    val owned = session.sparkContext.broadcast(
+      new SerializableConfiguration(OwnedFileManager.settings(hadoopConf, held))
+    )
     val ids = source.ids.get(layout.operatorId)
     // Locals, so that tasks take no more than these along.
     val (location, reads, writes) = (stateLocation, source, target)
@@ -58,16 +63,16 @@ private[offline] final class StateMove(
         read(layout, provider, reads.version, id, partition, from, to)
     }
     val dealt = session.createDataset(rows)(encoder).repartitionById(to, col("_1"))
-    session.sparkContext.runJob(
+    Jobs.run(session.sparkContext.runJob(
       dealt.asInstanceOf[Dataset[StateRow]].queryExecution.toRdd,
       (task: TaskContext, rows: Iterator[InternalRow]) => {
         val partition = task.partitionId()
-        val provider = layout.provider(location, partition, writes.conf, hadoop.value.value)
+        val provider = layout.provider(location, partition, writes.conf, owned.value.value)
         write(layout, provider, writes.version, partition, rows)
       },
       0 until to,
       (_: Int, done: WrittenPartition) => written(done)
-    )
+    ))
   }
 }
 

@@ -126,44 +126,6 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
       }
     }
 
-  test("two commands, one at any file operation of the other, end right or refuse") {
-    val random = new scala.util.Random(30)
-    val query = StatefulQueries.all.head
-    val format1 = Map(s"${prefix}providerClass" -> statemark) ++ query.settings
-    withSettings(format1 ++ SteppedFileManager.settings) {
-      val running = new Running(query)
-      running.process(first)
-      def run(): RepartitionResult = running.repartition().run(6)
-      def rollback(): RepartitionResult = running.repartition().rollback()
-      for (round <- 0 until 10) {
-        // The operation of the one at which the other runs to its end, and where the one dies then.
-        val at = random.nextInt(16)
-        val deathAt = if (random.nextBoolean()) Some(at + random.nextInt(3)) else None
-        val isRollback = round % 3 == 2
-        if (isRollback) dieAt(running, 0, 6)
-        val (one, other) = if (isRollback) (rollback _, run _) else (run _, rollback _)
-        val results = SteppedFileManager.beside(at, deathAt, Killed)(one())(other())
-        withClue(s"round $round, operation $at, death at $deathAt: $results: ") {
-          val failures = results.flatMap(_.failed.toOption)
-          assert(failures.forall(e => e == Killed || e.isInstanceOf[InvalidInputException]))
-          // What both left undone can be taken back.
-          rollback(): Unit
-          assertEven(running)
-          val said = results.flatMap(_.toOption)
-          val isMoved = running.repartition().run(4).isInstanceOf[Moved]
-          if (said.exists(_.isInstanceOf[Moved])) assert(isMoved)
-          else if (said.exists(_.isInstanceOf[RolledBack])) assert(!isMoved)
-        }
-      }
-      val control = withSettings(query.settings) {
-        val undisturbed = new Running(query)
-        undisturbed.process(first)
-        undisturbed.process(second)
-      }
-      assert(running.process(second) == control)
-    }
-  }
-
   test("the number that the query has changes nothing") {
     onCheckpoint(1) { running =>
       val before = filesOf(running.checkpoint)

@@ -32,6 +32,8 @@ object StoreFile {
   private val FullMapName = "([0-9]+)\\.snapshot".r
   private val SharedName = "(?:SSTs/[^/]+-[^/]+\\.sst|logs/[^/]+-[^/]+\\.log)".r
 
+  private val UnfinishedName = """\.(.+)\.[0-9a-fA-F-]{36}(?:\.TID[0-9]+)?\.tmp""".r
+
   /** @param name relative to the directory of the store */
   def of(name: String): StoreFile = name match {
     case hidden if hidden.split('/').exists(part => part.startsWith(".") || part.startsWith("_")) =>
@@ -55,6 +57,15 @@ object StoreFile {
   def version(name: String): Option[Long] = of(name.stripSuffix(".crc")) match {
     case Snapshot(at) => Some(at.version)
     case Changelog(at) => Some(at.version)
+    case _ => None
+  }
+
+  /** The version of a file whose atomic write has not ended.
+    *
+    * ''Source:'' Spark 4.2 `CheckpointFileManager.RenameBasedFSDataOutputStream.generateTempPath`
+    */
+  def unfinishedVersion(name: String): Option[Long] = name match {
+    case UnfinishedName(of) => version(of)
     case _ => None
   }
 

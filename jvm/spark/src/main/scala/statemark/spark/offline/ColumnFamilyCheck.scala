@@ -37,9 +37,10 @@ object ColumnFamilyCheck {
     if (newest.isEmpty) Nil
     else {
       val conf = spark.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
-      spark.sparkContext.parallelize(newest, math.min(newest.length, 200)).map { path =>
+      val found = spark.sparkContext.parallelize(newest, math.min(newest.length, 200)).map { path =>
         path -> familiesOf(new Path(path), conf.value.value)
-      }.filter(_._2 != Seq("default")).collect().toSeq
+      }.filter(_._2 != Seq("default"))
+      Jobs.run(found.collect()).toSeq
     }
   }
 

@@ -76,9 +76,10 @@ object Inspection {
       val conf = spark.sparkContext.broadcast(new SerializableConfiguration(checkpoint.hadoopConf))
       val facts = spark.sparkContext.parallelize(listings, math.min(listings.length, 200)).map { l =>
         (l.operator, l.name, partition(l, committed, conf.value.value))
-      }.collect().toSeq
-      facts.groupBy(f => (f._1, f._2)).toSeq.sortBy(_._1).map { case ((operator, name), own) =>
-        StoreFacts(operator, name, own.map(_._3).sortBy(_.partition))
+      }
+      Jobs.run(facts.collect()).toSeq.groupBy(f => (f._1, f._2)).toSeq.sortBy(_._1).map {
+        case ((operator, name), own) =>
+          StoreFacts(operator, name, own.map(_._3).sortBy(_.partition))
       }
     }
   }

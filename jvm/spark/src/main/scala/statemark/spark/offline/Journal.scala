@@ -23,22 +23,15 @@ final class Journal private (
 ) {
   import Journal._
 
-  /** Pins the new provider in every entry, the newest last: it decides what a restart uses.
+  /** Pins the new provider in every entry, the newest last: it decides what a restart uses, so that its
+    * rename is the step at which the switch happens.
+    *
     * @throws statemark.common.InvalidInputException where another command has taken the checkpoint: it undoes
-    *   or finishes this change, but for an entry that was just written, which is as it was before
+    *   or finishes this change
     */
   def carryOut(owner: Ownership): Unit = {
-    batches.sorted.foreach { batch =>
-      owner.requireHeld()
-      val before = checkpoint.bytesOf(entryPath(checkpoint, batch))
-      if (!Arrays.equals(before, original(batch))) throw owner.lost()
-      replace(checkpoint, batch, changed(batch))
-      if (!owner.isHeld) {
-        replace(checkpoint, batch, before)
-        throw owner.lost()
-      }
-    }
-    mark(Finished): Unit
+    batches.sorted.foreach(batch => replace(owner, batch, changed(batch)))
+    mark(owner, Finished): Unit
   }
 
   /** Finishes what an interruption left: `Finished` where every entry was changed already, else `Undone`,
@@ -57,13 +50,10 @@ final class Journal private (
       )
     }
     val pending = now.filterNot { case (b, bytes) => Arrays.equals(bytes, changed(b)) }
-    if (pending.isEmpty) mark(Finished)
+    if (pending.isEmpty) mark(owner, Finished)
     else {
-      there.sorted.foreach { b =>
-        owner.requireHeld()
-        replace(checkpoint, b, original(b))
-      }
-      mark(Undone)
+      there.sorted.foreach(b => replace(owner, b, original(b)))
+      mark(owner, Undone)
     }
   }
 
@@ -80,9 +70,23 @@ final class Journal private (
       .text.getBytes(UTF_8)
   }
 
-  private def mark(what: Mark): Mark = {
-    write(checkpoint, new Path(directory, what.name), Array.emptyByteArray)
+  private def mark(owner: Ownership, what: Mark): Mark = {
+    owner.write(new Path(directory, what.name), Array.emptyByteArray)
     what
+  }
+
+  private def replace(owner: Ownership, batch: Long, bytes: Array[Byte]): Unit = {
+    val path = entryPath(checkpoint, batch)
+    owner.write(path, bytes)
+    // Some file systems keep the old file and say nothing.
+    if (!Arrays.equals(checkpoint.bytesOf(path), bytes)) {
+      owner.requireHeld()
+      throw Failure(
+        s"$path could not be replaced",
+        s"the file system of ${checkpoint.root} does not replace files in a rename",
+        "copy the checkpoint to one that does, and run the command there"
+      )
+    }
   }
 }
 
@@ -106,15 +110,6 @@ object Journal {
       epochMs: Long,
       owner: Ownership
   ): Journal = {
-    val number = directories(checkpoint).map(_._1).maxOption.getOrElse(0) + 1
-    val directory = new Path(base(checkpoint), s"switch-$number")
-    val originals = new Path(directory, "offsets")
-    checkpoint.files.mkdirs(originals)
-    // Another that takes the same number has taken the checkpoint as well.
-    owner.requireHeld()
-    entries.foreach { e =>
-      write(checkpoint, new Path(originals, e.batch.toString), e.text.getBytes(UTF_8))
-    }
     val manifest = JObject(List[(String, JValue)](
       "format" -> JInt(Format),
       "queryId" -> JString(checkpoint.queryId),
@@ -123,8 +118,14 @@ object Journal {
       "batches" -> JArray(entries.map(e => JInt(e.batch)).toList),
       "startedAtMs" -> JInt(epochMs)
     ) ++ importVersion.map(v => "importVersion" -> (JInt(v): JValue)))
-    owner.requireHeld()
-    write(checkpoint, manifestPath(directory), compact(render(manifest)).getBytes(UTF_8))
+    val made = owner.staged()
+    val originals = new Path(made, "offsets")
+    entries.foreach(e => owner.stage(new Path(originals, e.batch.toString), e.text.getBytes(UTF_8)))
+    // The rename takes the number: a directory never replaces another.
+    val number = directories(checkpoint).map(_._1).maxOption.getOrElse(0) + 1
+    val directory = new Path(checkpoint.ownDirectory, s"switch-$number")
+    owner.place(made, directory)
+    owner.write(manifestPath(directory), compact(render(manifest)).getBytes(UTF_8))
     new Journal(checkpoint, directory, to, entries.map(_.batch))
   }
 
@@ -157,47 +158,15 @@ object Journal {
     ))
   }
 
-  private def base(checkpoint: QueryCheckpoint): Path = new Path(checkpoint.root, "_statemark")
   private def manifestPath(directory: Path): Path = new Path(directory, "manifest.json")
 
   private def entryPath(checkpoint: QueryCheckpoint, batch: Long): Path =
     new Path(checkpoint.offsetLog, batch.toString)
 
   private def directories(checkpoint: QueryCheckpoint): Seq[(Int, Path)] =
-    if (!checkpoint.files.exists(base(checkpoint))) Nil
-    else {
-      checkpoint.files.list(base(checkpoint)).toSeq.filter(_.isDirectory).map(_.getPath).collect {
-        case path @ PathName(Name(n)) => n.toInt -> path
-      }
-    }
+    checkpoint.ownDirectories.collect { case path @ PathName(Name(n)) => n.toInt -> path }
 
   private object PathName {
     def unapply(path: Path): Option[String] = Some(path.getName)
-  }
-
-  private def replace(checkpoint: QueryCheckpoint, batch: Long, bytes: Array[Byte]): Unit = {
-    val path = entryPath(checkpoint, batch)
-    write(checkpoint, path, bytes)
-    // Some file systems keep the old file and say nothing.
-    if (!Arrays.equals(checkpoint.bytesOf(path), bytes)) {
-      throw Failure(
-        s"$path could not be replaced",
-        s"the file manager ${checkpoint.files.getClass.getName} does not overwrite files here",
-        "name one that does with --conf spark.sql.streaming.checkpointFileManagerClass=…, and run the " +
-          "command again"
-      )
-    }
-  }
-
-  private def write(checkpoint: QueryCheckpoint, path: Path, bytes: Array[Byte]): Unit = {
-    val out = checkpoint.files.createAtomic(path, overwriteIfPossible = true)
-    try {
-      out.write(bytes)
-      out.close()
-    } catch {
-      case e: Throwable =>
-        out.cancel()
-        throw e
-    }
   }
 }

@@ -31,6 +31,14 @@ final class QueryCheckpoint private (
   val offsetLog: Path = new Path(root, "offsets")
   val commitLog: Path = new Path(root, "commits")
 
+  /** What commands keep there; Spark does not look at it (I10). */
+  val ownDirectory: Path = new Path(root, "_statemark")
+
+  /** Directories that commands keep there now. */
+  def ownDirectories: Seq[Path] =
+    try files.list(ownDirectory).toSeq.filter(_.isDirectory).map(_.getPath)
+    catch { case _: FileNotFoundException => Nil }
+
   /** The retained entries of the offset log, oldest first; at least one. */
   lazy val offsets: Seq[OffsetEntry] = {
     val entries = batches(offsetLog).map(offset)

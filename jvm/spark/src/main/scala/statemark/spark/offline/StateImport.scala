@@ -8,22 +8,18 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
 import scala.util.Using
-import statemark.spark.Relocated.CheckpointFileManager
 import statemark.spark.{StatemarkStateStoreProvider, StoreFile}
 
 /** One store to import.
   *
   * @param prefixColumns leading columns of the key that the operator scans by
-  * @param keptVersions versions of snapshots in the directory that other offset entries need
   */
 private final case class StoreImport(
     id: StateStoreId,
-    directory: String,
     keySchema: StructType,
     valueSchema: StructType,
     prefixColumns: Int,
-    version: Long,
-    keptVersions: Set[Long]
+    version: Long
 ) {
   def keyEncoder: KeyStateEncoderSpec =
     if (prefixColumns == 0) NoPrefixKeyStateEncoderSpec(keySchema)
@@ -55,7 +51,6 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
     else {
       val found = checkpoint.listedStores
       val metadata = described(found)
-      val kept = checkpoint.offsets.filter(_.provider.exists(_.usesRocksDbFiles)).map(_.batch + 1)
       checkPartitions(found)
       found.groupBy(s => (s.operator, s.name)).toSeq.sortBy(_._1).flatMap {
         case ((operator, name), listings) =>
@@ -63,12 +58,10 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
           listings.map { listing =>
             StoreImport(
               checkpoint.storeId(operator, listing.partition, name),
-              listing.directory,
               schema.keySchema,
               schema.valueSchema,
               metadata((operator, name)).numColsPrefixKey,
-              version,
-              kept.toSet
+              version
             )
           }
       }
@@ -77,9 +70,11 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
   /** Refuses a checkpoint that cannot be imported; changes nothing. */
   def check(): Unit = stores: Unit
 
-  def run(): Imported =
+  /** @param owner of the checkpoint: nothing is written after it has lost it */
+  def run(owner: Ownership): Imported =
     if (stores.isEmpty) Imported(version, 0, 0)
     else {
+      deleteLeftovers(owner)
       val spark = context.spark
       val conf = new StateStoreConf(
         settings,
@@ -88,7 +83,9 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
       var done = 0
       var rows = 0L
       val lines = new ProgressLines(context.console, context.clock)
-      StateImport.onExecutors(spark.sparkContext, checkpoint.hadoopConf, stores, conf) { written =>
+      val owned = OwnedFileManager.settings(checkpoint.hadoopConf, owner.held)
+      StateImport.onExecutors(spark.sparkContext, owned, stores, conf) { written =>
+        owner.requireHeld()
         done += 1
         rows += written
         lines.show(always = done == stores.length) {
@@ -97,6 +94,26 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
       }
       Imported(version, done, rows)
     }
+
+  /** Removes what an interrupted import, or a time on another provider that was rolled back, left: a
+    * snapshot of a later version would be read one day. Here and not in the tasks: a late one would
+    * remove what another import has written since.
+    */
+  private def deleteLeftovers(owner: Ownership): Unit = {
+    val kept =
+      checkpoint.offsets.filter(_.provider.exists(_.usesRocksDbFiles)).map(_.batch + 1).toSet
+    for (store <- checkpoint.stores(withShared = true)) {
+      def path(name: String) = new Path(store.directory, name)
+      val names = store.files.map(_.name)
+      names.filter { name =>
+        StoreFile.version(name).exists(!kept(_)) || StoreFile.unfinishedVersion(name).nonEmpty
+      }.foreach(name => owner.remove(path(name)))
+      if (kept.isEmpty) {
+        StoreListing.SharedFolders.filter(f => names.exists(_.startsWith(s"$f/")))
+          .foreach(f => owner.remove(path(f)))
+      }
+    }
+  }
 
   private def settings: SQLConf = {
     val conf = checkpoint.settings(entry)
@@ -175,12 +192,11 @@ private object StateImport {
     val tasks = spark.parallelize(stores, stores.length)
     val work = (_: TaskContext, some: Iterator[StoreImport]) =>
       some.map(importOne(_, conf, broadcast.value.value)).sum
-    spark.runJob(tasks, work, stores.indices, (_: Int, rows: Long) => finished(rows))
+    Jobs.run(spark.runJob(tasks, work, stores.indices, (_: Int, rows: Long) => finished(rows)))
   }
 
   private def importOne(store: StoreImport, conf: StateStoreConf, shared: Configuration): Long = {
     val hadoopConf = ProviderClass.newRun(shared)
-    deleteLeftovers(store, hadoopConf)
     Using.Manager { use =>
       def open[P <: StateStoreProvider](made: P): P = {
         made.init(
@@ -215,18 +231,5 @@ private object StateImport {
         source.abort()
       }
     }.get
-  }
-
-  /** Removes what an interrupted import, or a time on another provider that was rolled back, left: a
-    * snapshot of a later version would be read one day.
-    */
-  private def deleteLeftovers(store: StoreImport, hadoopConf: Configuration): Unit = {
-    val directory = new Path(store.directory)
-    val files = CheckpointFileManager.create(directory, hadoopConf)
-    files.list(directory).toSeq.map(_.getPath)
-      .filter(path => StoreFile.version(path.getName).exists(!store.keptVersions(_)))
-      .foreach(files.delete)
-    if (store.keptVersions.isEmpty)
-      StoreListing.SharedFolders.foreach(f => files.delete(new Path(directory, f)))
   }
 }

@@ -60,10 +60,11 @@ object StoreListing {
       val conf = spark.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
       // A listing takes long on an object store, so that tasks share the work.
       val slices = math.min(partitions.length, 200)
-      spark.sparkContext.parallelize(partitions, slices).flatMap {
+      val listings = spark.sparkContext.parallelize(partitions, slices).flatMap {
         case (operator, partition, path) =>
           inPartition(operator, partition, new Path(path), withShared, conf.value.value)
-      }.collect().toSeq
+      }
+      Jobs.run(listings.collect()).toSeq
     }
   }
 

@@ -28,14 +28,16 @@ object SwitchCommand extends Command {
     val isForced = parsed.flags("--force")
     val opened = context.checkpoint(parsed.checkpoint)
     check(opened)
-    if (Journal.unfinished(opened).isEmpty && plan(opened, to).entries.isEmpty) {
+    val isThere = Journal.unfinished(opened).isEmpty && plan(opened, to).entries.isEmpty
+    if (isThere && !Ownership.isTaken(opened)) {
       context.console.result(s"${opened.root} is on $to already; nothing was changed")
       ExitCode.Ok
     } else {
       val basis = stopped(opened, observeMs, isForced, context)
       Ownership.during(opened) { owner =>
+        requireUnchanged(opened, context.checkpoint(parsed.checkpoint))
         settleInterrupted(opened, owner, context)
-        // Entries may have been restored, or written while we watched.
+        // Entries may have been restored.
         val checkpoint = context.checkpoint(parsed.checkpoint)
         check(checkpoint)
         carryOut(checkpoint, to, basis, owner, context)
@@ -142,6 +144,19 @@ object SwitchCommand extends Command {
       )
   }
 
+  /** Whether the query runs was judged by the last entries of the logs. */
+  private def requireUnchanged(before: QueryCheckpoint, now: QueryCheckpoint): Unit = {
+    def last(of: QueryCheckpoint) = (of.latestOffset.batch, of.lastCommit)
+    if (last(before) != last(now)) {
+      throw Failure(
+        s"the logs of ${now.root} went on while this command began",
+        s"batch ${now.latestOffset.batch} is the last now, and ${before.latestOffset.batch} was: the query runs, " +
+          "or another command does",
+        "wait until it has ended, then run the command again"
+      )
+    }
+  }
+
   private def settleInterrupted(
       checkpoint: QueryCheckpoint,
       owner: Ownership,
@@ -179,7 +194,7 @@ object SwitchCommand extends Command {
         context.clock.epochMs(),
         owner
       )
-      val imported = stateImport.map(_.run())
+      val imported = stateImport.map(_.run(owner))
       journal.carryOut(owner)
       console.result(s"${checkpoint.root} was switched from ${from.mkString(" and ")} to $to")
       imported.foreach(i => console.result(s"  ${i.summary}"))

@@ -85,7 +85,7 @@ final class CheckpointVerifier(context: Context, location: String, isDeep: Boole
       val reports = mutable.ArrayBuffer.empty[StoreReport]
       val total = stores.length
       val lines = new ProgressLines(context.console, context.clock)
-      spark.runJob(
+      Jobs.run(spark.runJob(
         spark.parallelize(stores, total),
         (_: TaskContext, tasks: Iterator[StoreTask]) =>
           tasks.map(new StoreVerifier(_, settings, conf.value.value).run()).toVector,
@@ -97,7 +97,7 @@ final class CheckpointVerifier(context: Context, location: String, isDeep: Boole
             s"verify: ${reports.length}/$total stores, $bytes read"
           }
         }
-      )
+      ))
       reports.toSeq.sortBy(r => (r.task.operator, r.task.partition, r.task.name))
     }
 }

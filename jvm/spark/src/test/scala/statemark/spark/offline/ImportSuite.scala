@@ -148,7 +148,7 @@ class ImportSuite extends OfflineSuite {
     job.run(ProviderClass.Hdfs, batches.take(4): _*)
     val opened = context(new RecordingConsole).checkpoint(checkpoint.toString)
     val console = new RecordingConsole
-    new StateImport(opened, 4, context(console)).run(): Unit
+    Ownership.during(opened)(new StateImport(opened, 4, context(console)).run(_)): Unit
     // A later snapshot than the import will write, as a roll back by hand leaves it.
     Files.copy(checkpoint.resolve("state/0/0/4.zip"), checkpoint.resolve("state/0/0/8.zip"))
     job.run(ProviderClass.Hdfs, batches.slice(4, 6): _*)
