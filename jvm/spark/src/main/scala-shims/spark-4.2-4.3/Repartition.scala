@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.streaming.runtime.{
 }
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
+import scala.annotation.tailrec
 import scala.util.Try
 import statemark.spark.StoreFile
 
@@ -308,23 +309,36 @@ final class Repartition(
     *
     * @param live the number of partitions without the batch
     */
+  @tailrec
   private def discard(batch: Long, live: Int, owner: Ownership): Unit = {
     def isItsOwn(file: Path) = {
       val name = file.getName
       StoreFile.version(name).orElse(StoreFile.unfinishedVersion(name)).contains(batch + 1)
     }
-    def filesUnder(directory: Path): Seq[Path] = files.list(directory).toSeq.flatMap(status =>
-      if (status.isDirectory) filesUnder(status.getPath) else Seq(status.getPath)
-    )
-    for (operator <- files.list(stateLocation, isNumber(_)).map(_.getPath)) {
-      owner.remove(metadataFile(operator, batch))
-      for (partition <- files.list(operator, isNumber(_)).map(_.getPath)) {
-        val (made, others) = filesUnder(partition).partition(isItsOwn)
-        made.foreach(owner.delete)
-        if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion))
-          owner.delete(partition)
+    val found = for {
+      operator <- files.list(stateLocation, isNumber(_)).toSeq.map(_.getPath)
+      _ = owner.remove(metadataFile(operator, batch))
+      partition <- files.list(operator, isNumber(_)).toSeq.map(_.getPath)
+    } yield {
+      val (folders, inside) = tree(partition)
+      val (made, others) = inside.partition(isItsOwn)
+      made.foreach(owner.remove)
+      if (partition.getName.toInt >= live && made.nonEmpty && !others.exists(isVersion)) {
+        others.foreach(owner.delete)
+        // Inner ones first.
+        (partition +: folders).reverse.foreach(owner.deleteEmpty)
       }
+      made.length
     }
+    // A file that was being written may have come to its place meanwhile.
+    if (found.sum > 0) discard(batch, live, owner)
+  }
+
+  /** Folders, the outer ones first, and files below a directory. */
+  private def tree(directory: Path): (Seq[Path], Seq[Path]) = {
+    val (folders, found) = files.list(directory).toSeq.partition(_.isDirectory)
+    val below = folders.map(f => tree(f.getPath))
+    (folders.map(_.getPath) ++ below.flatMap(_._1), found.map(_.getPath) ++ below.flatMap(_._2))
   }
 
   private def missing(log: Path, batch: Long) = Failure(

@@ -1,6 +1,6 @@
 package statemark.spark.offline
 
-import java.io.FileNotFoundException
+import java.io.{FileNotFoundException, IOException}
 import java.util.UUID
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import scala.util.control.NonFatal
@@ -91,13 +91,24 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
     if (fs.exists(path) && !moves.move(path, staged())) requireHeld()
   }
 
-  /** Deletes files that are too large for a rename where that is a copy. One that is being deleted when
-    * another command takes the checkpoint may go after that.
+  /** Deletes a file whose name is given once, such as an SST file, which may be large where a rename is a copy:
+    * it does no harm if that happens late.
     */
   def delete(path: Path): Unit = {
     requireHeld()
-    checkpoint.files.delete(path)
+    fs.delete(path, false): Unit
   }
+
+  /** Deletes a directory, if there is nothing in it. */
+  def deleteEmpty(path: Path): Unit = {
+    requireHeld()
+    deleteIfEmpty(path)
+  }
+
+  // Another command may have deleted it, or write there now.
+  private def deleteIfEmpty(path: Path): Unit =
+    try if (fs.listStatus(path).isEmpty) fs.delete(path, false): Unit
+    catch { case _: IOException => () }
 
   private def publish(from: Path, to: Path)(move: (Path, Path) => Boolean): Unit = {
     fs.mkdirs(to.getParent)
@@ -129,10 +140,8 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
   private def release(): Boolean = {
     val wasHeld = fs.delete(held, false)
     fs.delete(directory, true): Unit
-    val base = directory.getParent
-    // What a refusal leaves is what was there; another command may be about to write there.
-    try if (fs.listStatus(base).isEmpty) fs.delete(base, false): Unit
-    catch { case NonFatal(_) => () }
+    // What a refusal leaves is what was there.
+    deleteIfEmpty(directory.getParent)
     wasHeld
   }
 }

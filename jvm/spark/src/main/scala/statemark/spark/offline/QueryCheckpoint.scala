@@ -36,12 +36,22 @@ final class QueryCheckpoint private (
 
   /** Directories that commands keep there now. */
   def ownDirectories: Seq[Path] =
-    try files.list(ownDirectory).toSeq.filter(_.isDirectory).map(_.getPath)
-    catch { case _: FileNotFoundException => Nil }
+    StoreListing.entries(files, ownDirectory).filter(_.isDirectory).map(_.getPath)
 
   /** The retained entries of the offset log, oldest first; at least one. */
   lazy val offsets: Seq[OffsetEntry] = {
-    val entries = batches(offsetLog).map(offset)
+    val entries = batches(offsetLog).map { batch =>
+      try offset(batch)
+      catch {
+        case e: FileNotFoundException =>
+          throw Failure(
+            s"the offset entry of batch $batch of $root was deleted while the log was read",
+            "the query runs, or another command does",
+            "wait until it has ended, then run the command again",
+            Some(e)
+          )
+      }
+    }
     if (entries.isEmpty) {
       throw Failure(
         s"$root has no batch yet",

@@ -7,6 +7,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
+import scala.annotation.tailrec
 import scala.util.Using
 import statemark.spark.{StatemarkStateStoreProvider, StoreFile}
 
@@ -99,20 +100,23 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
     * snapshot of a later version would be read one day. Here and not in the tasks: a late one would
     * remove what another import has written since.
     */
+  @tailrec
   private def deleteLeftovers(owner: Ownership): Unit = {
     val kept =
       checkpoint.offsets.filter(_.provider.exists(_.usesRocksDbFiles)).map(_.batch + 1).toSet
-    for (store <- checkpoint.stores(withShared = true)) {
-      def path(name: String) = new Path(store.directory, name)
-      val names = store.files.map(_.name)
-      names.filter { name =>
-        StoreFile.version(name).exists(!kept(_)) || StoreFile.unfinishedVersion(name).nonEmpty
-      }.foreach(name => owner.remove(path(name)))
-      if (kept.isEmpty) {
-        StoreListing.SharedFolders.filter(f => names.exists(_.startsWith(s"$f/")))
-          .foreach(f => owner.remove(path(f)))
-      }
+    def isLeft(name: String) =
+      StoreFile.version(name).exists(!kept(_)) || StoreFile.unfinishedVersion(name).nonEmpty
+    def path(store: StoreListing)(name: String) = new Path(store.directory, name)
+    val found = checkpoint.stores(withShared = true)
+    val left = found.map(store => store -> store.files.map(_.name).filter(isLeft))
+    for ((store, names) <- left) names.map(path(store)).foreach(owner.remove)
+    if (kept.isEmpty) {
+      for (store <- found)
+        store.files.map(_.name).filter(StoreFile.of(_) == StoreFile.Shared).map(path(store))
+          .foreach(owner.delete)
     }
+    // A file that was being written may have come to its place meanwhile.
+    if (left.exists(_._2.nonEmpty)) deleteLeftovers(owner)
   }
 
   private def settings: SQLConf = {

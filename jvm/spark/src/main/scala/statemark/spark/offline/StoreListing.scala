@@ -1,7 +1,8 @@
 package statemark.spark.offline
 
+import java.io.FileNotFoundException
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.Path
+import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.SerializableConfiguration
@@ -68,12 +69,14 @@ object StoreListing {
     }
   }
 
+  /** What a directory holds; nothing where it is not there, or was deleted just now. */
+  def entries(files: CheckpointFileManager, directory: Path): Seq[FileStatus] =
+    try files.list(directory).toSeq
+    catch { case _: FileNotFoundException => Nil }
+
   private def numbered(files: CheckpointFileManager, parent: Path): Seq[Path] =
-    if (!files.exists(parent)) Nil
-    else {
-      files.list(parent).toSeq.filter(_.isDirectory).map(_.getPath)
-        .filter(_.getName.toLongOption.isDefined).sortBy(_.getName.toLong)
-    }
+    entries(files, parent).filter(_.isDirectory).map(_.getPath)
+      .filter(_.getName.toLongOption.isDefined).sortBy(_.getName.toLong)
 
   private def inPartition(
       operator: Long,
@@ -86,7 +89,7 @@ object StoreListing {
     def filesIn(directory: Path) = filesOf(manager, directory, withShared)
     def isStore(name: String): Boolean =
       !SharedFolders.contains(name) && !name.startsWith("_") && !name.startsWith(".")
-    val named = manager.list(path).toSeq.filter(s => s.isDirectory && isStore(s.getPath.getName))
+    val named = entries(manager, path).filter(s => s.isDirectory && isStore(s.getPath.getName))
       .map(_.getPath).sortBy(_.getName)
     val own = filesIn(path)
     val default = Option.when(named.isEmpty || own.exists(f => !f.name.startsWith("."))) {
@@ -115,10 +118,7 @@ object StoreListing {
       directory: Path,
       prefix: String
   ): Seq[ListedFile] =
-    if (!files.exists(directory)) Nil
-    else {
-      files.list(directory).toSeq.filter(_.isFile)
-        .map(s => ListedFile(prefix + s.getPath.getName, s.getLen, s.getModificationTime))
-        .sortBy(_.name)
-    }
+    entries(files, directory).filter(_.isFile)
+      .map(s => ListedFile(prefix + s.getPath.getName, s.getLen, s.getModificationTime))
+      .sortBy(_.name)
 }

@@ -27,8 +27,13 @@ trait CommandsBeside extends OfflineSuite {
     Seq.tabulate(4)(b => Seq.tabulate(12)(i => ((i * (b + 2)) % 7, b.toLong)))
   private val next = Seq.tabulate(12)(i => (i % 9, 4L))
 
-  protected def counts(at: JPath): Job =
-    new Job(_.groupBy("key").count(), OutputMode.Update(), at)
+  /** Copies of a checkpoint are one query: each has its local state to itself. */
+  protected def counts(at: JPath): Job = new Job(
+    _.groupBy("key").count(),
+    OutputMode.Update(),
+    at,
+    Map("spark.sql.streaming.stateStore.statemark.localDir" -> s"$at-local")
+  )
 
   /** What a query that goes on there makes of its next batch. */
   protected def nextOutput(at: JPath, provider: ProviderClass): Seq[String] = {

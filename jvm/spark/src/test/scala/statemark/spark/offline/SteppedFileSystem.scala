@@ -141,7 +141,8 @@ object SteppedFileSystem {
 
   private def step(what: String, paths: Path*): Unit = {
     val names = paths.map(_.toUri.getPath)
-    val isSnapshot = Seq("create", "rename").contains(what) && names.exists(_.contains(".zip"))
+    val isSnapshot =
+      Seq("create", "rename", "delete").contains(what) && names.exists(_.contains(".zip"))
     if (isSnapshot || names.exists(n => Watched.exists(n.contains)))
       hook(s"$what ${names.map(_.split('/').takeRight(3).mkString("/")).mkString(" of ")}")
   }
