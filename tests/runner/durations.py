@@ -28,11 +28,13 @@ LONGER: dict[str, tuple[float, str]] = {
     "statemark.spark.CrashV1Suite": (400, "one test of 24 kills, a process each"),
     "statemark.spark.CrashV2Suite": (400, "one test of 24 kills, a process each"),
     "statemark.spark.model.StatemarkModelSuite": (400, "one test of 600 random histories"),
+    "statemark.spark.offline.RepartitionBesideSuite": (90, "15 random pairs of commands a test"),
     "statemark.spark.offline.RepartitionProtocolSuite": (
         90,
         "the first test runs all batches once",
     ),
     "statemark.spark.offline.RepartitionSuite": (90, "runs each query six times, on 16 partitions"),
+    "statemark.spark.offline.SwitchBesideSuite": (90, "up to 60 random pairs of commands a test"),
     "tests/cluster/test_coming_home.py": (150, _CLUSTER),
     "tests/cluster/test_kills.py": (150, f"{_CLUSTER}, and new executors for those it kills"),
     "tests/cluster/test_live.py": (90, f"{_CLUSTER}, and new executors for those it kills"),
