@@ -9,6 +9,8 @@ import org.apache.hadoop.fs.local.LocalConfigKeys
 import org.apache.hadoop.fs.permission.FsPermission
 import org.apache.hadoop.util.Progressable
 import org.apache.spark.TaskContext
+import scala.concurrent.{Await, Promise}
+import scala.concurrent.duration.Duration
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 
@@ -164,38 +166,44 @@ object SteppedFileSystem {
   ): Outcome[A] = {
     val lock = new Object
     var count = 0
-    var second = Option.empty[Try[A]]
+    // A task in which the second one runs may be given up meanwhile, as another task has failed.
+    val second = Promise[A]()
     var before = Option.empty[String]
+    var isOver = false
     lazy val stepping: String => Unit = (what: String) => {
       // Tasks come here as well, several at once.
       val (now, isFirst) = lock.synchronized {
         count += 1
         val isFirst = before.isEmpty && isAt(count - 1, what)
-        if (isFirst) before = Some(what)
+        if (isFirst) {
+          before = Some(what)
+          hook = _ => ()
+        }
         (count - 1, isFirst)
       }
       if (isFirst) {
-        hook = _ => ()
-        second = Some(apart(other))
-        hook = stepping
+        apart(second.complete(Try(other)): Unit)
+        lock.synchronized(if (!isOver) hook = stepping)
       }
       if (deathAt.exists(now >= _)) throw death
     }
     hook = stepping
-    val first =
-      try Try(one)
-      finally hook = _ => ()
-    Outcome(first, second.getOrElse(Try(other)), count, before)
+    val first = Try(one)
+    val (operations, moment) = lock.synchronized {
+      isOver = true
+      hook = _ => ()
+      (count, before)
+    }
+    if (moment.isEmpty) second.complete(Try(other)): Unit
+    Outcome(first, Await.ready(second.future, Duration.Inf).value.get, operations, moment)
   }
 
   /** Runs a command from within a task of another one, which has a thread with a context of its own. */
-  private def apart[A](command: => A): Try[A] =
-    if (TaskContext.get() == null) Try(command)
+  private def apart(command: => Unit): Unit =
+    if (TaskContext.get() == null) command
     else {
-      var result = Option.empty[Try[A]]
-      val thread = new Thread(() => result = Some(Try(command)))
+      val thread = new Thread(() => command)
       thread.start()
       thread.join()
-      result.getOrElse(throw new IllegalStateException("the command was ended"))
     }
 }
