@@ -16,13 +16,16 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 import scala.jdk.CollectionConverters._
 import statemark.IsolationLevel
+import statemark.common.InvalidInputException
 
 /** Format `statemark`: the state of a query that runs in this application, while it runs.
   *
   * Options and columns are those of Spark's format `statestore`, without `path` and what belongs to the past of a
   * checkpoint; and `queryId` or `queryName`, `isolationLevel`, `positionBound` (what `position` gives) and `timeout`
   * (how long a bound, or the first batch, is waited for; a duration such as `10s`). With `what` set to `position` it
-  * has a row for each source of the query instead: the offset that the last committed batch ends at.
+  * has a row for each source of the query instead: the offset that the last committed batch ends at. Set to `lookup`
+  * it has the rows of option `keys`, a JSON array with an object for each key, and the place of each row's key in
+  * that array ([[KeyJson]]). No job runs for either.
   *
   * READ_COMMITTED is one batch, of all partitions: the last that the query had committed when the read was planned,
   * and so anew for each query on the same view.
@@ -32,13 +35,16 @@ import statemark.IsolationLevel
 final class LiveDataSource extends TableProvider with DataSourceRegister {
   override def shortName(): String = "statemark"
 
-  override def inferSchema(options: CaseInsensitiveStringMap): StructType = {
-    val read = LiveOptions(options)
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType =
+    if (LiveOptions.isLookup(options)) LiveLookup.explained(schemaOf(LiveOptions(options)))
+    else schemaOf(LiveOptions(options))
+
+  private def schemaOf(read: LiveOptions): StructType =
     read.what match {
       case LiveContent.State => new StateDataSource().inferSchema(read.pinned()._2)
       case LiveContent.Position => PositionScan.schema
+      case _: LiveContent.Lookup => LookupScan.schema(LiveLookup.schema(read))
     }
-  }
 
   override def getTable(
       schema: StructType,
@@ -52,25 +58,24 @@ final class LiveDataSource extends TableProvider with DataSourceRegister {
 private final class LiveTable(override val schema: StructType, options: LiveOptions)
     extends Table
     with SupportsRead {
-  override def name(): String =
-    s"statemark(${options.all.asCaseSensitiveMap.asScala.toSeq.sorted.map { case (k, v) =>
-        s"$k=$v"
-      }.mkString(", ")})"
+  override def name(): String = s"statemark(${options.shown})"
 
   override def capabilities(): JSet[TableCapability] = Set(TableCapability.BATCH_READ).asJava
 
-  override def newScanBuilder(scanOptions: CaseInsensitiveStringMap): ScanBuilder = {
-    val (pin, theirs) = options.pinned()
+  override def newScanBuilder(scanOptions: CaseInsensitiveStringMap): ScanBuilder =
     options.what match {
-      case LiveContent.Position => () => new PositionScan(pin)
+      case LiveContent.Lookup(keys) => () => new LookupScan(schema, options, keys)
+      case LiveContent.Position =>
+        val (pin, _) = options.pinned()
+        () => new PositionScan(pin)
       case LiveContent.State =>
+        val (pin, theirs) = options.pinned()
         val operator = theirs.getLong("operatorId", 0)
         // Batches may come faster than Spark plans and starts the tasks of a read.
         val planned = ReadRequest.Pin(pin.query.runId, operator, UUID.randomUUID(), pin.version)
         ReadRouter.tell(planned)
         new LiveScanBuilder(StateRead(schema, pin, theirs), options.level, planned)
     }
-  }
 }
 
 /** @param planned what the stores were told of it */
@@ -208,4 +213,31 @@ private object PositionScan {
     .add("source", IntegerType, nullable = false)
     .add("offset", StringType)
     .add("batch_id", LongType, nullable = false)
+}
+
+/** The rows that [[LiveLookup]] finds, as of the batch that is the last when a query over the table is planned. */
+private final class LookupScan(
+    override val readSchema: StructType,
+    options: LiveOptions,
+    keys: String
+) extends LocalScan {
+  override def description(): String = s"statemark ${options.shown}"
+
+  override def rows(): Array[InternalRow] = LiveLookup.explained {
+    val (found, row) = LiveLookup.find(options, keys)
+    // A table may be kept for longer than a run, and Spark reads the bytes of a row as the table says.
+    if (LookupScan.schema(row) != readSchema)
+      throw new InvalidInputException(
+        s"The query was started again with other state: its rows are ${row.sql} now. Load format 'statemark' anew."
+      )
+    found.zipWithIndex.collect { case (Some(row), place) => InternalRow(place, row) }.toArray
+  }
+}
+
+private object LookupScan {
+
+  /** @param row what the rows of the state consist of */
+  def schema(row: StructType): StructType = new StructType()
+    .add("place", IntegerType, nullable = false)
+    .add("row", row, nullable = false)
 }

@@ -23,6 +23,15 @@ final class VersionGoneException(store: StoreAddress, version: Long, newest: Lon
         "begin later raise readRetentionTime."
     )
 
+/** A lookup has no answer; the message is that of what went wrong.
+  *
+  * Python is told the same over py4j and over Spark Connect because of its base class, of which both pass the message
+  * on and nothing else. Of classes that Spark Connect does not know it passes the name as well; and where an error is
+  * Spark's own, py4j raises it as that.
+  */
+final class LookupException(cause: Throwable)
+    extends IllegalArgumentException(Option(cause.getMessage).getOrElse(cause.toString), cause)
+
 /** The executor that has a store open does not answer as it should. */
 final class StoreUnreachableException(store: StoreAddress, executorId: String, cause: Throwable)
     extends RuntimeException(

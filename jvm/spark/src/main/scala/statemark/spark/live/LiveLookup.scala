@@ -1,7 +1,6 @@
 package statemark.spark.live
 
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
 import net.razorvine.pickle.Pickler
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
@@ -14,12 +13,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
 import statemark.IsolationLevel
 import statemark.common.{Causes, InvalidInputException, ViewClosedException}
 
 /** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
-  * executors that hold them, over the connections that Spark has.
+  * executors that hold them, over the connections that Spark has. Python calls [[get]] over py4j; a Spark Connect
+  * client reads the same rows as a table ([[LookupScan]]).
   *
   * ''Thread:'' any of the driver, several at once.
   */
@@ -45,29 +46,42 @@ object LiveLookup {
     * @param options those of format `statemark`, as a JSON object of strings
     * @param keys a JSON array with an object for each key, which has a field for each of its columns
     * @return a pickled list: for each key its Row, or None
-    * @throws InvalidInputException where the keys are not the operator's, or one has several rows
+    * @throws LookupException where the keys are not the operator's, one has several rows, or the query gives no answer
     */
   def get(options: String, keys: String): Array[Byte] = {
     val spark = SparkSession.active
     withActive(spark) {
-      val (rows, schema) = find(parse(options).values.asInstanceOf[Map[String, String]], keys)
-      pickled(rows, schema, spark)
+      explained {
+        val (rows, schema) = find(parse(options).values.asInstanceOf[Map[String, String]], keys)
+        pickled(rows, schema, spark)
+      }
     }
   }
+
+  /** Runs a step of a lookup. Whatever it fails with is told as one type, see there. */
+  private[live] def explained[A](step: => A): A =
+    try step
+    catch {
+      case e: LookupException => throw e
+      case NonFatal(e) => throw new LookupException(e)
+    }
 
   private[spark] def find(
       options: Map[String, String],
       keys: String
-  ): (Seq[Option[InternalRow]], StructType) = {
-    val asked = LiveOptions(new CaseInsensitiveStringMap(options.asJava))
+  ): (Seq[Option[InternalRow]], StructType) =
+    find(LiveOptions(new CaseInsensitiveStringMap(options.asJava)), keys)
 
+  /** The rows of some keys, all as of one batch, and what they consist of.
+    *
+    * @throws InvalidInputException where the keys are not the operator's, or one has several rows
+    */
+  private[live] def find(
+      asked: LiveOptions,
+      keys: String
+  ): (Seq[Option[InternalRow]], StructType) = {
     @tailrec def attempt(left: Int): (Seq[Option[InternalRow]], StructType) = {
-      val (pin, theirs) = asked.pinned()
-      val from = Planned(pin.query.runId, asked.state, SparkSession.active.conf.getAll)
-      val plan = planned(from) {
-        val schema = new StateDataSource().inferSchema(theirs)
-        new LookupPlan(StateRead(schema, pin, theirs))
-      }
+      val (pin, plan) = planned(asked)
       Try(plan.rows(pin, asked.level, plan.keys(keys))) match {
         case Success(rows) => (rows, plan.schema)
         // Of the batch that is the newest now.
@@ -78,12 +92,20 @@ object LiveLookup {
     attempt(Tries)
   }
 
-  private def planned(from: Planned)(plan: => LookupPlan): LookupPlan =
-    plans.get(from).getOrElse {
-      val made = plan
+  /** What the rows of a lookup consist of. */
+  private[live] def schema(asked: LiveOptions): StructType = planned(asked)._2.schema
+
+  /** The batch to read now, and the plan of it, which is made where none has been. */
+  private def planned(asked: LiveOptions): (PinnedBatch, LookupPlan) = {
+    val (pin, theirs) = asked.pinned()
+    val from = Planned(pin.query.runId, asked.state, SparkSession.active.conf.getAll)
+    val plan = plans.get(from).getOrElse {
+      val made = new LookupPlan(StateRead(new StateDataSource().inferSchema(theirs), pin, theirs))
       plans.put(from, made)
       made
     }
+    (pin, plan)
+  }
 
   /** Whether the store has left the version, its transaction or its executor since the read was planned. */
   private def isOutlived(failure: Throwable): Boolean =
@@ -123,11 +145,10 @@ private final class LookupPlan(read: StateRead) {
     )
   )
   private val keyAt = schema.fieldIndex("key")
-  private val parsers = new ConcurrentHashMap[String, KeyJson]()
 
   /** @param text a JSON array; times are of the session that asks */
   def keys(text: String): AskedKeys =
-    parsers.computeIfAbsent(SQLConf.get.sessionLocalTimeZone, new KeyJson(key, _)).keys(text)
+    new KeyJson(key, SQLConf.get.sessionLocalTimeZone).keys(text)
 
   /** The rows of keys in their order. */
   def rows(pin: PinnedBatch, level: IsolationLevel, keys: AskedKeys): Seq[Option[InternalRow]] = {

@@ -1,23 +1,45 @@
 package statemark.spark.live
 
-import java.util.{HashMap => JHashMap}
+import java.util.{HashMap => JHashMap, Locale}
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import scala.jdk.CollectionConverters._
 import scala.util.Try
 import statemark.IsolationLevel
 import statemark.common.{Clock, InvalidInputException, Position}
 import statemark.spark.{SourcePosition, StoreSettings}
 
 /** What a read shows. */
-private[live] sealed abstract class LiveContent(val name: String)
+private[live] sealed trait LiveContent
 
 private[live] object LiveContent {
-  case object State extends LiveContent("state")
-  case object Position extends LiveContent("position")
+  case object State extends LiveContent
+  case object Position extends LiveContent
 
-  val all: Seq[LiveContent] = Seq(State, Position)
+  /** The rows of some keys.
+    *
+    * @param keys as [[KeyJson]] reads them
+    */
+  final case class Lookup(keys: String) extends LiveContent
+
+  /** Reads options `what` and `keys`. The second belongs to a lookup alone: any other read would show all rows. */
+  def of(what: Option[String], keys: Option[String]): LiveContent =
+    (what.fold("state")(_.trim.toLowerCase(Locale.ROOT)), keys) match {
+      case ("lookup", Some(asked)) => Lookup(asked)
+      case ("lookup", None) => throw new InvalidInputException(
+          "Option what is 'lookup', and option keys is missing: it must be a JSON array with an object for each key."
+        )
+      case ("state" | "position", Some(_)) => throw new InvalidInputException(
+          "Option keys is set, and option what is not 'lookup': set it to 'lookup' for the rows of the keys, or filter the rows."
+        )
+      case ("state", None) => State
+      case ("position", None) => Position
+      case _ => throw new InvalidInputException(
+          s"Option what is '${what.mkString}', but it must be state, position or lookup."
+        )
+    }
 }
 
 /** What a read asks for. */
@@ -37,6 +59,12 @@ private[live] final case class LiveOptions(
     new CaseInsensitiveStringMap(theirs)
   }
 
+  /** Options as plans and errors show them. Keys are left out: they may be thousands, and they are data. */
+  def shown: String =
+    all.asCaseSensitiveMap.asScala.toSeq
+      .filterNot { case (name, _) => name.equalsIgnoreCase(LiveOptions.Keys) }
+      .sorted.map { case (name, value) => s"$name=$value" }.mkString(", ")
+
   /** The batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {
     val queries = new LiveQueries(spark, Clock.system)
@@ -50,8 +78,14 @@ private[live] final case class LiveOptions(
 }
 
 private[live] object LiveOptions {
+
+  /** Whether options, right or wrong, are those of a lookup. */
+  def isLookup(all: CaseInsensitiveStringMap): Boolean =
+    Option(all.get("what")).exists(_.trim.equalsIgnoreCase("lookup"))
+
+  private val Keys = "keys"
   private val Own =
-    Seq("queryId", "queryName", "what", "isolationLevel", "positionBound", "timeout")
+    Seq("queryId", "queryName", "what", Keys, "isolationLevel", "positionBound", "timeout")
   private val Past = Seq(
     "path",
     "batchId",
@@ -78,9 +112,7 @@ private[live] object LiveOptions {
       )
     LiveOptions(
       all,
-      parsed("what", LiveContent.all.map(_.name).mkString(" or "))(name =>
-        LiveContent.all.find(_.name.equalsIgnoreCase(name)).get
-      ).getOrElse(LiveContent.State),
+      LiveContent.of(Option(all.get("what")), Option(all.get(Keys))),
       parsed(
         "isolationLevel",
         "READ_COMMITTED or READ_UNCOMMITTED"

@@ -104,6 +104,10 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
         try found()
         finally SparkSession.setActiveSession(spark)
       }
+      // As a Spark Connect client asks.
+      def balanceAsTable(asking: SparkSession): Long = asking.read.format("statemark")
+        .options(Map("queryId" -> query.id.toString, "what" -> "lookup"))
+        .option("keys", """[{"account": 7}]""").load().select("row.value.sum").head().getLong(0)
       setLevel("READ_UNCOMMITTED")
       LiveReadSuite.goesOn.release()
       input.addData((7, 5L))
@@ -116,8 +120,9 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       assert(balance("READ_UNCOMMITTED").contains(35L))
       // Without the option each session has its own level, whichever has asked first.
       assert(balanceIn(dirty).contains(35L) && balanceIn(spark).contains(5L))
+      assert(balanceAsTable(dirty) == 35L && balanceAsTable(spark) == 5L)
       setLevel("READ_COMMITTED")
-      assert(balanceIn(dirty).contains(5L))
+      assert(balanceIn(dirty).contains(5L) && balanceAsTable(dirty) == 5L)
       LiveReadSuite.goesOn.release()
       query.processAllAvailable()
       assert(balance("READ_COMMITTED").contains(35L))
@@ -198,6 +203,34 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
         Seq("{}", "[3]", """[{"a": 3}]""", """[{"account": 3, "b": 1}]""", """[{"account": "x"}]""")
     )
       assert(intercept[InvalidInputException](find(bad)).getMessage.contains("account: INT"), bad)
+  }
+
+  test("a lookup as a table has the rows of its keys, and runs no job") {
+    val bank = new Bank("table", "1")
+    bank.batch()
+    def table(options: (String, String)*) = spark.read.format("statemark")
+      .options(Map("queryName" -> "table") ++ options).load()
+    val keys = """[{"account": 3}, {"account": -31415}, {"account": 3}]"""
+    val rows = table("what" -> "lookup", "keys" -> keys)
+    val plan = rows.queryExecution.executedPlan
+    assert(plan.collectLeaves().map(_.nodeName) == Seq("LocalTableScan"))
+    val found = rows.select("place", "row.key.account").collect().toSeq
+    assert(found.map(r => r.getInt(0) -> r.getInt(1)) == Seq(0 -> 3, 2 -> 3))
+    assert(!rows.queryExecution.toString.contains("31415"), "plans show no keys")
+
+    val bad = """[{"number": 3}]"""
+    val direct = intercept[LookupException](LiveLookup.get("""{"queryName": "table"}""", bad))
+    val asTable = intercept[LookupException](table("what" -> "lookup", "keys" -> bad).collect())
+    assert(direct.getMessage == asTable.getMessage && direct.getMessage.contains("account: INT"))
+    for (
+      (options, said) <- Seq(
+        Seq("what" -> "lookup") -> "keys is missing",
+        Seq("keys" -> keys) -> "what is not 'lookup'",
+        Seq("what" -> "position", "keys" -> keys) -> "what is not 'lookup'",
+        Seq("what" -> "keys") -> "must be state, position or lookup"
+      )
+    )
+      assert(intercept[RuntimeException](table(options: _*)).getMessage.contains(said), options)
   }
 
   test("a query that does not run, or is not named, is refused with those that run") {
