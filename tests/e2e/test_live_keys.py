@@ -1,6 +1,7 @@
-"""`statemark.get` finds what a filter finds, whatever the type of the key.
+"""`statemark.get` finds what a filter finds, whatever the type of the key and whoever asks.
 
-The oracle is a join of the keys that are asked for with the rows of the query, null-safe.
+It is asked in the process of the driver, and by a Spark Connect client. The oracle is a join of the
+keys that are asked for with the rows of the query, null-safe.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import random
 import struct
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 import statemark
 from pyspark.sql import Row
+from pyspark.sql import functions as sf
 from pyspark.sql import types as T  # noqa: N812
-from statemark import lookup, lookup_keys, reads
-from support.session import STATEMARK_PROVIDER
+from support.cluster import wait_for
+from support.lookup_client import LookupClient, answers, connect_server
+from support.session import STATE_STORE, STATEMARK_PROVIDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -58,6 +62,67 @@ KINDS.append(
         [tuple(values[n % len(values)] for _, values in KINDS) for n in range(len(FLOATS))],
     )
 )
+#: A type, the value that a row has, other words for that value, words for what no row of the type
+#: can have or the row has not, and words that are refused.
+WORDS: list[tuple[T.DataType, Any, list[Any], list[Any], list[Any]]] = [
+    (
+        T.IntegerType(),
+        1,
+        [1.0, "1", "1.0", Decimal("1.00")],
+        [1.5, "1.5", 2**70, math.nan],
+        [True, "x", b"1", [1]],
+    ),
+    (T.LongType(), 2**63 - 1, [str(2**63 - 1), Decimal(2**63 - 1)], [2.0**63, 2**63], ["9e"]),
+    (T.LongType(), 2**53 + 1, [str(2**53 + 1)], [float(2**53)], [{"a": 1}]),
+    (
+        T.FloatType(),
+        math.inf,
+        [Decimal("Infinity"), "inf"],
+        [1e300, 3.402823669209385e38, 10**300, Decimal("1e300"), -math.inf],
+        [True],
+    ),
+    (T.DoubleType(), math.nan, [Decimal("NaN"), "NaN"], [10**400, Decimal("1e400")], ["x"]),
+    (
+        T.DecimalType(10, 2),
+        Decimal("1.50"),
+        [1.5, "1.5"],
+        [1.505, Decimal("1E-400"), Decimal("1E+400"), math.nan],
+        [dt.date(2024, 1, 1)],
+    ),
+    (T.DecimalType(38, 18), Decimal("12345678901234567890.1") + Decimal("1E-18"), [], [0.1], []),
+    (T.StringType(), "?", [b"?"], ["\ud800", 1, True], [dt.datetime(2024, 1, 1)]),
+    (T.BinaryType(), b"?", ["?", bytearray(b"?")], ["\ud800"], [1]),
+    (
+        T.DateType(),
+        dt.date(2024, 1, 1),
+        ["2024-01-01", dt.datetime(2024, 1, 1)],
+        [MOMENTS[0]],
+        [19723, "1st"],
+    ),
+    (
+        T.TimestampType(),
+        MOMENTS[1],
+        [pd.Timestamp(MOMENTS[1]), MOMENTS[1].astimezone()],
+        [dt.datetime.max],
+        [0],
+    ),
+    (
+        T.TimestampNTZType(),
+        dt.datetime.min,
+        ["0001-01-01 00:00:00"],
+        [dt.datetime.max, dt.datetime.min.replace(microsecond=1)],
+        [0.5],
+    ),
+    (
+        T.DayTimeIntervalType(),
+        dt.timedelta(0),
+        [],
+        [dt.timedelta(microseconds=2**64), dt.timedelta(microseconds=1)],
+        [0],
+    ),
+    (T.ArrayType(T.IntegerType()), [1], [(1.0,), ["1"]], [[1, 2**70], [1.5], []], ["1", {"a": 1}]),
+    (T.StructType([T.StructField("f", T.FloatType())]), (0.1,), [], [Row(f=0.2)], [1, {"g": 1}]),
+]
 #: Of the types alone, those that have several forms of one value.
 ALONE = [T.DoubleType(), T.FloatType()]
 
@@ -69,6 +134,10 @@ class Keyed:
     query: StreamingQuery
     schema: T.StructType
     asked: list[dict[str, Any]]
+
+    @property
+    def id(self) -> str:
+        return str(self.query.id)
 
 
 def columns(kinds: list[T.DataType]) -> T.StructType:
@@ -171,38 +240,140 @@ def filtered(spark: SparkSession, keyed: Keyed) -> list[list[Row]]:
     return found
 
 
-def via_connect(keyed: Keyed, keys: list[dict[str, Any]]) -> list[Row | None]:
-    """Look keys up as a Spark Connect client does."""
-    options = reads.options(
-        keyed.query,
-        operator_id=0,
-        store_name="default",
-        state_var_name=None,
-        join_side=None,
-        isolation_level=None,
-        position_bound=None,
-        timeout=None,
-    )
-    return lookup._filtered(reads.reader(options).load(), [lookup_keys.key_of(k) for k in keys])
+@pytest.fixture(scope="module")
+def server(spark: SparkSession, queries: list[Keyed]) -> Iterator[str]:
+    with connect_server(spark) as url:
+        yield url
 
 
-def via_get(keyed: Keyed, keys: list[dict[str, Any]]) -> list[Row | None]:
-    return statemark.get_many(keyed.query, keys)
+@pytest.fixture(scope="module")
+def client(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupClient]:
+    """A Spark Connect client of the application in which the queries run."""
+    client = LookupClient(server, tmp_path_factory.mktemp("client") / "client.log")
+    yield client
+    client.kill()
 
 
-def via_rows(keyed: Keyed, keys: list[dict[str, Any]]) -> list[Row | None]:
-    """Ask with Rows where others ask with mappings."""
-    return statemark.get_many(keyed.query, [as_row(key) for key in keys])
-
-
-def test_get_finds_what_a_filter_finds(spark: SparkSession, queries: list[Keyed]) -> None:
+def test_get_finds_what_a_filter_finds(
+    spark: SparkSession, queries: list[Keyed], client: LookupClient
+) -> None:
     for keyed in queries:
         wanted = filtered(spark, keyed)
         assert {len(rows) for rows in wanted} == {0, 1}
-        # As text: a NaN in Python equals none.
         rows = [repr(found[0] if found else None) for found in wanted]
-        # To write a filter of many columns takes long.
-        filters = 4 if len(keyed.schema) > 1 else 1
-        for ask, step in ((via_get, 1), (via_rows, 1), (via_connect, filters)):
-            found = ask(keyed, keyed.asked[::step])
-            assert [repr(row) for row in found] == rows[::step], ask.__name__
+        assert answers(keyed.id, keyed.asked) == rows
+        assert answers(keyed.id, [as_row(key) for key in keyed.asked]) == rows
+        assert client.answers(keyed.id, keyed.asked) == rows
+
+
+def test_a_value_of_another_type_is_the_same_key_over_both_ways(
+    spark: SparkSession, client: LookupClient, tmp_path: Path
+) -> None:
+    schema = columns([kind for kind, *_ in WORDS])
+    row = tuple(value for _, value, *_ in WORDS)
+    spark.createDataFrame([row], schema).write.parquet(str(tmp_path / "events"))
+    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "events"))
+    query = start(grouped(stream), tmp_path / "checkpoint")
+    try:
+        query.processAllAvailable()
+        key = named(row, schema)
+
+        (whole,) = answers(query.id, [key])
+        assert whole != "None"
+        wrong = []
+        for i, (_, _, same, absent, refused) in enumerate(WORDS):
+            expected = [(w, [whole]) for w in same] + [(w, ["None"]) for w in absent]
+            asked = [({**key, f"c{i}": word}, found) for word, found in expected]
+            for bad in ({**key, f"c{i}": word} for word in refused):
+                said = answers(query.id, [bad])
+                assert "Keys do not fit: " in said
+                asked.append((bad, said))
+            for one, answer in asked:
+                for ask in (answers, client.answers):
+                    found = ask(query.id, [one])
+                    if found != answer:
+                        wrong.append((ask.__qualname__, f"c{i}", one[f"c{i}"], found))
+        assert wrong == []
+    finally:
+        query.stop()
+
+
+def test_errors_read_the_same_over_both_ways(
+    queries: list[Keyed], client: LookupClient, conf: Callable[[str, str], None]
+) -> None:
+    keyed = queries[0]
+    (key, *_) = keyed.asked
+    beyond = statemark.Position(batch_id=0, offsets=('{"logOffset": 99}',))
+    cases: list[tuple[str, list[Any], dict[str, Any]]] = [
+        ("a key has k where", [{"k": 1}], {}),
+        ("operator", [key], {"operator_id": 7}),
+        ("STDS_INVALID_OPTION_VALUE", [key], {"store_name": "nowhere"}),
+        ("STDS_INVALID_OPTION_VALUE", [key], {"state_var_name": "nobody"}),
+        ("99", [key], {"position_bound": beyond, "timeout": 0}),
+    ]
+    for word, keys, options in cases:
+        said = answers(keyed.id, keys, **options)
+        assert isinstance(said, str)
+        assert word in said
+        assert said.startswith(f"query {keyed.id} was not read\n  reason: ")
+        assert client.answers(keyed.id, keys, **options) == said
+    nobody = "00000000-0000-0000-0000-000000000000"
+    said = answers(nobody, [key])
+    assert keyed.id in said
+    assert client.answers(nobody, [key]) == said
+
+    shows_stacks = "spark.sql.pyspark.jvmStacktrace.enabled"
+    conf(shows_stacks, "true")
+    client.set(shows_stacks, "true")
+    assert answers(nobody, [key]) == client.answers(nobody, [key]) == said
+    client.set(shows_stacks, "false")
+
+
+def test_each_connect_session_has_its_own_isolation_level(
+    spark: SparkSession, server: str, client: LookupClient, tmp_path: Path
+) -> None:
+    events, held, reached = [str(tmp_path / name) for name in ("events", "held", "reached")]
+
+    def passes(total: int) -> bool:
+        import time
+        from pathlib import Path
+
+        Path(reached).touch()
+        while Path(held).exists():
+            time.sleep(0.02)
+        return True
+
+    def arrive(amount: int) -> None:
+        one = spark.createDataFrame([(7, amount)], "k int, amount int").coalesce(1)
+        one.write.mode("append").parquet(events)
+
+    arrive(5)
+    sums = spark.readStream.schema("k int, amount int").parquet(events).groupBy("k")
+    passed = sf.udf(passes, "boolean", useArrow=False)
+    query = start(sums.agg(sf.sum("amount").alias("n")).where(passed("n")), tmp_path / "checkpoint")
+    dirty = LookupClient(server, tmp_path / "dirty.log")
+    try:
+        query.processAllAvailable()
+        level = f"{STATE_STORE}.statemark.isolationLevel"
+        dirty.set(level, "READ_UNCOMMITTED")
+
+        def seen() -> list[bool]:
+            """Whether the own session, one at READ_UNCOMMITTED and one more have what is staged."""
+            found = [ask(query.id, [{"k": 7}]) for ask in (answers, dirty.answers, client.answers)]
+            return ["sum=35" in row for (row,) in found]
+
+        assert seen() == [False, False, False]
+        Path(reached).unlink()
+        Path(held).touch()
+        arrive(30)
+        wait_for("the second batch", Path(reached).exists)
+        assert seen() == [False, True, False]
+        dirty.set(level, "READ_COMMITTED")
+        assert seen() == [False, False, False]
+        Path(held).unlink()
+        query.processAllAvailable()
+        assert seen() == [True, True, True]
+    finally:
+        Path(held).unlink(missing_ok=True)
+        dirty.kill()
+        query.stop()

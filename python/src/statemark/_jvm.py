@@ -163,21 +163,14 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     Raises
     ------
     LiveReadError
+        If the plugin is not there.
+    pyspark.errors.IllegalArgumentException
         If the keys are not the operator's, or the query gives no answer.
     """
-    from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
     from pyspark.serializers import CPickleSerializer
 
-    try:
-        pickled = _lookups(SparkContext._jvm)(json.dumps(options), keys)
-    except Py4JJavaError as e:
-        problem = f"query {options['queryId']} was not read"
-        raise LiveReadError(
-            problem,
-            reason=str(e.java_exception.getMessage()),
-            remedy="correct what the reason names, or read again",
-        ) from e
+    pickled = _lookups(SparkContext._jvm)(json.dumps(options), keys)
     return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
 
 

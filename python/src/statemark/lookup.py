@@ -1,19 +1,21 @@
 """Rows of a running query by key.
 
-On a classic session no Spark job runs for them: the driver asks the executor that holds the key. On
-Spark Connect they are read as a table is, with the key as a filter.
+No Spark job runs for them: the driver asks the executor that holds a key. A classic session makes
+one call to the virtual machine; a Spark Connect client reads a table that has the rows. Here a key
+is only written down. Its value in the types of the operator's columns is the driver's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from statemark import _jvm, lookup_keys, reads
+from statemark.errors import LiveReadError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import Row
     from pyspark.sql.streaming.query import StreamingQuery
 
     from statemark.isolation import IsolationLevel
@@ -148,26 +150,28 @@ def get_many(
     asked = [lookup_keys.key_of(key) for key in keys]
     if not asked:
         return []
+    in_json = lookup_keys.to_json(asked)
     if _jvm.is_classic():
-        return _jvm.lookup(options=options, keys=lookup_keys.to_json(asked))
-    return _filtered(reads.reader(options).load(), asked)
+        with _refusals(options):
+            return _jvm.lookup(options=options, keys=in_json)
+    table = reads.reader({**options, "what": "lookup", "keys": in_json}).load()
+    with _refusals(options):
+        found = {row.place: row.row for row in table.collect()}
+    return [found.get(place) for place in range(len(asked))]
 
 
-def _filtered(rows: DataFrame, keys: Sequence[lookup_keys.Key]) -> list[Row | None]:
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
+@contextmanager
+def _refusals(options: Mapping[str, str]) -> Iterator[None]:
+    """Raise what Spark raises as an error of this package, the same on both kinds of session."""
+    from pyspark.errors import PySparkException
 
-    kind = rows.schema["key"].dataType if "key" in rows.columns else None
-    if not isinstance(kind, StructType):
-        raise lookup_keys.no_key(keys[0], reason="the rows have no key columns")
-    conditions = [lookup_keys.condition("key", key, kind) for key in keys]
-    # A key may be asked for twice, also in other words: 0.0 and -0.0.
-    places = F.array_compact(F.array(*(F.when(c, F.lit(i)) for i, c in enumerate(conditions))))
-    tagged = rows.where(reduce(lambda a, b: a | b, conditions))
-    found: dict[int, Row] = {}
-    for row in tagged.select(places.alias("places"), F.struct("*").alias("row")).collect():
-        for place in row.places:
-            if place in found:
-                raise lookup_keys.no_key(keys[place], reason="it has several rows")
-            found[place] = row.row
-    return [found.get(i) for i in range(len(keys))]
+    try:
+        yield
+    except PySparkException as e:
+        problem = f"query {options['queryId']} was not read"
+        raise LiveReadError(
+            problem,
+            # Where a session is set to show it, the message ends with the stack of the JVM.
+            reason=str(e).partition("\n\nJVM stacktrace:")[0],
+            remedy="correct what the reason names, or read again",
+        ) from e

@@ -1,4 +1,4 @@
-"""Keys of a running query's state, as lookups and filters take them."""
+"""Keys of a running query's state, as lookups take them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import datetime
 import decimal
 import json
 import math
-import struct
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from statemark.errors import LiveReadError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
 
 Key = dict[str, Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICRO = datetime.timedelta(microseconds=1)
-_INT64 = 2**63
 
 
 def key_of(value: object) -> Key:
@@ -51,7 +44,7 @@ def key_of(value: object) -> Key:
     """
     key = _native(value)
     if not isinstance(key, dict):
-        raise no_key(value, reason=f"it is a {type(value).__name__}")
+        raise _no_key(value, reason=f"it is a {type(value).__name__}")
     return key
 
 
@@ -74,70 +67,6 @@ def to_json(keys: Sequence[Key]) -> str:
     '[{"ratio": {"float": "-inf"}}, {"ratio": 0.5}]'
     """
     return json.dumps([_plain(key) for key in keys], allow_nan=False)
-
-
-def condition(path: str, value: object, kind: DataType) -> Column:
-    """Return whether a column has a value, as a filter.
-
-    Parameters
-    ----------
-    path : str
-        The column.
-    value : object
-        A part of what `key_of` returns.
-    kind : DataType
-        Type of the column.
-
-    Returns
-    -------
-    Column
-        True for the rows that have it.
-
-    Raises
-    ------
-    LiveReadError
-        If a struct has other fields.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql import types as T  # noqa: N812
-
-    if value is None:
-        return F.col(path).isNull()
-    if isinstance(kind, T.StructType):
-        fields = _fields(value, kind)
-        # Else a struct that is null would be one whose fields are.
-        parts = [F.col(path).isNotNull()]
-        for field in kind:
-            name = field.name.replace("`", "``")
-            parts.append(condition(f"{path}.`{name}`", fields[field.name], field.dataType))
-        return reduce(lambda a, b: a & b, parts)
-    try:
-        return F.col(path) == _literal(value, kind)
-    except OverflowError:  # the column cannot hold it
-        return F.lit(col=False)
-
-
-def no_key(key: object, *, reason: str) -> LiveReadError:
-    """Return the error for what is no key of an operator.
-
-    Parameters
-    ----------
-    key : object
-        What somebody asks for.
-    reason : str
-        Why it is none.
-
-    Returns
-    -------
-    LiveReadError
-        The error, to be raised.
-    """
-    return LiveReadError(
-        f"{key!r} is no key of the operator",
-        reason=reason,
-        remedy="pass a mapping with a value for each column of `live(query).select('key.*')`; rows"
-        " of a key that has several come from live(query).where(...)",
-    )
 
 
 def _native(value: object) -> object:
@@ -163,7 +92,7 @@ def _native(value: object) -> object:
         held = value.tolist()
         if type(held) is not type(value):  # as with a number that Python has no type for
             return _native(held)
-    raise no_key(value, reason=f"a {type(value).__name__} cannot be part of a key")
+    raise _no_key(value, reason=f"a {type(value).__name__} cannot be part of a key")
 
 
 def _plain(value: object) -> object:
@@ -210,34 +139,10 @@ def _instant(value: datetime.datetime) -> int:
     return (zoned - _EPOCH) // _MICRO
 
 
-def _literal(value: object, kind: DataType) -> Column:
-    """Return a value as a literal that is equal to the column's where the value is."""
-    from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql import types as T  # noqa: N812
-
-    if value is None:
-        return F.lit(None).cast(kind)
-    if isinstance(kind, T.StructType):
-        fields = _fields(value, kind)
-        parts = [_literal(fields[f.name], f.dataType).alias(f.name) for f in kind]
-        return F.struct(*parts)
-    if isinstance(kind, T.ArrayType) and isinstance(value, list):
-        return F.array(*[_literal(part, kind.elementType) for part in value]).cast(kind)
-    if isinstance(kind, T.StringType) and isinstance(value, bool | int | float):
-        # Spark would read each row's string as a number, and fail where it is none.
-        return F.lit(json.dumps(value))
-    if isinstance(kind, T.FloatType) and isinstance(value, float):
-        # Python has none of its own: to be rounded as the column's were.
-        return F.lit(struct.unpack("f", struct.pack("f", value))[0])
-    if isinstance(kind, T.TimestampNTZType) and isinstance(value, datetime.datetime):
-        return F.lit(value.replace(tzinfo=None).isoformat(" ")).cast(kind)
-    if isinstance(value, int) and not -_INT64 <= value < _INT64:
-        return F.lit(decimal.Decimal(value))
-    return F.lit(value)
-
-
-def _fields(value: object, kind: StructType) -> Key:
-    """Return the fields of a struct, where it has those of its column."""
-    if not isinstance(value, dict) or set(value) != set(kind.names):
-        raise no_key(value, reason=f"the columns of a key are {sorted(kind.names)}")
-    return value
+def _no_key(key: object, *, reason: str) -> LiveReadError:
+    """Return the error for what is no key of any operator."""
+    return LiveReadError(
+        f"{key!r} is no key of the operator",
+        reason=reason,
+        remedy="pass a mapping with a value for each column of `live(query).select('key.*')`",
+    )
