@@ -42,7 +42,7 @@ LONGER: dict[str, tuple[float, str]] = {
     "tests/cluster/test_stale.py": (150, _CLUSTER),
     "tests/conformance/test_harness.py": (90, "runs one of Spark's own suites"),
     "tests/e2e/test_checkpoint_commands.py": (90, "starts three commands, a process each"),
-    "tests/e2e/test_live_keys.py": (120, "looks up keys of every type, in three ways"),
+    "tests/e2e/test_live_keys.py": (90, "looks up keys of every type, in three ways"),
     "tests/e2e/test_repartition.py": (90, _PROCESSES),
     "tests/e2e/test_restart.py": (90, _PROCESSES),
     "tests/e2e/test_s3.py": (500, "the first test runs all six queries against an object store"),
