@@ -9,7 +9,7 @@ import statemark.engine.{RowCursor, ScratchStore}
   *
   * ''Thread:'' the owner of the transaction; `lookupBeside` and `scanBeside` any.
   */
-private[transaction] final class SpilledWrites(scratch: ScratchStore) extends AutoCloseable {
+private[transaction] class SpilledWrites(scratch: ScratchStore) extends AutoCloseable {
   import SpilledWrites._
 
   private var bytes_ = 0L

@@ -139,7 +139,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     * written before what came after it.
     *
     * @param make where nothing was spilled before
-    * @throws statemark.common.ScratchFullException where the disk does not take it: all is in memory as before
+    * @throws statemark.common.ScratchFullException where the disk does not take it: all writes are in memory as
+    *   before. Scans that have moved stay where they are: what lies there by the next try is later than they see
     */
   private[transaction] def spill(make: () => SpilledWrites): Unit = {
     if (writes > 0) {
@@ -149,7 +150,10 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       val parts = writesByMoment(moments.iterator.map(_._1).toArray)
       for (((_, scans), part) <- moments.zip(parts)) {
         target.add(part)
-        scans.foreach(_.moveTo(target))
+        scans.foreach { scan =>
+          scan.moveTo(target)
+          openScans.remove(scan)
+        }
       }
       target.add(parts.last)
       target.flush()
