@@ -7,6 +7,7 @@ import java.nio.file.Files
 import java.nio.file.attribute.BasicFileAttributes
 import java.util.{Set => JSet}
 import java.util.concurrent.ConcurrentHashMap
+import scala.collection.mutable
 
 /** The lock of a home: a file that its owner holds, with a note for people in it.
   *
@@ -50,7 +51,7 @@ private[spark] final class HomeLock private (file: RandomAccessFile, names: Set[
 
   /** Where somebody looks at this moment, the next note does it. */
   private def showPresence(): Unit =
-    if (!isPresent) isPresent = HomeLock.takes(file, HomeLock.Presence, isShared = false)
+    if (!isPresent) isPresent = HomeLock.taken(file, HomeLock.Presence, isShared = false)(())
 }
 
 private[spark] object HomeLock {
@@ -69,8 +70,10 @@ private[spark] object HomeLock {
     made.asInstanceOf[JSet[String]]
   }
 
-  /** Open for ever: to close one would give up the lock that another channel of this process has. */
-  private val abandoned = ConcurrentHashMap.newKeySet[RandomAccessFile]()
+  /** Files that another channel of this process has locked: to close one would give up that lock. They stay open, and
+    * whoever tries the same lock again does it with them.
+    */
+  private val abandoned = mutable.Map.empty[LockFile.Key, RandomAccessFile]
 
   /** The lock of the home in `path`, held from now on; None where somebody holds it, in this process or another, or
     * where it cannot be opened.
@@ -79,13 +82,13 @@ private[spark] object HomeLock {
     val lock = fileOf(path)
     if (isHeld(path)) None
     else
-      opened(lock, "rw").flatMap { file =>
+      opened(path, "rw").flatMap { tried =>
         var isOurs = false
         try {
           // Another process may have deleted the directory before the lock was ours.
-          isOurs = takes(file, Ownership, isShared = false) && lock.exists
-          Option.when(isOurs)(owned(file, namesOf(path)))
-        } finally if (!isOurs) close(file)
+          isOurs = takes(tried, Ownership, isShared = false) && lock.exists
+          Option.when(isOurs)(owned(tried.file, namesOf(path)))
+        } finally if (!isOurs) close(tried)
       }
   }
 
@@ -100,9 +103,9 @@ private[spark] object HomeLock {
     * holding it.
     */
   def isInUse(path: File): Boolean = held.synchronized {
-    isHeld(path) || opened(fileOf(path), "r").forall { file =>
-      try !takes(file, Presence, isShared = true)
-      finally close(file)
+    isHeld(path) || opened(path, "r").forall { tried =>
+      try !takes(tried, Presence, isShared = true)
+      finally close(tried)
     }
   }
 
@@ -114,9 +117,11 @@ private[spark] object HomeLock {
       catch { case _: IOException => None }
   }
 
-  private def opened(lock: File, mode: String): Option[RandomAccessFile] =
-    try Some(new RandomAccessFile(lock, mode))
+  private def opened(path: File, mode: String): Option[LockFile] = {
+    val key = LockFile.Key(namesOf(path), mode)
+    try Some(LockFile(abandoned.getOrElse(key, new RandomAccessFile(fileOf(path), mode)), key))
     catch { case _: FileNotFoundException => None }
+  }
 
   private def fileOf(path: File): File = new File(path, Home.LockName)
 
@@ -133,13 +138,34 @@ private[spark] object HomeLock {
     } catch { case _: IOException => Set(path.getAbsolutePath) }
 
   /** Takes a place of the file, if nobody has it. */
-  private def takes(file: RandomAccessFile, place: Long, isShared: Boolean): Boolean =
+  private def takes(tried: LockFile, place: Long, isShared: Boolean): Boolean = {
+    val isTaken = taken(tried.file, place, isShared)(abandoned(tried.key) = tried.file)
+    if (isTaken) abandoned.remove(tried.key): Unit // so that it is closed when it is released
+    isTaken
+  }
+
+  /** @param overlaps runs where another channel of this process has it */
+  private def taken(file: RandomAccessFile, place: Long, isShared: Boolean)(
+      overlaps: => Unit
+  ): Boolean =
     try Option[FileLock](file.getChannel.tryLock(place, 1, isShared)).isDefined
     catch {
       case _: OverlappingFileLockException =>
-        abandoned.add(file): Unit
+        overlaps
         false
     }
 
-  private def close(file: RandomAccessFile): Unit = if (!abandoned.contains(file)) file.close()
+  private def close(tried: LockFile): Unit =
+    if (!abandoned.contains(tried.key)) tried.file.close()
+}
+
+/** A lock file that is open, for as long as its lock is tried. */
+private final case class LockFile(file: RandomAccessFile, key: LockFile.Key)
+
+private object LockFile {
+
+  /** @param names of the home and the file
+    * @param mode that it is open in
+    */
+  final case class Key(names: Set[String], mode: String)
 }

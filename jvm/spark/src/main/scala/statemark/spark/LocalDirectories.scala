@@ -1,11 +1,12 @@
 package statemark.spark
 
 import java.io.{File, IOException}
-import java.nio.file.{FileVisitResult, Files, LinkOption, Path, SimpleFileVisitor}
+import java.nio.file._
 import java.nio.file.attribute.{BasicFileAttributes, PosixFilePermissions, UserPrincipal}
 import java.util.{Comparator, UUID}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import org.slf4j.LoggerFactory
+import scala.annotation.tailrec
 import statemark.common.InvalidInputException
 
 /** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
@@ -61,7 +62,9 @@ final class Home private[spark] (val path: File, lock: Option[HomeLock], val isF
 
   /** Removes what an earlier owner worked with. */
   private[spark] def clean(): this.type = {
-    path.listFiles.filterNot(f => f.getName == Home.BaseName || f.getName == Home.LockName)
+    Option(path.listFiles).toSeq.flatten.filterNot(f =>
+      f.getName == Home.BaseName || f.getName == Home.LockName
+    )
       .foreach(LocalDirectory.deleteTree)
     this
   }
@@ -133,12 +136,26 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     case None =>
       new Home(StatemarkBridge.newLocalDirectory(s"statemark-$name-"), None, isFresh = true)
     case Some(all) =>
+      try made(all, Homes.Tries)
+      catch { case e: IOException => throw unwritable(all, e) }
+  }
+
+  /** Until its lock is held a directory is nobody's: others delete a parent that is empty, or take it for a home that
+    * was left. Another one is made then.
+    */
+  @tailrec private def made(all: File, tries: Int): Home = {
+    val own = new File(all, UUID.randomUUID().toString)
+    val home =
       try {
-        val own = new File(all, UUID.randomUUID().toString)
         LocalDirectory.createPrivate(own.toPath)
         LocalDirectory.checkOwners(own, there)
-        Home.tryHold(own, isFresh = true).getOrElse(throw new IOException(s"$own cannot be locked"))
-      } catch { case e: IOException => throw unwritable(all, e) }
+        Home.tryHold(own, isFresh = true)
+      } catch { case _: NoSuchFileException if tries > 1 => None }
+    home match {
+      case Some(held) => held
+      case None if tries > 1 => made(all, tries - 1)
+      case None => throw new IOException(s"$own cannot be locked")
+    }
   }
 
   /** Homes that no process uses, held from now on: the caller releases or deletes each.
@@ -146,9 +163,10 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     */
   def abandoned(): Seq[Home] = {
     val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
-    try all.foreach(LocalDirectory.checkOwners(_, there))
-    catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
-    val held = all.flatMap(Home.tryHold(_))
+    val ours =
+      try all.filter(isOurs)
+      catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
+    val held = ours.flatMap(Home.tryHold(_))
     try held.map(_.clean())
     catch {
       case e: IOException =>
@@ -157,11 +175,26 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
     }
   }
 
+  /** False where it is gone since it was listed: another store has deleted it.
+    * @throws IOException where it is another user's
+    */
+  private def isOurs(home: File): Boolean =
+    try {
+      LocalDirectory.checkOwners(home, there)
+      true
+    } catch { case _: NoSuchFileException => false }
+
   private def unwritable(path: File, cause: IOException): Throwable = new InvalidInputException(
     s"${StoreSettings.Prefix}localDir is '${root.fold("")(_.getPath)}', but $path cannot be written: " +
       s"$cause. Name a directory that this executor's user may write to, on a disk with room.",
     Some(cause)
   )
+}
+
+private object Homes {
+
+  /** Each is lost only where somebody deletes what is empty, or looks for homes, at that very moment. */
+  private val Tries = 1000
 }
 
 object LocalDirectory {
@@ -193,9 +226,10 @@ object LocalDirectory {
     bytes
   }
 
-  /** Who owns a directory, where it is not this user. */
+  /** Who owns a directory, where it is not this user; None for one that is gone. */
   private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
-    Some(Files.getOwner(directory.toPath)).filter(_ != user)
+    try Some(Files.getOwner(directory.toPath)).filter(_ != user)
+    catch { case _: NoSuchFileException => None }
 
   private[spark] def createPrivate(path: Path): Unit =
     Files.createDirectories(path, PosixFilePermissions.asFileAttribute(Private)): Unit

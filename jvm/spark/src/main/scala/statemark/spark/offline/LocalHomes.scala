@@ -60,6 +60,7 @@ final class LocalHomes(root: File) {
     val cache = new LRUCache(LocalHomes.CacheBytes)
     try
       Home.all(root).map(facts(_, LocalHomes.options(cache)))
+        .filter(_.path.exists) // its owner may have deleted it meanwhile
         .sortBy(h => (h.queryId, h.store, h.usedAtMs))
     finally cache.close()
   }
