@@ -12,16 +12,14 @@ import statemark.engine.UploadedSst
 final case class Generation(store: TransactionalStore, home: Home, uploaded: UploadedFiles) {
 
   /** Closes the store and leaves its files to a later process, where they outlive this one. */
-  def close(): Unit = {
-    store.close()
-    home.release()
-  }
+  def close(): Unit =
+    try store.close()
+    finally home.release()
 
   /** Closes the store and deletes its files. */
-  def discard(): Unit = {
-    store.close()
-    home.delete(): Unit
-  }
+  def discard(): Unit =
+    try store.close()
+    finally home.delete(): Unit
 
   /** Confirmed versions that a crash would have to replay; 0 where the store is gone after one anyway. */
   def unflushedVersions: Long =

@@ -233,8 +233,8 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   override def close(): Unit = initialized.filter(_.stateMachine.close()).foreach { context =>
     maintenance.synchronized {
-      keeper.close()
-      context.close()
+      try keeper.close()
+      finally context.close()
     }
   }
 

@@ -93,7 +93,14 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     */
   def close(): Unit = {
     flushes.foreach(_.close())
-    if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
+    // Whatever ends the first two, an interrupt too, nobody comes to close the rest.
+    try if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
+    finally
+      try flushLive()
+      finally leave()
+  }
+
+  private def flushLive(): Unit =
     for (store <- live; parent <- context.homes.parent if !LiveStores.isReplaced(parent, store))
       try store.flush()
       catch {
@@ -103,14 +110,18 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
             e
           )
       }
+
+  private def leave(): Unit = {
     val isReplaced = hide()
     val flushed = current.filter(_ => hasCommitted).map(_.store.flushed)
     val (useless, useful) =
       superseded.partition(home => home.noted.exists(noted => flushed.exists(noted <= _)))
     superseded = Nil
-    forget(if (isReplaced) _.discard() else _.close())
-    useless.foreach(_.delete())
-    useful.foreach(_.release())
+    try forget(if (isReplaced) _.discard() else _.close())
+    finally {
+      useless.foreach(_.delete())
+      useful.foreach(_.release())
+    }
   }
 
   /** A version that is asked for without an id in format v2 is the one that stands here, as in Spark's

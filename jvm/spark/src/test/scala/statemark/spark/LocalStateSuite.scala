@@ -12,6 +12,7 @@ import statemark.IsolationLevel
 import statemark.common.{Causes, Distrust}
 import statemark.spark.live.LiveRead
 import statemark.testkit.FileCounts
+import statemark.transaction.CommitPhase
 
 /** I6: what an earlier process or run left of a store is used when identity and history prove it, and only
   * then; either way the answer is right.
@@ -359,6 +360,26 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     val after = open()
     check(after, 3, ids, expected(3))
     assertLoad(after, LoadSource.Local)
+  }
+
+  test("a store that is interrupted while it closes lets go of its home all the same") {
+    var isInterrupted = false
+    StatemarkStateStoreProvider.observer = phase =>
+      if (isInterrupted && phase == CommitPhase.FlushStarted)
+        throw new InterruptedException("the flush of a store that closes")
+    val provider = open()
+    val ids = commits(provider, 0 until 3)
+    check(provider, 3, ids, expected(3))
+    val parent = homes.head.getParent.toFile.getCanonicalFile
+    assert(LiveStores.of(parent).size == 1)
+    isInterrupted = true
+    intercept[InterruptedException](provider.close())
+    assert(LiveStores.of(parent).isEmpty && !Home.isInUse(homes.head.toFile))
+    isInterrupted = false
+    val after = open()
+    check(after, 3, ids, expected(3))
+    // Nothing was flushed: what is left proves nothing.
+    assertLoad(after, LoadSource.Checkpoint, Distrust.Unproven)
   }
 
   test("directories are private to the user, and another user's are refused") {
