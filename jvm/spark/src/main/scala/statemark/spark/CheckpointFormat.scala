@@ -4,7 +4,6 @@ import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
-import scala.collection.mutable
 import statemark.common.InvalidInputException
 import statemark.spark.Relocated.CheckpointFileManager
 
@@ -15,7 +14,9 @@ import statemark.spark.Relocated.CheckpointFileManager
 private[spark] object CheckpointFormat {
   val Key: String = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
-  private val checked = mutable.Set.empty[UUID]
+  /** More than a driver runs at once; one that is forgotten is looked at again. */
+  private val MaxKnown = 256
+  private val checked = new RecentlyUsed[UUID, Unit](MaxKnown)
 
   /** Refuses a run that asks for another format than the checkpoint has, or whose checkpoint has both and no
     * snapshot since the change, from which alone its newest version could be restored. Looks once for each run,
@@ -32,8 +33,14 @@ private[spark] object CheckpointFormat {
       usesIds: Boolean,
       hadoopConf: Configuration
   ): Unit =
-    if (synchronized(checked.add(runId)))
+    if (isNew(runId))
       new CommittedFormats(new Path(stateRoot), hadoopConf).check(operator, usesIds)
+
+  private def isNew(runId: UUID): Boolean = synchronized {
+    val isNew = checked.get(runId).isEmpty
+    if (isNew) checked.put(runId, ())
+    isNew
+  }
 }
 
 /** The formats of the batches in a commit log. */

@@ -17,6 +17,7 @@ import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
 import statemark.IsolationLevel
 import statemark.common.{Causes, InvalidInputException, ViewClosedException}
+import statemark.spark.RecentlyUsed
 
 /** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
   * executors that hold them, over the connections that Spark has. Python calls [[get]] over py4j; a Spark Connect

@@ -1,4 +1,4 @@
-package statemark.spark.live
+package statemark.spark
 
 import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
 
@@ -8,7 +8,7 @@ import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
   *
   * @param max how many
   */
-private[live] final class RecentlyUsed[K, V](max: Int) {
+private[spark] final class RecentlyUsed[K, V](max: Int) {
   private val values = new JLinkedHashMap[K, V](16, 0.75f, true) {
     override def removeEldestEntry(eldest: JMap.Entry[K, V]): Boolean = size > max
   }
