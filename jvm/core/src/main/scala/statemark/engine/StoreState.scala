@@ -35,6 +35,12 @@ final case class ColumnFamilies(byName: Map[String, ColumnFamily], maxId: Short)
 
   def isInternal(id: Short): Boolean = internalIds.contains(id)
 
+  /** Whether no family here has an id that another one has there. */
+  def agreesWith(other: ColumnFamilies): Boolean = {
+    val there = other.byName.map { case (name, family) => family.id -> name }
+    byName.forall { case (name, family) => there.get(family.id).forall(_ == name) }
+  }
+
   val hasInternal: Boolean = byName.valuesIterator.exists(_.isInternal)
 
   private lazy val internalIds: Set[Short] =

@@ -5,6 +5,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
 import scala.util.Using
 import statemark.IsolationLevel
+import statemark.common.ViewClosedException
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.transaction.RowScan
 
@@ -16,6 +17,9 @@ sealed trait StoreRequest extends ReadRequest {
   def address: StoreAddress
   def at: VersionId
   def level: String
+
+  /** Column families that keys of the request are of, where others may have their ids by now. */
+  def families: Option[ColumnFamilies]
 }
 
 /** What all stores of an operator are told of a read; no answer is waited for. */
@@ -29,13 +33,16 @@ object ReadRequest {
 
   /** The column families of the store. */
   final case class Describe(address: StoreAddress, at: VersionId, level: String)
-      extends StoreRequest
+      extends StoreRequest {
+    override def families: Option[ColumnFamilies] = None
+  }
 
   /** Rows of `keys`, in their order. */
   final case class Get(
       address: StoreAddress,
       at: VersionId,
       level: String,
+      families: Option[ColumnFamilies],
       keys: Array[Array[Byte]]
   ) extends StoreRequest
 
@@ -44,6 +51,7 @@ object ReadRequest {
       address: StoreAddress,
       at: VersionId,
       level: String,
+      families: Option[ColumnFamilies],
       begin: Option[Array[Byte]],
       end: Option[Array[Byte]],
       maxBytes: Int
@@ -93,15 +101,21 @@ object ReadService {
     try
       OpenStores.view(request.address, request.at, IsolationLevel.of(request.level))
         .fold[ReadReply](ReadReply.NotHere) { view =>
-          try
+          try {
+            if (!request.families.forall(_.agreesWith(view.families))) throw rolledBack
             request match {
               case _: ReadRequest.Describe => ReadReply.Description(view.families)
               case get: ReadRequest.Get => ReadReply.Values(get.keys.map(view.get))
               case scan: ReadRequest.Scan => page(view.range(scan.begin, scan.end), scan.maxBytes)
             }
-          finally view.close()
+          } finally view.close()
         }
     catch { case e: RuntimeException => ReadReply.Failed(e) }
+
+  private def rolledBack = new ViewClosedException(
+    "The transaction that was read has rolled back, and another has given the ids of its column families to others. " +
+      "Read again."
+  )
 
   private def page(scan: RowScan, maxBytes: Int): ReadReply = {
     val rows = Array.newBuilder[(Array[Byte], Array[Byte])]

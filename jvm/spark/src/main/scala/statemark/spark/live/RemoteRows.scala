@@ -21,12 +21,15 @@ final class RemoteRows private (
 ) extends Rows {
   import ReadRequest._
 
+  private val expected =
+    Option.when(level != IsolationLevel.ReadCommitted.name)(families)
+
   override def get(key: Array[Byte]): Option[Array[Byte]] = getAll(Seq(key)).head
 
   override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] =
     if (keys.isEmpty) Nil
     else
-      ask(Get(address, at, level, keys.toArray)) match {
+      ask(Get(address, at, level, expected, keys.toArray)) match {
         case ReadReply.Values(values) => values.toSeq
         case other => throw failure(other)
       }
@@ -37,7 +40,7 @@ final class RemoteRows private (
       private var i = -1
 
       private def fetched(from: Option[Array[Byte]]): ReadReply.Page =
-        ask(Scan(address, at, level, from, end, RemoteRows.PageBytes)) match {
+        ask(Scan(address, at, level, expected, from, end, RemoteRows.PageBytes)) match {
           case page: ReadReply.Page => page
           case other => throw failure(other)
         }

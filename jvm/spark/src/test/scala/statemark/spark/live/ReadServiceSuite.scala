@@ -3,12 +3,16 @@ package statemark.spark.live
 import java.nio.file.Files
 import java.nio.file.attribute.FileTime
 import java.util.UUID
-import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
+import org.apache.spark.sql.execution.streaming.state.{
+  NoPrefixKeyStateEncoderSpec,
+  StateStore,
+  StateStoreProvider
+}
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.Bytes
-import statemark.engine.{ColumnFamilies, VersionId}
+import statemark.common.{Bytes, ViewClosedException}
+import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
 import statemark.transaction.{RowScan, Rows}
-import statemark.spark.{Providers, StatemarkStateStoreProvider, StoreSettings}
+import statemark.spark.{Line, Providers, StatemarkStateStoreProvider, StoreSettings}
 
 /** Reads of a store that is open in another JVM, as bytes there and back. */
 class ReadServiceSuite extends AnyFunSuite with Providers {
@@ -109,6 +113,44 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
     val later = Seq("c", "d").foldLeft(ofOwner)(_.created(_, isInternal = false))
     assert(reads.families.byName("a") == ofOwner.byName("a"))
     assert(!later.byName.values.map(_.id).toSet.contains(reads.families.byName("b").id))
+  }
+
+  test("rows of a family are not taken for those of another that has its id since") {
+    val provider = open(usesFamilies = true)
+    commit(provider, 0, Map("a" -> 1)): Unit
+    def begun(family: String): StateStore = {
+      val store = Line.getStore(provider, 1, None, force = false)
+      val spec = NoPrefixKeyStateEncoderSpec(Providers.keySchema)
+      store.createColFamilyIfAbsent(family, Providers.keySchema, Providers.valueSchema, spec)
+      store.put(Providers.key(family), Providers.value(1), family)
+      store
+    }
+    def staged: RemoteRows =
+      RemoteRows.open(addressOf(provider), VersionId(1, None), "READ_UNCOMMITTED", ask).get
+    def keysOf(rows: RemoteRows, family: String): Seq[Array[Byte]] = {
+      val found = rows.prefix(RocksEngine.familyPrefix(rows.families.byName(family).id))
+      try Iterator.continually(found.next()).takeWhile(identity).map(_ => found.key).toVector
+      finally found.close()
+    }
+    val first = begun("first")
+    val before = staged
+    val key = keysOf(before, "first").head
+    first.createColFamilyIfAbsent(
+      "more",
+      Providers.keySchema,
+      Providers.valueSchema,
+      NoPrefixKeyStateEncoderSpec(Providers.keySchema)
+    )
+    assert(before.get(key).isDefined, "a family more changes nothing")
+    first.abort()
+    val second = begun("second")
+    try {
+      val after = staged
+      assert(after.families.byName("second").id == before.families.byName("first").id)
+      intercept[ViewClosedException](keysOf(before, "first"))
+      intercept[ViewClosedException](before.get(key))
+      assert(keysOf(after, "second").length == 1)
+    } finally second.abort()
   }
 
   test("a version that was prepared here and written by another executor since is not here") {
