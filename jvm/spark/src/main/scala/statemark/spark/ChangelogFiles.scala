@@ -17,7 +17,8 @@ import statemark.spark.Relocated.CheckpointFileManager
   *
   * @param manager opens them, with a checksum beside each where that is wanted
   * @param counted is below `manager`
-  * @param proofs take fingerprints of what is written and read; None where nobody needs them
+  * @param proofs take fingerprints of all that is written and read; None where nobody needs them
+  * @param proofsOn a base take that of the next version, which may need one all the same
   */
 final class ChangelogFiles(
     files: RocksDBFileManager,
@@ -25,6 +26,7 @@ final class ChangelogFiles(
     manager: => CheckpointFileManager,
     counted: => CountedFiles,
     proofs: Option[FileProofs],
+    proofsOn: StoreState => Option[FileProofs],
     codecName: String,
     usesFamilies: Boolean,
     clock: Clock
@@ -48,7 +50,7 @@ final class ChangelogFiles(
       id,
       id.map(_ => CheckpointLineage.toItems(base.lineage))
     )
-    val (writer, fingerprint) = proofs.filter(_ => id.isEmpty) match {
+    val (writer, fingerprint) = proofs.orElse(proofsOn(base)).filter(_ => id.isEmpty) match {
       case None => (sparks(), () => None)
       case Some(proofs) =>
         val (writer, count) = openWriter(version)

@@ -27,15 +27,21 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
       else idsOf(files, new Path(log, (at.version - 1).toString)).exists(matches(_, at))
   }
 
-  /** Whether the commit log has `version` now, whatever it had before: somebody may have rolled the query back while
-    * a store of an earlier run is open.
+  /** Whether the commit log has `at` now, in checkpoint format v2 this very attempt at it, whatever it had before:
+    * somebody may have rolled the query back while a store of an earlier run is open. The log keeps its last entries
+    * only: of one that is gone nobody can tell.
     */
-  def stands(version: Long): Boolean = commits match {
+  def stands(at: VersionId): Boolean = commits match {
     case Some(log) if stateRoot.getName == "state" =>
       val files = CheckpointFileManager.create(log, hadoopConf)
-      files.exists(new Path(log, (version - 1).toString)) || !files.exists(log)
+      val batch = new Path(log, (at.version - 1).toString)
+      if (files.exists(batch)) at.checkpointId.isEmpty || matches(read(files, batch), at)
+      else !files.exists(log) || newestIn(files, log) >= at.version
     case _ => true
   }
+
+  private def newestIn(files: CheckpointFileManager, log: Path): Long =
+    files.list(log).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L)
 
   private def matches(entry: CommittedVersions.Entry, at: VersionId): Boolean =
     (entry.ids, at.checkpointId) match {
@@ -49,14 +55,17 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
   private def idsOf(files: CheckpointFileManager, batch: Path): Option[CommittedVersions.Entry] =
     Option(CommittedVersions.known.get((queryRunId, batch))).orElse {
       Option.when(files.exists(batch)) {
-        val in = files.open(batch)
-        val entry =
-          try CommittedVersions.Entry(StatemarkBridge.committedIds(in))
-          finally in.close()
+        val entry = read(files, batch)
         CommittedVersions.remember(queryRunId, batch, entry)
         entry
       }
     }
+
+  private def read(files: CheckpointFileManager, batch: Path): CommittedVersions.Entry = {
+    val in = files.open(batch)
+    try CommittedVersions.Entry(StatemarkBridge.committedIds(in))
+    finally in.close()
+  }
 }
 
 private object CommittedVersions {

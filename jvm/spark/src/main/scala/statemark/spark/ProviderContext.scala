@@ -101,30 +101,38 @@ final class ProviderContext(
     scratch
   }
 
-  /** What proves versions in checkpoint format v1; None where nobody asks for it, as what is local goes with the process. */
-  lazy val proofs: Option[FileProofs] = Option.when(
-    !usesCheckpointIds && (homes.parent.isDefined || CommittedAttempt.comparesFiles(this))
-  )(new FileProofs(storeId.storeCheckpointLocation(), hadoopConf))
+  /** What proves versions, in checkpoint format v1. */
+  lazy val proofs: Option[FileProofs] = Option.when(!usesCheckpointIds)(
+    new FileProofs(storeId.storeCheckpointLocation(), hadoopConf)
+  )
+
+  /** The same where every version needs a proof. Where local state goes with the process, and attempts are told apart
+    * without it, those alone do that maintenance may take a snapshot of.
+    */
+  private lazy val proofsOfAll: Option[FileProofs] =
+    proofs.filter(_ => homes.parent.isDefined || CommittedAttempt.comparesFiles(this))
 
   private lazy val counted = new CountedFiles(listing)
 
-  lazy val changelogs: ChangelogFiles = {
-    lazy val manager = {
-      val made = SnapshotFiles.checked(counted, conf, storeConf)
-      opened.add[AutoCloseable](() => SnapshotFiles.close(made)): Unit
-      made
-    }
+  /** With a checksum beside each file, where that is wanted. */
+  private lazy val checkedFiles = {
+    val made = SnapshotFiles.checked(counted, conf, storeConf)
+    opened.add[AutoCloseable](() => SnapshotFiles.close(made)): Unit
+    made
+  }
+
+  lazy val changelogs: ChangelogFiles =
     new ChangelogFiles(
       files,
       storeId.storeCheckpointLocation(),
-      manager,
+      checkedFiles,
       counted,
-      proofs,
+      proofsOfAll,
+      base => proofs.filter(_ => SnapshotTaker.isDue(base.version + 1, base.lastSnapshot, conf)),
       conf.compressionCodec,
       usesFamilies,
       clock
     )
-  }
 
   lazy val options: EngineOptions = {
     RocksDBLoader.loadLibrary()
@@ -153,7 +161,7 @@ final class ProviderContext(
     )
   }
 
-  lazy val snapshots = new Snapshots(files, conf, clock)
+  lazy val snapshots = new Snapshots(files, deleteSnapshot, conf, clock)
 
   val snapshotTaker = new SnapshotTaker(this)
 
@@ -180,7 +188,7 @@ final class ProviderContext(
     settings.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
     homes,
     changelogs,
-    proofs,
+    proofsOfAll,
     () => snapshotsThere(),
     observer,
     clock,
@@ -204,6 +212,10 @@ final class ProviderContext(
     found.map(status => StoreFile.of(status.getPath.getName))
       .collect { case StoreFile.Snapshot(at) => at }
   }
+
+  private def deleteSnapshot(at: VersionId): Unit = checkedFiles.delete(
+    new Path(storeId.storeCheckpointLocation(), StoreFile.snapshotName(at))
+  )
 
   /** Nobody waits for the report where no query runs: a session that only reads state may have no
     * coordinator.

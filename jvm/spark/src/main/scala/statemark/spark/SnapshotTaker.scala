@@ -1,6 +1,8 @@
 package statemark.spark
 
 import java.io.File
+import org.apache.spark.sql.execution.streaming.state.RocksDBConf
+import org.slf4j.LoggerFactory
 import statemark.engine.{StoreState, VersionId}
 import statemark.transaction.{CommitPhase, PreparedTransaction}
 
@@ -10,6 +12,7 @@ import statemark.transaction.{CommitPhase, PreparedTransaction}
   * ''Thread:'' `inCommit` on the owner's, `ifDue` on the maintenance thread, also at the same time.
   */
 final class SnapshotTaker(context: ProviderContext) {
+  private lazy val log = LoggerFactory.getLogger(classOf[SnapshotTaker])
   @volatile private var lastUploaded_ = -1L
 
   /** The newest version that this provider has uploaded a snapshot of, -1 for none. */
@@ -20,7 +23,7 @@ final class SnapshotTaker(context: ProviderContext) {
     withImage(generation) { image =>
       prepare(generation)
       val (state, linked) = generation.store.snapshot(next, image)
-      upload(generation, image, state, linked)
+      upload(generation, image, state, linked)(keeps = true)
     }
 
   /** A snapshot of a version that the query has committed, where enough versions have passed since the
@@ -28,8 +31,9 @@ final class SnapshotTaker(context: ProviderContext) {
     * brings a file of its own that no later snapshot can share. An idle query's last version is prepared
     * and not in the base yet.
     *
-    * Spark has a store of a run that has ended maintained once more. In format v1, where a version has one name in all
-    * histories, what the query was rolled back from must not get a snapshot then: nobody would expect it.
+    * Spark has a store of a run that has ended maintained once more, and the query may have been rolled back by hand
+    * and gone on by then. What it was rolled back from must not get a snapshot: in format v1, where a version has one
+    * name in all histories, it would be served. So the version must stand, before the upload and when it is done.
     *
     * @param isCommittedAttempt whether the prepared version is the attempt that counts
     */
@@ -38,16 +42,16 @@ final class SnapshotTaker(context: ProviderContext) {
     def preparedAndCommitted = store.prepared.map(_.state).filter(isDue).filter { state =>
       context.committedVersions.contains(state.at) && isCommittedAttempt(state.at)
     }
-    Some(store.base).filter(isDue).orElse(preparedAndCommitted)
-      .filter(due => context.usesCheckpointIds || context.committedVersions.stands(due.version))
+    Some(store.base).filter(isDue).filter(stands)
+      .orElse(preparedAndCommitted.filter(stands))
       .foreach { due =>
         withImage(generation) { image =>
           prepare(generation)
           store.snapshot(due.at, image).foreach { case (state, linked) =>
             context.observer.reached(CommitPhase.SnapshotStarted)
-            upload(generation, image, state, linked): Unit
+            val figures = upload(generation, image, state, linked)(keeps = stands(due))
             context.observer.reached(CommitPhase.SnapshotEnded)
-            store.markSnapshot(state.at)
+            if (figures.isKept) store.markSnapshot(state.at)
           }
         }
       }
@@ -60,9 +64,20 @@ final class SnapshotTaker(context: ProviderContext) {
     if (generation.home.isDurable) generation.store.flush()
   }
 
-  private def isDue(state: StoreState): Boolean = {
-    val versions = state.version - state.lastSnapshot.version
-    versions > 0 && versions >= context.conf.minDeltasForSnapshot
+  private def isDue(state: StoreState): Boolean =
+    SnapshotTaker.isDue(state.version, state.lastSnapshot, context.conf)
+
+  /** Whether what the store has is of the query's history now. */
+  private def stands(state: StoreState): Boolean = {
+    val isOfHistory = context.committedVersions.stands(state.at) &&
+      context.proofs.forall(proofs => state.fingerprint.exists(proofs.stands(state.version, _)))
+    if (!isOfHistory) {
+      log.info(
+        s"No snapshot is taken of version ${state.version} of ${context.storeId}, as nothing proves that it is of the " +
+          "query's history: the query was rolled back and has gone on, or the version was just restored."
+      )
+    }
+    isOfHistory
   }
 
   private def upload(
@@ -70,11 +85,13 @@ final class SnapshotTaker(context: ProviderContext) {
       image: File,
       state: StoreState,
       linked: Set[String]
-  ): SnapshotFigures = {
-    val figures = context.snapshots.upload(image, state, linked, generation.uploaded)
-    lastUploaded_ = math.max(lastUploaded_, state.version)
-    generation.noteUploads()
-    context.reportSnapshot(state.version)
+  )(keeps: => Boolean): SnapshotFigures = {
+    val figures = context.snapshots.upload(image, state, linked, generation.uploaded)(keeps)
+    if (figures.isKept) {
+      lastUploaded_ = math.max(lastUploaded_, state.version)
+      generation.noteUploads()
+      context.reportSnapshot(state.version)
+    }
     figures
   }
 
@@ -82,5 +99,14 @@ final class SnapshotTaker(context: ProviderContext) {
     val image = generation.home.fresh("snapshot")
     try take(image)
     finally LocalDirectory.deleteTree(image)
+  }
+}
+
+private[spark] object SnapshotTaker {
+
+  /** Whether a version is so far from the newest snapshot that it builds on that it gets one of its own. */
+  def isDue(version: Long, lastSnapshot: VersionId, conf: RocksDBConf): Boolean = {
+    val versions = version - lastSnapshot.version
+    versions > 0 && versions >= conf.minDeltasForSnapshot
   }
 }

@@ -4,7 +4,7 @@ import java.io.File
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.common.Clock
-import statemark.engine.StoreState
+import statemark.engine.{StoreState, VersionId}
 
 /** The SST files of one base store that lie in the checkpoint location already: local name to the
   * file there and the version of the snapshot that brought it. Numbers of SST files mean something in
@@ -24,27 +24,35 @@ object UploadedFile {
     UploadedFile(version, RocksDBImmutableFile(localName, remoteName, bytes))
 }
 
-/** What an upload did. */
-final case class SnapshotFigures(files: RocksDBFileManagerMetrics, totalMs: Long)
+/** What an upload did.
+  * @param isKept whether the snapshot is there
+  */
+final case class SnapshotFigures(files: RocksDBFileManagerMetrics, totalMs: Long, isKept: Boolean)
 
 /** Uploads images of a store as snapshots in Spark's layout; a file that is there already is not sent
   * again.
   *
   * ''Thread:'' any; one upload at a time.
   */
-final class Snapshots(files: RocksDBFileManager, conf: RocksDBConf, clock: Clock) {
+final class Snapshots(
+    files: RocksDBFileManager,
+    delete: VersionId => Unit,
+    conf: RocksDBConf,
+    clock: Clock
+) {
 
   /** @param image a directory as `TransactionalStore.snapshot` leaves it
     * @param linked names of its SST files that are hard links of the base's own
+    * @param keeps whether the snapshot is wanted still, now that it is there; else it is deleted
     */
   def upload(
       image: File,
       state: StoreState,
       linked: Set[String],
       uploaded: UploadedFiles
-  ): SnapshotFigures =
+  )(keeps: => Boolean): SnapshotFigures =
     synchronized {
-      val (_, ms) = Clock.timedMs(clock) {
+      val (isKept, ms) = Clock.timedMs(clock) {
         val suffix = UUID.randomUUID().toString
         val floor = oldestSafeVersion(uploaded)
         val planned = image.listFiles.filter(_.getName.endsWith(".sst")).map { sst =>
@@ -61,12 +69,16 @@ final class Snapshots(files: RocksDBFileManager, conf: RocksDBConf, clock: Clock
           name -> SnapshotFiles.file(file, since)
         }
         SnapshotFiles.save(files, image, state, mapping, conf)
-        uploaded.byLocalName = planned.collect {
+        val isKept = keeps
+        // The SST files of one that is deleted are nobody's, and may go.
+        if (isKept) uploaded.byLocalName = planned.collect {
           case (name, (file, since)) if linked(name) =>
             name -> UploadedFile(since.getOrElse(state.version), file)
         }
+        else delete(state.at)
+        isKept
       }
-      SnapshotFigures(files.latestSaveCheckpointMetrics, ms)
+      SnapshotFigures(files.latestSaveCheckpointMetrics, ms, isKept)
     }
 
   private def oldestSafeVersion(uploaded: UploadedFiles): Long =

@@ -137,5 +137,10 @@ object Providers {
     conf
   }
 
+  /** The entry of a batch in a commit log; with the id of its only version in format v2. */
+  def commitEntry(id: Option[String]): String = id.fold("v1\n{\"nextBatchWatermarkMs\":0}") { i =>
+    s"""v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"0":[["$i"]]}}"""
+  }
+
   val v2: Map[String, String] = Map("spark.sql.streaming.stateStore.checkpointFormatVersion" -> "2")
 }

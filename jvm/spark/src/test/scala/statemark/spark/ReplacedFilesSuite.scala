@@ -10,6 +10,7 @@ import org.rocksdb.{CompressionType, LRUCache}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Distrust
 import statemark.engine.{EngineOptions, FormatVersion, OffsetsColumnFamily, RocksEngine}
+import statemark.transaction.CommitPhase
 
 /** I6 in checkpoint format v1, where a run after a rollback writes files of the same names: whatever the moment at which
   * it replaces them, a store that was open meanwhile has the rows of before, and is not taken for a store of today.
@@ -214,6 +215,30 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
         check(here, 3, Vector.fill(4)(None), expected(2) ++ Map("k2" -> 72))
       } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
     }
+
+  test("another run replaces a version, then maintenance of the store that wrote it comes by") {
+    val before = open(snapshots)
+    check(before, 3, commits(before, 0 until 3), expected(3))
+    replace()
+    before.doMaintenance()
+    assert(files(".zip").isEmpty)
+    checkNext(queryDir.resolve("elsewhere"))
+  }
+
+  test("another run replaces a version while the store that wrote it uploads its snapshot") {
+    var replacesIn = Option.empty[CommitPhase]
+    StatemarkStateStoreProvider.observer = phase =>
+      if (replacesIn.contains(phase)) {
+        replacesIn = None
+        replace()
+      }
+    val before = open(snapshots)
+    check(before, 3, commits(before, 0 until 3), expected(3))
+    replacesIn = Some(CommitPhase.SnapshotStarted)
+    before.doMaintenance()
+    assert(replacesIn.isEmpty && files(".zip").isEmpty)
+    checkNext(queryDir.resolve("elsewhere"))
+  }
 
   test("a store of the format before is restored, once") {
     val ids = write(3, Map.empty)

@@ -3,6 +3,7 @@ package statemark.spark
 import java.nio.file.Files
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.testkit.{FileCounts, FileEvent}
 
 /** When snapshots are taken, of what, and what Spark's own provider makes of them. */
 class SnapshotSuite extends AnyFunSuite with Providers {
@@ -165,26 +166,47 @@ class SnapshotSuite extends AnyFunSuite with Providers {
         )
     }
 
-  test("after a rollback a store of an earlier run takes no snapshot of what was rolled back") {
-    val log = Files.createDirectories(queryDir.resolve("commits"))
-    def commits(provider: StateStoreProvider, versions: Range, of: String): Unit =
-      for (v <- versions) {
-        commit(provider, v, Map(s"$of$v" -> v)): Unit
-        Files.write(
-          log.resolve(v.toString),
-          "v1\n{\"nextBatchWatermarkMs\":0}".getBytes
-        ): Unit
+  for {
+    (format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
+    (how, versions) <- Seq("has not passed" -> 5, "has passed" -> 10)
+  }
+    test(
+      s"a store of an earlier run whose version the next one $how takes no snapshot of what was rolled back ($format)"
+    ) {
+      val log = Files.createDirectories(queryDir.resolve("commits"))
+      def commits(
+          provider: StateStoreProvider,
+          versions: Range,
+          of: String,
+          before: Vector[Option[String]]
+      ): Vector[Option[String]] = versions.foldLeft(before) { (ids, v) =>
+        val id = commit(provider, v, Map(s"$of$v" -> v), ids.last).stateStoreCkptId
+        Files.write(log.resolve(v.toString), Providers.commitEntry(id).getBytes): Unit
+        ids :+ id
       }
-    val first = open(everyThree)
-    commits(first, 0 until 8, "k")
-    for (v <- 3 until 8) Files.delete(log.resolve(v.toString))
-    val again = open()
-    commits(again, 3 until 5, "repaired")
-    first.doMaintenance() // as Spark has it before it is unloaded
-    assert(files(".zip").isEmpty)
-    commits(again, 5 until 9, "repaired")
-    assert(rowsAt(9) == ((0 until 3).map(v => s"k$v" -> v) ++
-      (3 until 9).map(v => s"repaired$v" -> v)).toMap)
+      val first = open(everyThree ++ extra)
+      val before = commits(first, 0 until 8, "k", Vector(None))
+      for (v <- 3 until 8) Files.delete(log.resolve(v.toString))
+      val again = open(everyThree ++ extra)
+      val ids = commits(again, 3 until versions, "repaired", before.take(4))
+      first.doMaintenance() // as Spark has it before it is unloaded
+      assert(files(".zip").isEmpty)
+      val all = commits(again, versions until versions + 4, "repaired", ids)
+      again.doMaintenance()
+      assert(files(".zip").length == 1, "of the history that counts it takes one")
+      for (v <- versions to versions + 4)
+        assert(rowsAt(v, all(v), extra) == ((0 until 3).map(i => s"k$i" -> i) ++
+          (3 until v).map(i => s"repaired$i" -> i)).toMap)
+    }
+
+  test(
+    "maintenance of a store that was never loaded leaves the checkpoint alone, and says nothing"
+  ) {
+    commit(open(), 0, Map("a" -> 0)): Unit
+    val unloaded = open()
+    FileCounts.reset()
+    unloaded.doMaintenance()
+    assert(FileEvent.kinds.map(kind => FileCounts.count(kind.name, location)).sum == 0)
   }
 
   for ((format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2))
