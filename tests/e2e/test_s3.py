@@ -232,8 +232,8 @@ def test_maintenance_asks_for_what_sparks_does(runs: Runs, checkpoint_format: st
             for variant in ("spark", "statemark")
         )
         assert spark["PUT"] >= 2 * PARTITIONS, "an SST file and a snapshot for each store"
-        # A first one, as these are, looks once for snapshots above what is committed; in format v1 the file of
-        # the version is compared before and after the upload.
+        # A first one, as these are, looks once for snapshots above what is committed; in format v1
+        # the file of the version is compared before and after the upload.
         looks = 2 * PARTITIONS if checkpoint_format == "1" else 0
         assert statemark == spark + Counter(LIST=PARTITIONS, HEAD=looks, GET=looks)
     last = runs.kinds(_name("spark", checkpoint_format), "again", f"maintenance/{MAINTENANCE[-1]}")
@@ -253,7 +253,8 @@ def test_a_restart_elsewhere_reads_what_sparks_does(runs: Runs, checkpoint_forma
     read = runs.files(_name("spark", checkpoint_format), "GET", "again", f"batch/{AGAIN[0]}")
     assert read["sst"] == read["zip"] == PARTITIONS
     assert read["changelog"] == 2 * PARTITIONS
-    # In format v1 it looks for a snapshot that a lost attempt has left, and its version is due for one.
+    # In format v1 it looks for a snapshot that a lost attempt has left, and its version is due for
+    # one.
     looks = PARTITIONS if checkpoint_format == "1" else 0
     assert not statemark - spark - Counter(HEAD=2 * looks, LIST=looks)
 
