@@ -48,6 +48,13 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       after.close()
       assert(!Home.isInUse(homes.head.toFile), "two may look at once")
     }
+    // The place that a query takes is none that whoever looks asks for, or holds for a moment.
+    holding(homes.head, "LOCK_EX, 1, 0") {
+      assert(!Home.isInUse(homes.head.toFile))
+    }
+    holding(homes.head, "LOCK_EX, 1, 1") {
+      assert(Home.isInUse(homes.head.toFile))
+    }
     open().getStore(4, None).abort()
     assert(listed(json()).map(_ \ "state") == Seq(JString("in-use")))
   }
