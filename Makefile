@@ -22,13 +22,15 @@ main_sources = $(shell find jvm/$(1)/src/main -type f 2>/dev/null)
 ALL_SOURCES := $(shell find jvm -name target -prune -o -path '*/src/*' -type f -print)
 # A line that Maven does not have is compiled against its pyspark.
 SOURCE_OF_SPARK := $(if $(shell grep '"$(SPARK)".*source = Pyspark' project/SparkVersions.scala),$(VENV)/.installed)
+# Lists of jars; only the build definition can change them.
+KAFKA_JARS := jvm/brokers/target/jars/broker
 # What sbt has left for the processes of tests.
 TESTS := target/tests-$(SPARK)
 COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
 .PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
-.PHONY: check-python tests-built quick test-full durations compile-lines stress
+.PHONY: kafka-jars check-python tests-built quick test-full durations compile-lines stress
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -43,10 +45,15 @@ $(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core spark testkit,$(call main_s
 # All that tests need in one start of sbt, which takes as long as a suite.
 $(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
 	$(SBT) $(if $(IS_DEFAULT),scalafmtCheckAll scalafmtSbtCheck) provider/assembly testkit/assembly \
-	  core/testProcess provider/testProcess testkit/testProcess \
+	  core/testProcess provider/testProcess testkit/testProcess brokers/kafkaJars \
 	  $(if $(IS_DEFAULT),bench/compile conformance/suiteOptions s3/s3Jars)
 	$(COPY_JAR)
 	mkdir -p $(dir $@) && touch $(TESTKIT) $@
+
+$(KAFKA_JARS): build.sbt
+	$(SBT) brokers/kafkaJars && touch $@
+
+kafka-jars: $(KAFKA_JARS) ## lists of the jars of Kafka's broker, its console consumer and Spark's connector, in jvm/brokers/target/jars
 
 $(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p))) | $(VENV)/.installed
 	$(SBT) bench/assembly && touch $@

@@ -261,6 +261,48 @@ lazy val s3 = (project in file("jvm/s3"))
     }
   )
 
+/** Lists of jars for processes and sessions of tests: Kafka's broker, its console consumer, Spark's own connector. */
+val KafkaBroker = config("broker")
+val KafkaConsoleConsumer = config("console-consumer")
+val SparkConnector = config("spark-connector")
+val kafkaLists = Seq(KafkaBroker, KafkaConsoleConsumer, SparkConnector)
+
+lazy val kafkaJars =
+  taskKey[File]("lists of Kafka's jars: a file each, named as its configuration, one path a line")
+
+/** Brokers for tests and tries: only lists of jars, resolved apart from each other and never on the product's class
+  * path.
+  */
+lazy val brokers = (project in file("jvm/brokers"))
+  .settings(
+    name := "statemark-brokers",
+    autoScalaLibrary := false,
+    ivyConfigurations ++= kafkaLists,
+    libraryDependencies ++= Seq(
+      "org.apache.kafka" % "kafka_2.13" % "4.1.1" % "broker->runtime",
+      "org.apache.kafka" % "kafka-tools" % "4.1.1" % "console-consumer->runtime",
+      // For Spark's default line, which has its own releases of what is left out.
+      "org.apache.spark" % "spark-sql-kafka-0-10_2.13" % "4.2.0" % "spark-connector->runtime" excludeAll (
+        ExclusionRule("org.apache.hadoop"),
+        ExclusionRule("org.apache.spark", "spark-tags_2.13"),
+        ExclusionRule("org.scala-lang"),
+        ExclusionRule("org.scala-lang.modules"),
+        ExclusionRule("org.slf4j"),
+        ExclusionRule("org.xerial.snappy"),
+        ExclusionRule("at.yawk.lz4")
+      )
+    ),
+    kafkaJars := {
+      val folder = target.value / "jars"
+      val report = update.value
+      kafkaLists.foreach { list =>
+        val jars = report.select(configurationFilter(list.name)).distinct
+        IO.writeLines(folder / list.name, jars.map(_.toString))
+      }
+      folder
+    }
+  )
+
 lazy val root = (project in file("."))
   .aggregate(core, provider, testkit)
   // The benchmarks measure the default line, and the suites are chosen from those that it has.
