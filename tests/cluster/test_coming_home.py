@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.cluster import OWN_DISKS, Stream, wait_for
+from support.cluster import OWN_DISKS, Stream
 from support.modes import IS_WHOLE
+from support.processes import wait_for
 from support.session import STATE_STORE
 from support.streams import events
 

@@ -7,7 +7,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from support.cluster import wait_for
+from support.processes import wait_for
 from support.session import STATE_STORE
 from support.streams import events
 

@@ -6,10 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from support.cluster import Application, Cluster, Stream, wait_for
+from support.cluster import Application, Cluster, Stream
 from support.live_cells import CELLS
 from support.modes import FORMATS, pairs
 from support.operators import OPERATORS
+from support.processes import wait_for
 from support.session import STATE_STORE
 from support.streams import events
 

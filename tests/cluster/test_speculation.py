@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from support.cluster import Task, wait_for
+from support.cluster import Task
+from support.processes import wait_for
 from support.streams import Event, events
 
 if TYPE_CHECKING:

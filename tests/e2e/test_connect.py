@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
-from support.cluster import Daemon
+from support.processes import Daemon
 from support.session import STATEMARK_PROVIDER, statemark_jar
 from support.streams import Arrivals, events
 

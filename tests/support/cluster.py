@@ -10,108 +10,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import selectors
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyspark
 
+from support.processes import LIMIT_S, Daemon, command_of, group, wait_for
 from support.session import STATE_STORE, TESTKIT_JAR, built
 from support.streams import Arrivals
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
 _DRIVER = Path(__file__).with_name("cluster_driver.py")
-_LIMIT_S = 180
-_POLL_S = 0.02
-# Where pytest itself is killed, the kernel ends what it started; executors go with their worker.
-_DIE_WITH_PARENT = (
-    "import ctypes, os, signal, sys;"
-    "PR_SET_PDEATHSIG = 1; ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL);"
-    "os.execv(sys.argv[1], sys.argv[1:])"
-)
 #: What a driver's virtual machine has, the others have as well.
 _SMALL_JVM = os.environ["SPARK_SUBMIT_OPTS"]
 _EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 #: A directory for each worker: its executors run in `<worker>/<application>/<number>`.
 OWN_DISKS = "/proc/self/cwd/../../state"
-
-
-def wait_for(what: str, fact: Callable[[], Any]) -> Any:
-    """Return the first true value of `fact`; fail after some minutes."""
-    end = time.monotonic() + _LIMIT_S
-    while not (value := fact()):
-        assert time.monotonic() < end, f"waited {_LIMIT_S} s in vain for {what}"
-        time.sleep(_POLL_S)
-    return value
-
-
-class Daemon:
-    """
-    A process with all that it starts, and its log.
-
-    Parameters
-    ----------
-    command
-        What to run.
-    log
-        Takes what it says; continued if it is there.
-    environment
-        Besides that of this process.
-    """
-
-    def __init__(
-        self, command: list[str], log: Path, environment: Mapping[str, str], **pipes: Any
-    ) -> None:
-        self.log = log
-        self._is_gone = False
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _DIE_WITH_PARENT, *command],
-                env={**os.environ, **environment},
-                stderr=output,
-                start_new_session=True,  # so that `kill` finds what it starts
-                **{"stdout": output, "stdin": subprocess.DEVNULL, "cwd": log.parent, **pipes},
-            )
-
-    def kill(self) -> None:
-        """End it and all that it started, without a chance to clean up."""
-        if self._is_gone:
-            return
-
-        def kill_group() -> bool:
-            rest = _group(self.process.pid)
-            for pid in rest:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            return not rest
-
-        self.process.kill()
-        self.process.wait()
-        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        wait_for(f"the end of what {self.log.stem} started", kill_group)
-        self._is_gone = True
-
-    def said(self, pattern: str) -> str:
-        """Wait until the log matches; return what the group in the pattern is."""
-
-        def match() -> str:
-            found = re.search(pattern, self.log.read_text(errors="replace"))
-            assert found or self.process.poll() is None, f"it ended; see {self.log}"
-            return found[1] if found else ""
-
-        return str(wait_for(f"{pattern!r} in {self.log}", match))
 
 
 class Worker:
@@ -151,7 +71,7 @@ class Worker:
     @property
     def executors(self) -> list[int]:
         """Ids of the executors' processes that run here."""
-        return [pid for pid in _group(self.daemon.process.pid) if _EXECUTOR_CLASS in _command(pid)]
+        return [pid for pid in group(self.daemon.process.pid) if _EXECUTOR_CLASS in command_of(pid)]
 
 
 class Cluster:
@@ -283,7 +203,7 @@ class Application:
             print(request, file=process.stdin, flush=True)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            assert selector.select(_LIMIT_S), f"no answer to {method}; see {self.daemon.log}"
+            assert selector.select(LIMIT_S), f"no answer to {method}; see {self.daemon.log}"
         answer = process.stdout.readline()
         assert answer, f"the driver ended at {method}; see {self.daemon.log}"
         error, value = json.loads(answer)
@@ -321,7 +241,7 @@ class Application:
         self.call("end")
         assert self.daemon.process.stdin
         self.daemon.process.stdin.close()
-        self.daemon.process.wait(_LIMIT_S)
+        self.daemon.process.wait(LIMIT_S)
 
 
 class Task(NamedTuple):
@@ -399,24 +319,3 @@ def _daemon(command: list[str], log: Path, host: str) -> Daemon:
         "PYSPARK_PYTHON": sys.executable,
     }
     return Daemon([str(_SPARK_CLASS), *command], log, environment)
-
-
-def _group(leader: int) -> list[int]:
-    """Ids of the processes that a leader and its children started, the living ones."""
-    return [pid for pid, state, group in _processes() if group == leader and state != "Z"]
-
-
-def _processes() -> Iterator[tuple[int, str, int]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                # The name of the command may hold anything, brackets too.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                yield int(entry.name), fields[0], int(fields[3])
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
