@@ -30,7 +30,7 @@ COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
 .PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
-.PHONY: kafka-jars check-python tests-built quick test-full durations compile-lines stress
+.PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -54,6 +54,14 @@ $(KAFKA_JARS): build.sbt
 	$(SBT) brokers/kafkaJars && touch $@
 
 kafka-jars: $(KAFKA_JARS) ## lists of the jars of Kafka's broker, its console consumer and Spark's connector, in jvm/brokers/target/jars
+
+# Brokers of tests, with all they need to start fast; data are those of one `up`.
+KAFKA = PYTHONPATH=tests $(PY) -m support.kafka_up --directory target/kafka
+kafka-up: $(KAFKA_JARS) $(VENV)/.installed ## brokers of Kafka on loopback, whose address it prints; BROKERS=3 for several
+	$(KAFKA) up --brokers $(or $(BROKERS),1)
+
+kafka-down: $(VENV)/.installed ## end the brokers of `make kafka-up` and remove their data
+	$(KAFKA) down
 
 $(BENCH): $(BUILD_FILES) $(foreach p,core spark testkit bench,$(call main_sources,$(p))) | $(VENV)/.installed
 	$(SBT) bench/assembly && touch $@

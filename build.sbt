@@ -280,6 +280,8 @@ lazy val brokers = (project in file("jvm/brokers"))
     ivyConfigurations ++= kafkaLists,
     libraryDependencies ++= Seq(
       "org.apache.kafka" % "kafka_2.13" % "4.1.1" % "broker->runtime",
+      // Writes the broker's log; Kafka leaves the choice to its distribution.
+      "org.apache.logging.log4j" % "log4j-slf4j-impl" % "2.24.3" % "broker->runtime",
       "org.apache.kafka" % "kafka-tools" % "4.1.1" % "console-consumer->runtime",
       // For Spark's default line, which has its own releases of what is left out.
       "org.apache.spark" % "spark-sql-kafka-0-10_2.13" % "4.2.0" % "spark-connector->runtime" excludeAll (
@@ -289,7 +291,8 @@ lazy val brokers = (project in file("jvm/brokers"))
         ExclusionRule("org.scala-lang.modules"),
         ExclusionRule("org.slf4j"),
         ExclusionRule("org.xerial.snappy"),
-        ExclusionRule("at.yawk.lz4")
+        ExclusionRule("at.yawk.lz4"),
+        ExclusionRule("com.google.code.findbugs")
       )
     ),
     kafkaJars := {

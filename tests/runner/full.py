@@ -78,6 +78,11 @@ PARTS = {
         command="STATEMARK_MODES=all STATEMARK_CLUSTER_KILLS=20 make test ONLY=tests/cluster",
         covers=(*_STORE, "tests/cluster", "tests/support"),
     ),
+    "kafka": Part(
+        what="three brokers of Kafka of which one after the other is killed",
+        command="STATEMARK_MODES=all make test ONLY=tests/kafka",
+        covers=("build.sbt", "tests/kafka", "tests/support"),
+    ),
     **{
         f"spark-{line}": Part(
             what=f"the suites on Spark {line}",

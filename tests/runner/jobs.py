@@ -31,6 +31,7 @@ PYTHON_FOLDERS = (
     "tests/cluster",
     "tests/conformance",
     "tests/e2e",
+    "tests/kafka",
     "tests/runner",
     "tests",
     "python/tests/docs",

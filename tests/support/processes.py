@@ -22,7 +22,7 @@ _POLL_S = 0.02
 _DIE_WITH_PARENT = (
     "import ctypes, os, signal, sys;"
     "PR_SET_PDEATHSIG = 1; ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL);"
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
