@@ -6,6 +6,7 @@ decided by it alone, so that no mistake of Kafka's own client hides one of ours.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import time
 from dataclasses import dataclass
@@ -32,6 +33,18 @@ if TYPE_CHECKING:
 _START_S = 60
 _POLL_S = 0.1
 _AT_A_TIME = 10_000
+#: A broker that is down does not answer; another one is asked soon.
+_ANSWER_S = 5
+#: What a client is told between the end of a leader and the start of the next.
+_ELECTION = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 
 
 class Isolation(enum.Enum):
@@ -91,8 +104,10 @@ def create(
     admin.create_topics([new])[topic].result(LIMIT_S)
 
     def has_leaders() -> bool:
-        found = admin.list_topics(topic, timeout=LIMIT_S).topics[topic].partitions
-        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+        with _while_a_leader_is_elected():
+            found = admin.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
+            return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+        return False
 
     wait_for(f"leaders of topic {topic}", has_leaders)
 
@@ -116,12 +131,19 @@ def ends(
 ) -> dict[int, int]:
     """Return for each partition the offset behind the last row that such a reader may see."""
     admin = _admin(bootstrap, client)
-    found = admin.list_topics(topic, timeout=LIMIT_S).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    latest = {TopicPartition(topic, number): OffsetSpec.latest() for number in found.partitions}
-    asked = admin.list_offsets(latest, isolation_level=IsolationLevel[isolation.name])
-    return {tp.partition: future.result(LIMIT_S).offset for tp, future in asked.items()}
+    level = IsolationLevel[isolation.name]
+
+    def found() -> dict[int, int] | None:
+        with _while_a_leader_is_elected():
+            known = admin.list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            if known.error is not None:
+                raise KafkaException(known.error)
+            latest = {TopicPartition(topic, n): OffsetSpec.latest() for n in known.partitions}
+            asked = admin.list_offsets(latest, isolation_level=level, request_timeout=_ANSWER_S)
+            return {tp.partition: answer.result(LIMIT_S).offset for tp, answer in asked.items()}
+        return None
+
+    return dict(wait_for(f"ends of topic {topic}", found))
 
 
 def settle(bootstrap: str, topic: str, client: Mapping[str, Any] | None = None) -> None:
@@ -188,11 +210,15 @@ def read(
 
 def _rows(consumer: Consumer, topic: str, until: Mapping[int, int]) -> Iterator[Row]:
     left = {partition for partition, end in until.items() if end > 0}
+    with _while_a_leader_is_elected():
+        # A client that has to find leaders looks for them after half a second.
+        consumer.list_topics(topic, timeout=_ANSWER_S)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
     last = time.monotonic() + LIMIT_S
     while left:
         assert time.monotonic() < last, f"no end of partitions {left} of {topic} in {LIMIT_S} s"
-        for message in consumer.consume(_AT_A_TIME, _POLL_S):
+        messages: list[Any] = consumer.consume(_AT_A_TIME, _POLL_S)
+        for message in messages:
             partition, offset = message.partition(), message.offset()
             error = message.error()
             if partition not in until:
@@ -218,6 +244,16 @@ def _row(message: Any) -> Row:
         headers=tuple(message.headers() or ()),
         timestamp=timestamp,
     )
+
+
+@contextlib.contextmanager
+def _while_a_leader_is_elected() -> Iterator[None]:
+    """Leave out what the client does not try again by itself; everything else is an error."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in _ELECTION:
+            raise
 
 
 def _admin(bootstrap: str, client: Mapping[str, Any] | None) -> AdminClient:
