@@ -299,10 +299,11 @@ class Image:
 
 
 def made() -> Image:
-    """Make what nodes start from, if it is not there or is of other jars."""
+    """Make what nodes start from, if it is not there or is of another Java or other jars."""
     _ARCHIVES.mkdir(parents=True, exist_ok=True)
     checkpoint, archive = _ARCHIVES / "kafka.checkpoint", _ARCHIVES / "kafka.jsa"
-    made_for, key = _ARCHIVES / "kafka.for", "\n".join((*_JAVA, *jars("broker")))
+    java = Path(shutil.which("java") or "java").resolve()
+    made_for, key = _ARCHIVES / "kafka.for", "\n".join((str(java), *_JAVA, *jars("broker")))
     with (_ARCHIVES / "kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made_for.is_file() or made_for.read_text() != key:
