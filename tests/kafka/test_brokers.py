@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from support import topics
-from support.brokers import Brokers, jars
+from support.brokers import Brokers, client_settings, jars
 from support.modes import IS_WHOLE
 from support.processes import LIMIT_S
 from support.session import LINE, ROOT
@@ -22,8 +22,6 @@ from support.topics import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from confluent_kafka import Producer
 
     Topic = Callable[..., str]
 
@@ -49,6 +47,12 @@ def send(producer: Producer, topic: str, *values: str) -> None:
 
 def values(bootstrap: str, topic: str, isolation: Isolation) -> list[str]:
     return [row.value.decode() for row in topics.read(bootstrap, topic, isolation) if row.value]
+
+
+def assert_refused(bootstrap: str) -> None:
+    host, port = bootstrap.split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
 
 
 def transactions(bootstrap: str, topic: str) -> Producer:
@@ -174,15 +178,14 @@ def test_brokers_for_people(tmp_path: Path) -> None:
     try:
         up = run("up")
         assert up.returncode == 0, up.stderr
-        host, port = up.stdout.strip().split(":")
-        topics.create(f"{host}:{port}", "mine")
+        bootstrap = up.stdout.strip()
+        topics.create(bootstrap, "mine")
         again = run("up")
         assert (again.returncode, "make kafka-down" in again.stdout) == (1, True)
     finally:
         down = run("down")
     assert (down.returncode, folder.exists()) == (0, False)
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)))
+    assert_refused(bootstrap)
 
 
 def test_brokers_for_other_languages(tmp_path: Path) -> None:
@@ -202,19 +205,18 @@ def test_brokers_for_other_languages(tmp_path: Path) -> None:
             return server.stdout.readline().strip()
 
         bootstrap = server.stdout.readline().strip()
-        producer = topics.producer(bootstrap, "other")
-        producer.begin_transaction()
-        producer.produce("made-by-itself", b"value")
-        producer.commit_transaction()
-        assert [ask(line) for line in ("kill 1", "start 1", "wait")] == ["done"] * 3
-        topics.settle(bootstrap, "made-by-itself")
-        assert values(bootstrap, "made-by-itself", Isolation.READ_COMMITTED) == ["value"]
         assert "runs already" in ask("start 1")
+        assert ask("wait") == "done"
+        producer = Producer(client_settings(bootstrap))
+        producer.produce("made-by-itself", b"value")
+        assert producer.flush(LIMIT_S) == 0
+        assert values(bootstrap, "made-by-itself", Isolation.READ_COMMITTED) == ["value"]
+        assert ask("kill 1") == "done"
+        assert_refused(bootstrap)
+        assert ask("start 1") == "done"
         server.stdin.close()
         assert server.wait(LIMIT_S) == 0
-    host, port = bootstrap.split(":")
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)))
+    assert_refused(bootstrap)
 
 
 @pytest.mark.skipif(LINE != "4.2", reason="the connector is the default line's")
