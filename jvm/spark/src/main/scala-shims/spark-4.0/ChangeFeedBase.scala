@@ -10,11 +10,11 @@ abstract class ChangeFeedBase(
     family: Option[String]
 ) extends StateStoreChangeDataReader(
       Relocated.CheckpointFileManager
-        .create(context.storeId.storeCheckpointLocation(), context.hadoopConf),
-      context.storeId.storeCheckpointLocation(),
+        .create(context.location.directory, context.location.hadoopConf),
+      context.location.directory,
       startVersion,
       endVersion,
-      StatemarkBridge.codec(context.storeConf.compressionCodec),
+      StatemarkBridge.codec(context.conf.spark.compressionCodec),
       family
     ) {
   override protected var changelogSuffix: String = "changelog"

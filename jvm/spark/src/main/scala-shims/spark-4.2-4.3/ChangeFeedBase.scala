@@ -9,14 +9,14 @@ abstract class ChangeFeedBase(
     endVersion: Long,
     family: Option[String]
 ) extends StateStoreChangeDataReader(
-      context.storeId,
+      context.location.storeId,
       Relocated.CheckpointFileManager
-        .create(context.storeId.storeCheckpointLocation(), context.hadoopConf),
-      context.storeId.storeCheckpointLocation(),
+        .create(context.location.directory, context.location.hadoopConf),
+      context.location.directory,
       startVersion,
       endVersion,
-      StatemarkBridge.codec(context.storeConf.compressionCodec),
-      context.storeConf,
+      StatemarkBridge.codec(context.conf.spark.compressionCodec),
+      context.conf.spark,
       family
     ) {
   override protected val changelogSuffix: String = "changelog"

@@ -27,7 +27,7 @@ private[spark] object StatefulNodes extends NodeShims {
   */
 private[spark] trait AcceptsStatemark extends TransformWithStateExecBase {
   override protected def validateStateStoreProvider(isStreaming: Boolean): Unit =
-    if (!StatemarkExtensions.isProvider(conf)) super.validateStateStoreProvider(isStreaming)
+    if (!ProviderName.isUsed(conf)) super.validateStateStoreProvider(isStreaming)
 
   override def canEqual(that: Any): Boolean = that.isInstanceOf[AcceptsStatemark]
 

@@ -4,10 +4,10 @@ import java.io.File
 import org.slf4j.LoggerFactory
 import scala.collection.mutable
 import scala.util.control.NonFatal
-import statemark.{ReopenedStore, TransactionalStore}
+import statemark.ReopenedStore
 import statemark.common._
 import statemark.engine.VersionId
-import statemark.transaction.CommitPhase
+import statemark.transaction.{CommitObserver, CommitPhase}
 
 /** What [[Adoption.adopt]] found.
   *
@@ -26,49 +26,51 @@ final case class Adopted(
   *
   * ''Thread:'' the owner of the store.
   *
-  * @param path the changelogs that lead from a base to a version; refuses as `StoreLoader.path`
-  * @param replay replays them
+  * @param proofs prove versions in checkpoint format v1; None in v2
   */
 final class Adoption(
-    context: LoadContext,
-    path: (VersionId, VersionId) => Vector[VersionId],
-    replay: (TransactionalStore, Vector[VersionId], LoadFigures) => LoadFigures
+    homes: Homes,
+    bases: BaseStores,
+    proofs: Option[FileProofs],
+    path: ChangelogPath,
+    observer: CommitObserver,
+    clock: Clock
 ) {
   private lazy val log = LoggerFactory.getLogger(classOf[Adoption])
 
   /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
   def adopt(at: VersionId, held: Seq[Home]): Adopted = {
-    val homes = mutable.ArrayBuffer.from(held)
+    val candidates = mutable.ArrayBuffer.from(held)
     try {
-      val (found, ms) = Clock.timedMs(context.clock) {
-        if (at.version > 0) openStores.foreach(live => homes ++= copyOf(live))
-        homes ++= context.homes.abandoned()
-        if (at.version == 0) Adopted(None, homes.toSeq, Nil)
-        else firstProven(at, homes.sortBy(-_.noted.getOrElse(-1L)).toList)
+      val (found, ms) = Clock.timedMs(clock) {
+        if (at.version > 0) openStores.foreach(live => candidates ++= copyOf(live))
+        candidates ++= homes.abandoned()
+        if (at.version == 0) Adopted(None, candidates.toSeq, Nil)
+        else firstProven(at, candidates.sortBy(-_.noted.getOrElse(-1L)).toList)
       }
       found.copy(adopted = found.adopted.map { case (generation, figures) =>
         (generation, figures.copy(localMs = math.max(ms - figures.replayMs, 0)))
       })
     } catch {
       case e: Throwable =>
-        homes.foreach(_.release())
+        candidates.foreach(_.release())
         throw e
     }
   }
 
   /** Of an earlier run, in the same process. */
-  private def openStores: Seq[LiveStore] = context.homes.parent.toSeq.flatMap(LiveStores.of)
+  private def openStores: Seq[LiveStore] = homes.parent.toSeq.flatMap(LiveStores.of)
 
   /** A copy of hard links is ours at once. */
   private def copyOf(live: LiveStore): Option[Home] = {
-    val home = context.homes.create()
+    val home = homes.create()
     var isCopied = false
     try {
       isCopied = Interrupts.apart(live.copyTo(home))
       Option.when(isCopied)(home)
     } catch {
       case NonFatal(e) =>
-        log.info(s"The open store of an earlier run of ${context.identity} cannot be copied.", e)
+        log.info(s"The open store of an earlier run of ${bases.identity} cannot be copied.", e)
         None
     } finally if (!isCopied) home.delete(): Unit
   }
@@ -87,16 +89,7 @@ final class Adoption(
 
   /** @throws DistrustException where the home is of no use for `at` */
   private def proven(home: Home, at: VersionId): (Generation, LoadFigures) = {
-    val reopened = ReopenedStore.open(
-      home.base,
-      context.options,
-      context.identity,
-      context.usesFamilies,
-      context.conf.trackTotalNumberOfRows,
-      context.observer,
-      context.retention,
-      context.limit
-    )
+    val reopened = bases.reopen(home)
     try {
       val figures = brought(reopened, at)
       (Generation(reopened.store, home, uploads(reopened, home)), figures)
@@ -118,11 +111,11 @@ final class Adoption(
     val base = reopened.store.base.at
     if (base.version == 0)
       throw new DistrustException(Distrust.Unproven, "its first version never went to disk")
-    val deltas = path(base, at)
+    val deltas = path.find(base, at)
     if (base.checkpointId.isEmpty)
-      context.proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
-    context.observer.reached(CommitPhase.HomeProven)
-    try replay(reopened.store, deltas, LoadFigures(LoadSource.Local))
+      proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
+    observer.reached(CommitPhase.HomeProven)
+    try path.replay(reopened.store, deltas, LoadFigures(LoadSource.Local))
     catch {
       case e: StoreUnusableException => throw e
       case NonFatal(e) =>
@@ -145,7 +138,7 @@ final class Adoption(
   }
 
   private def refused(home: Home, why: DistrustException): Distrust = {
-    log.warn(s"${home.path} is not used for ${context.identity} (${why.reason.name}): " +
+    log.warn(s"${home.path} is not used for ${bases.identity} (${why.reason.name}): " +
       s"${why.getMessage}. The store is loaded from the next source.")
     why.reason
   }

@@ -23,8 +23,8 @@ final class ChangeFeed(
   override protected val versionsAndUniqueIds: Array[(Long, Option[String])] =
     if (end.checkpointId.isEmpty) (startVersion to end.version).map((_, None)).toArray
     else
-      Using.resource(new OpenChangelogs(context.changelogs)) { changelogs =>
-        new CheckpointLineage(context.files, changelogs).full(startVersion, end)
+      Using.resource(new OpenChangelogs(context.checkpoint.changelogs)) { changelogs =>
+        new CheckpointLineage(context.checkpoint.files, changelogs).full(startVersion, end)
           .map(v => (v.version, v.checkpointId)).toArray
       }
 

@@ -1,6 +1,7 @@
 package statemark.spark
 
 import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import statemark.common.InvalidInputException
 import statemark.engine.{StoreState, VersionId}
 
@@ -28,13 +29,20 @@ private[spark] object CommittedAttempt {
   /** Asks the driver; set by the executor's plugin. */
   @volatile private[spark] var driver: Option[AnyRef => AnyRef] = None
 
-  def of(context: ProviderContext): CommittedAttempt =
-    // A reader in a foreachBatch runs in tasks of the query's batch, but writes nothing.
-    if (context.usesCheckpointIds || !context.isOnCluster || context.liveRead.isDefined) Sole
-    else driver.fold[CommittedAttempt](new ByFile(context))(new ByDriver(context, _))
+  /** @param isSole whether no other executor writes, or the id of a version tells
+    * @param proofs for where files are compared
+    */
+  def of(
+      address: StoreAddress,
+      id: StateStoreId,
+      isSole: Boolean,
+      proofs: => Option[FileProofs]
+  ): CommittedAttempt =
+    if (isSole) Sole
+    else driver.fold[CommittedAttempt](new ByFile(proofs))(new ByDriver(address, id, _))
 
   /** Whether the files of versions are compared, so that their fingerprints are needed. */
-  def comparesFiles(context: ProviderContext): Boolean = of(context).isInstanceOf[ByFile]
+  def comparesFiles(isSole: Boolean): Boolean = !isSole && driver.isEmpty
 
   /** Nobody else writes, or the id of the version tells. */
   private object Sole extends CommittedAttempt {
@@ -44,7 +52,7 @@ private[spark] object CommittedAttempt {
   }
 
   /** Without the plugin: the changelog in the checkpoint location is still the one that was written here. */
-  private final class ByFile(context: ProviderContext) extends CommittedAttempt {
+  private final class ByFile(compared: => Option[FileProofs]) extends CommittedAttempt {
     @volatile private var known: Option[StoreState] = None
 
     override def begin(at: VersionId): Unit = ()
@@ -55,18 +63,17 @@ private[spark] object CommittedAttempt {
       for {
         version <- known if version.at == at
         fingerprint <- version.fingerprint
-        proofs <- context.proofs
+        proofs <- compared
       } yield proofs.stands(at.version, fingerprint)
     }.contains(true)
   }
 
   /** The driver knows every attempt before it writes, so that nothing is asked of the checkpoint location. */
-  private final class ByDriver(context: ProviderContext, ask: AnyRef => AnyRef)
+  private final class ByDriver(address: StoreAddress, id: StateStoreId, ask: AnyRef => AnyRef)
       extends CommittedAttempt {
-    private val runId = context.queryRunId.toString
+    private val runId = address.runId.toString
     private val executor = SparkEnv.get.executorId
-    private val store =
-      s"${context.storeId.operatorId}-${context.storeId.partitionId}-${context.storeId.storeName}"
+    private val store = s"${address.operator}-${address.partition}-${address.name}"
 
     // Final: who would begin on the version before comes too late by now.
     @volatile private var known: Option[(Long, Any)] = None
@@ -75,7 +82,7 @@ private[spark] object CommittedAttempt {
       ask(AttemptBegun(runId, store, at.version, executor)) match {
         case Right(writer) => known = Some(at.version -> writer)
         case Left(newest) => throw new InvalidInputException(
-            s"A task comes too late to build on version ${at.version} of ${context.storeId}: the query is at version " +
+            s"A task comes too late to build on version ${at.version} of $id: the query is at version " +
               s"$newest. Another attempt has replaced it, and there is nothing to do."
           )
         case answer => throw new IllegalStateException(s"The driver answers $answer.")

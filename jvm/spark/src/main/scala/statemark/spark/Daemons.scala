@@ -6,6 +6,11 @@ import java.util.concurrent.atomic.AtomicInteger
 /** Threads that do not keep a JVM alive. */
 object Daemons {
 
+  /** One thread for what all stores of the JVM do in the background: flushes, collection of directories that nobody
+    * uses, memory that is given back.
+    */
+  lazy val background: ScheduledExecutorService = scheduler("statemark-background")
+
   /** Up to `threads` threads, fewer when there is nothing to do. */
   def pool(name: String, threads: Int): ExecutorService = {
     val queue = new LinkedBlockingQueue[Runnable]

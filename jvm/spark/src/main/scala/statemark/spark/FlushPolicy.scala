@@ -2,6 +2,7 @@ package statemark.spark
 
 import java.util.concurrent.{Future, ScheduledExecutorService, TimeUnit}
 import java.util.concurrent.atomic.AtomicReference
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.TransactionalStore
@@ -16,10 +17,12 @@ import statemark.TransactionalStore
   *
   * ''Thread:'' `noted` on the owner's; flushes run beside it.
   *
+  * @param memtableBytes at which RocksDB begins a flush by itself
   * @param generation whose base it is; the next one has a policy of its own, for which no timer runs yet
   */
 final class FlushPolicy(
-    context: ProviderContext,
+    storeId: StateStoreId,
+    memtableBytes: Long,
     generation: Generation,
     scheduler: ScheduledExecutorService
 ) extends AutoCloseable {
@@ -36,7 +39,7 @@ final class FlushPolicy(
       isHalfReplaced(store) ||
       isDurable &&
       (behind >= FlushPolicy.MaxVersions ||
-        store.unflushedBytes >= context.options.memtableBytes / 2)
+        store.unflushedBytes >= memtableBytes / 2)
     )
       scheduler.execute(() => flush())
     else if (isDurable && behind > 0 && timed.get.isEmpty) {
@@ -73,7 +76,7 @@ final class FlushPolicy(
     catch {
       case NonFatal(e) =>
         log.warn(
-          s"${context.storeId} could not be flushed; a restart replays more until it can be.",
+          s"$storeId could not be flushed; a restart replays more until it can be.",
           e
         )
     }
@@ -86,7 +89,4 @@ object FlushPolicy {
   /** Where so many writes are in memory for each row that there is, half of them have been replaced. */
   val WritesPerRow = 2L
   private val MinBytes = 1L << 20
-
-  /** One thread for all stores of the JVM. */
-  lazy val scheduler: ScheduledExecutorService = Daemons.scheduler("statemark-flush")
 }

@@ -51,7 +51,7 @@ private[spark] object FreedMemory {
   /** Of this process. */
   lazy val shared: FreedMemory = new FreedMemory(
     () => trimByJvm(),
-    (ms, run) => FlushPolicy.scheduler.schedule(run, ms, MILLISECONDS): Unit,
+    (ms, run) => Daemons.background.schedule(run, ms, MILLISECONDS): Unit,
     Clock.system
   )
 

@@ -20,7 +20,7 @@ object LocalCollector {
     val now = clock.nanos()
     if (Option(lastRun.get(root)).forall(now - _ >= EveryNanos)) {
       lastRun.put(root, now): Unit
-      FlushPolicy.scheduler.execute { () =>
+      Daemons.background.execute { () =>
         try collect(root, settings, clock.epochMs()): Unit
         catch {
           case NonFatal(e) => log.warn(s"$root could not be collected; it is tried again later.", e)

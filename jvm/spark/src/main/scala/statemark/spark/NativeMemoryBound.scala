@@ -47,7 +47,7 @@ object NativeMemoryBound {
   private def defaultMb(): Long = {
     val env = Option(SparkEnv.get)
     val conf = env.fold(new SparkConf(false))(_.conf)
-    val isExecutor = env.exists(_.executorId != StatemarkPlugin.Driver)
+    val isExecutor = env.exists(_.executorId != Executors.Driver)
     if (isExecutor) mebibytes(conf, "executor", conf.getSizeAsMb("spark.executor.memory", "1g"))
     else mebibytes(conf, "driver", Runtime.getRuntime.maxMemory / Mib)
   }

@@ -1,234 +1,148 @@
 package statemark.spark
 
-import java.io.{File, FileNotFoundException}
+import java.io.File
 import java.util.UUID
-import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.Path
-import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.rocksdb.CompressionType
 import statemark.ReadRetention
 import statemark.common.Clock
 import statemark.engine._
-import statemark.spark.Relocated.CheckpointFileManager
-import statemark.spark.live.{LiveRead, StoreAddress}
+import statemark.spark.live.LiveRead
 import statemark.transaction.{CommitObserver, UncommittedLimit}
 
-/** What `init` gives a provider, and what follows from it. `init` runs under a lock of the whole JVM:
-  * all that loads native code or touches a disk is made at the first use.
+/** What a provider is made of, by what `init` gives it. `init` runs under a lock of the whole JVM: all that loads
+  * native code or touches a disk is made at its first use.
   *
+  * @param schemas of the versions of rows, where rows are evolved
   * @param isOnCluster another executor may commit a version of this store
   * @param liveRead that the store is read beside its running query, and how
   */
 final class ProviderContext(
-    val storeId: StateStoreId,
+    val location: StoreLocation,
+    val conf: StoreConf,
     val keySchema: StructType,
     val valueSchema: StructType,
-    val usesFamilies: Boolean,
-    val storeConf: StateStoreConf,
-    givenConf: Configuration,
     schemas: Option[StateSchemaProvider],
     val observer: CommitObserver,
     val clock: Clock,
-    val isOnCluster: Boolean,
+    isOnCluster: Boolean,
     task: RunningTask,
     val liveRead: Option[LiveRead]
 ) {
-  val hadoopConf: Configuration =
-    DirectLocalFs.settingsFor(storeId.storeCheckpointLocation(), givenConf)
-  val queryRunId: UUID = StatemarkBridge.runId(hadoopConf)
-  val providerId: StateStoreProviderId = StateStoreProviderId(storeId, queryRunId)
-  val address: StoreAddress = StoreAddress(queryRunId, storeId)
-  private val sizes = NativeMemoryBound.of(RocksDBConf(storeConf), storeConf.sqlConfs)
-  val conf: RocksDBConf = sizes.conf
-  val settings: StoreSettings =
-    StoreSettings.from(storeConf.sqlConfs, Runtime.getRuntime.maxMemory)
+  import location.storeId
 
-  val mergeDelimiter: String = RowFormat.mergeDelimiter(conf)
-
-  val stateMachine = new RocksDBStateMachine(storeId, conf)
+  val mergeDelimiter: String = RowFormat.mergeDelimiter(conf.rocksDb)
+  val stateMachine = new RocksDBStateMachine(storeId, conf.rocksDb)
   val encoders = new RowEncoderRegistry(
-    storeConf.stateStoreEncodingFormat,
-    usesFamilies,
+    conf.spark.stateStoreEncodingFormat,
+    conf.usesFamilies,
     mergeDelimiter.length,
     schemas
   )
-  val committedVersions = new CommittedVersions(storeId, queryRunId, hadoopConf)
 
   /** Under this name the memory of the store is known to Spark's memory manager. */
-  val memoryId: String = s"${providerId}_${UUID.randomUUID()}"
+  val memoryId: String = s"${location.providerId}_${UUID.randomUUID()}"
 
-  /** @param verifiesAll whether every row is verified, and not the share that Spark's setting names */
-  def checksums(verifiesAll: Boolean): RowChecksums =
-    RowChecksums(storeId.toString, storeConf, mergeDelimiter.length, verifiesAll)
-
-  /** In checkpoint format v2 every version has an id of its own. */
-  def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
+  // A reader in a foreachBatch runs in tasks of the query's batch, but writes nothing.
+  private val isSole = conf.usesCheckpointIds || !isOnCluster || liveRead.isDefined
 
   /** What was opened since; a provider may be closed before it opened anything. */
   private val opened = new NativeHandles
 
   /** Where homes outlive this process, if they do. */
-  lazy val localRoot: Option[File] = LocalRoot.of(settings)
+  lazy val localRoot: Option[File] = LocalRoot.of(conf.own)
 
   lazy val homes: Homes = new Homes(localRoot, task.queryId, storeId)
 
-  lazy val files: RocksDBFileManager = {
-    val manager = newFileManager()
-    opened.add[AutoCloseable](() => SnapshotFiles.close(manager)): Unit
-    manager
-  }
+  // What is local goes with the process where there is no directory for it: nothing is proven then.
+  val checkpoint: StoreCheckpoint = new StoreCheckpoint(
+    location,
+    conf,
+    clock,
+    homes.parent.isDefined || CommittedAttempt.comparesFiles(isSole)
+  )
+
+  /** Tells whether what this store has prepared is the attempt that counts. */
+  lazy val attempts: CommittedAttempt =
+    CommittedAttempt.of(location.address, location.storeId, isSole, checkpoint.proofs)
 
   /** Closes what was opened, newest first. Idempotent. */
   def close(): Unit = {
     NativeMemory.remove(memoryId)
     opened.close()
+    checkpoint.close()
   }
 
-  private def newFileManager(): RocksDBFileManager = SnapshotFiles.manager(
-    storeId,
-    newScratch(),
-    hadoopConf,
-    conf,
-    storeConf,
-    providerId.toString
-  )
-
-  private def newScratch(): File = {
-    val scratch = StatemarkBridge.newLocalDirectory("statemark-files-")
-    opened.add[AutoCloseable](() => LocalDirectory.deleteTree(scratch)): Unit
-    scratch
-  }
-
-  /** What proves versions, in checkpoint format v1. */
-  lazy val proofs: Option[FileProofs] = Option.when(!usesCheckpointIds)(
-    new FileProofs(storeId.storeCheckpointLocation(), hadoopConf)
-  )
-
-  /** The same where every version needs a proof. Where local state goes with the process, and attempts are told apart
-    * without it, those alone do that maintenance may take a snapshot of.
-    */
-  private lazy val proofsOfAll: Option[FileProofs] =
-    proofs.filter(_ => homes.parent.isDefined || CommittedAttempt.comparesFiles(this))
-
-  private lazy val counted = new CountedFiles(listing)
-
-  /** With a checksum beside each file, where that is wanted. */
-  private lazy val checkedFiles = {
-    val made = SnapshotFiles.checked(counted, conf, storeConf)
-    opened.add[AutoCloseable](() => SnapshotFiles.close(made)): Unit
-    made
-  }
-
-  lazy val changelogs: ChangelogFiles =
-    new ChangelogFiles(
-      files,
-      storeId.storeCheckpointLocation(),
-      checkedFiles,
-      counted,
-      proofsOfAll,
-      base => proofs.filter(_ => SnapshotTaker.isDue(base.version + 1, base.lastSnapshot, conf)),
-      conf.compressionCodec,
-      usesFamilies,
-      clock
-    )
+  /** @param verifiesAll whether every row is verified, and not the share that Spark's setting names */
+  def checksums(verifiesAll: Boolean): RowChecksums =
+    RowChecksums(storeId.toString, conf.spark, mergeDelimiter.length, verifiesAll)
 
   lazy val options: EngineOptions = {
     RocksDBLoader.loadLibrary()
     // Has Spark's memory manager ask for what stores use, in any case.
     val (sparks, ofSpark) =
-      RocksDBMemoryManager.getOrCreateRocksDBMemoryManagerAndCache(sizes.sparks)
-    val (writeBufferManager, cache) = if (sizes.isOwn) {
+      RocksDBMemoryManager.getOrCreateRocksDBMemoryManagerAndCache(conf.memory.sparks)
+    val rocksDb = conf.rocksDb
+    val (writeBufferManager, cache) = if (conf.memory.isOwn) {
       ofSpark.close()
-      val pool = NativePool.of(conf)
+      val pool = NativePool.of(rocksDb)
       (pool.memtables, pool.cache)
     } else (sparks, ofSpark)
     // With bounded memory all stores of the executor share one cache, which outlives them.
-    if (!conf.boundedMemoryUsage) opened.add(cache): Unit
+    if (!rocksDb.boundedMemoryUsage) opened.add(cache): Unit
     EngineOptions(
       cache,
       Option(writeBufferManager),
-      conf.boundedMemoryUsage,
-      conf.blockSizeKB * 1024,
-      math.max(conf.writeBufferSizeMB, 0) * 1024 * 1024,
-      math.max(conf.maxWriteBufferNumber, 0),
-      CompressionType.getCompressionType(conf.compression),
-      conf.formatVersion,
+      rocksDb.boundedMemoryUsage,
+      rocksDb.blockSizeKB * 1024,
+      math.max(rocksDb.writeBufferSizeMB, 0) * 1024 * 1024,
+      math.max(rocksDb.maxWriteBufferNumber, 0),
+      CompressionType.getCompressionType(rocksDb.compression),
+      rocksDb.formatVersion,
       mergeDelimiter,
-      conf.maxOpenFiles,
-      conf.allowFAllocate
+      rocksDb.maxOpenFiles,
+      rocksDb.allowFAllocate
     )
   }
 
-  lazy val snapshots = new Snapshots(files, deleteSnapshot, conf, clock)
+  private lazy val bases = new BaseStores(
+    StoreIdentity(
+      task.queryId,
+      storeId.operatorId,
+      storeId.partitionId,
+      storeId.storeName,
+      task.partitions
+    ),
+    options,
+    conf.usesFamilies,
+    conf.rocksDb.trackTotalNumberOfRows,
+    ReadRetention(conf.own.readRetentionVersions, conf.own.readRetentionMs, clock),
+    conf.own.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
+    observer
+  )
 
-  val snapshotTaker = new SnapshotTaker(this)
+  val snapshotTaker = new SnapshotTaker(
+    conf,
+    checkpoint,
+    new CommittedVersions(storeId, location.runId, location.hadoopConf),
+    observer
+  )
 
-  private[spark] val retention = new Retention(this)
+  private[spark] val staleSnapshots = new StaleSnapshots(conf, checkpoint, snapshotTaker)
+  private[spark] val retention = new Retention(conf, checkpoint, snapshotTaker)
 
   /** A load; the caller closes it.
     * @param verifies as in [[StoreLoader]]
     */
-  def newLoad(verifies: Boolean = false): StoreLoader = new StoreLoader(loadContext, verifies)
-
-  private lazy val loadContext = LoadContext(
-    files,
+  def newLoad(verifies: Boolean = false): StoreLoader = new StoreLoader(
     conf,
-    storeConf,
-    options,
-    identity,
-    checksums(verifiesAll = true),
-    usesFamilies,
-    ReadRetention(
-      settings.readRetentionVersions,
-      settings.readRetentionMs,
-      clock
-    ),
-    settings.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
+    checkpoint,
     homes,
-    changelogs,
-    proofsOfAll,
-    () => snapshotsThere(),
+    bases,
+    checksums(verifiesAll = true),
     observer,
     clock,
-    reportSnapshot
-  )
-
-  private lazy val listing =
-    CheckpointFileManager.create(storeId.storeCheckpointLocation(), hadoopConf)
-
-  /** Snapshots that lie in the checkpoint location now, of either checkpoint format. Spark's own listings
-    * fail on a name of the other one.
-    */
-  private[spark] def snapshotsThere(): Seq[VersionId] = {
-    val found =
-      try
-        listing.list(
-          storeId.storeCheckpointLocation(),
-          (path: Path) => path.getName.endsWith(".zip")
-        ).toSeq
-      catch { case _: FileNotFoundException => Nil }
-    found.map(status => StoreFile.of(status.getPath.getName))
-      .collect { case StoreFile.Snapshot(at) => at }
-  }
-
-  private def deleteSnapshot(at: VersionId): Unit = checkedFiles.delete(
-    new Path(storeId.storeCheckpointLocation(), StoreFile.snapshotName(at))
-  )
-
-  /** Nobody waits for the report where no query runs: a session that only reads state may have no
-    * coordinator.
-    */
-  def reportSnapshot(version: Long): Unit =
-    try StatemarkBridge.reportSnapshot(providerId, version, clock.epochMs(), conf)
-    catch { case e: SparkException if StatemarkBridge.lacksCoordinator(e) => () }
-
-  private def identity: StoreIdentity = StoreIdentity(
-    task.queryId,
-    storeId.operatorId,
-    storeId.partitionId,
-    storeId.storeName,
-    task.partitions
+    verifies
   )
 }

@@ -7,15 +7,19 @@ package statemark.spark
   *
   * ''Thread:'' one at a time.
   */
-private[spark] final class Retention(context: ProviderContext) {
+private[spark] final class Retention(
+    conf: StoreConf,
+    checkpoint: StoreCheckpoint,
+    taker: SnapshotTaker
+) {
 
   /** When it was asked for first; what came since is the store's own. */
-  private lazy val found = context.snapshotsThere().map(_.version).maxOption.getOrElse(0L)
+  private lazy val found = checkpoint.listSnapshots().map(_.version).maxOption.getOrElse(0L)
 
   /** @param base the newest version that the query is known to have committed */
   def deleteOld(base: Long): Unit = {
-    val above = Seq(found, context.snapshotTaker.lastUploaded, base).max - base
-    val retained = math.min(context.conf.minVersionsToRetain + above, Int.MaxValue.toLong).toInt
-    SnapshotFiles.deleteOldVersions(context.files, context.conf, retained)
+    val above = Seq(found, taker.lastUploaded, base).max - base
+    val retained = math.min(conf.rocksDb.minVersionsToRetain + above, Int.MaxValue.toLong).toInt
+    SnapshotFiles.deleteOldVersions(checkpoint.files, conf.rocksDb, retained)
   }
 }

@@ -1,17 +1,21 @@
 package statemark.spark
 
 import java.io.File
-import org.apache.spark.sql.execution.streaming.state.RocksDBConf
 import org.slf4j.LoggerFactory
 import statemark.engine.{StoreState, VersionId}
-import statemark.transaction.{CommitPhase, PreparedTransaction}
+import statemark.transaction.{CommitObserver, CommitPhase, PreparedTransaction}
 
 /** Takes the snapshots of one provider: inside a commit that needs one, and from maintenance when one
   * is due.
   *
   * ''Thread:'' `inCommit` on the owner's, `ifDue` on the maintenance thread, also at the same time.
   */
-final class SnapshotTaker(context: ProviderContext) {
+final class SnapshotTaker(
+    conf: StoreConf,
+    checkpoint: StoreCheckpoint,
+    committedVersions: CommittedVersions,
+    observer: CommitObserver
+) {
   private lazy val log = LoggerFactory.getLogger(classOf[SnapshotTaker])
   @volatile private var lastUploaded_ = -1L
 
@@ -40,7 +44,7 @@ final class SnapshotTaker(context: ProviderContext) {
   def ifDue(generation: Generation, isCommittedAttempt: VersionId => Boolean): Unit = {
     val store = generation.store
     def preparedAndCommitted = store.prepared.map(_.state).filter(isDue).filter { state =>
-      context.committedVersions.contains(state.at) && isCommittedAttempt(state.at)
+      committedVersions.contains(state.at) && isCommittedAttempt(state.at)
     }
     Some(store.base).filter(isDue).filter(stands)
       .orElse(preparedAndCommitted.filter(stands))
@@ -48,9 +52,9 @@ final class SnapshotTaker(context: ProviderContext) {
         withImage(generation) { image =>
           prepare(generation)
           store.snapshot(due.at, image).foreach { case (state, linked) =>
-            context.observer.reached(CommitPhase.SnapshotStarted)
+            observer.reached(CommitPhase.SnapshotStarted)
             val figures = upload(generation, image, state, linked)(keeps = stands(due))
-            context.observer.reached(CommitPhase.SnapshotEnded)
+            observer.reached(CommitPhase.SnapshotEnded)
             if (figures.isKept) store.markSnapshot(state.at)
           }
         }
@@ -59,21 +63,21 @@ final class SnapshotTaker(context: ProviderContext) {
 
   /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. */
   private def prepare(generation: Generation): Unit = {
-    if (context.conf.compactOnCommit) generation.store.compact()
+    if (conf.rocksDb.compactOnCommit) generation.store.compact()
     // An image flushes the base in any case; this is where tests see it.
     if (generation.home.isDurable) generation.store.flush()
   }
 
   private def isDue(state: StoreState): Boolean =
-    SnapshotTaker.isDue(state.version, state.lastSnapshot, context.conf)
+    conf.isSnapshotDue(state.version, state.lastSnapshot.version)
 
   /** Whether what the store has is of the query's history now. */
   private def stands(state: StoreState): Boolean = {
-    val isOfHistory = context.committedVersions.stands(state.at) &&
-      context.proofs.forall(proofs => state.fingerprint.exists(proofs.stands(state.version, _)))
+    val isOfHistory = committedVersions.stands(state.at) &&
+      checkpoint.proofs.forall(proofs => state.fingerprint.exists(proofs.stands(state.version, _)))
     if (!isOfHistory) {
       log.info(
-        s"No snapshot is taken of version ${state.version} of ${context.storeId}, as nothing proves that it is of the " +
+        s"No snapshot is taken of version ${state.version} of ${checkpoint.location.storeId}, as nothing proves that it is of the " +
           "query's history: the query was rolled back and has gone on, or the version was just restored."
       )
     }
@@ -86,11 +90,11 @@ final class SnapshotTaker(context: ProviderContext) {
       state: StoreState,
       linked: Set[String]
   )(keeps: => Boolean): SnapshotFigures = {
-    val figures = context.snapshots.upload(image, state, linked, generation.uploaded)(keeps)
+    val figures = checkpoint.snapshots.upload(image, state, linked, generation.uploaded)(keeps)
     if (figures.isKept) {
       lastUploaded_ = math.max(lastUploaded_, state.version)
       generation.noteUploads()
-      context.reportSnapshot(state.version)
+      checkpoint.reportSnapshot(state.version)
     }
     figures
   }
@@ -99,14 +103,5 @@ final class SnapshotTaker(context: ProviderContext) {
     val image = generation.home.fresh("snapshot")
     try take(image)
     finally LocalDirectory.deleteTree(image)
-  }
-}
-
-private[spark] object SnapshotTaker {
-
-  /** Whether a version is so far from the newest snapshot that it builds on that it gets one of its own. */
-  def isDue(version: Long, lastSnapshot: VersionId, conf: RocksDBConf): Boolean = {
-    val versions = version - lastSnapshot.version
-    versions > 0 && versions >= conf.minDeltasForSnapshot
   }
 }

@@ -9,7 +9,11 @@ import org.apache.spark.TaskContext
   *
   * ''Thread:'' the owner of the store.
   */
-private[spark] final class StaleSnapshots(context: ProviderContext) {
+private[spark] final class StaleSnapshots(
+    conf: StoreConf,
+    checkpoint: StoreCheckpoint,
+    taker: SnapshotTaker
+) {
   private var isFirstCommit = true
   private var highest = 0L
 
@@ -23,10 +27,10 @@ private[spark] final class StaleSnapshots(context: ProviderContext) {
     * after a load lists what lies above, as a query may have been rolled back by any number of batches. The
     * later ones look up to there, and where an earlier attempt of the same run may have left one.
     */
-  def has(version: Long): Boolean = !context.usesCheckpointIds && {
+  def has(version: Long): Boolean = !conf.usesCheckpointIds && {
     if (isFirstCommit) highest = newest()
-    (version <= highest || context.snapshotTaker.lastUploaded >= version || isRetry) &&
-    context.files.existsSnapshotFile(version)
+    (version <= highest || taker.lastUploaded >= version || isRetry) &&
+    checkpoint.files.existsSnapshotFile(version)
   }
 
   private def isRetry: Boolean =
@@ -34,5 +38,5 @@ private[spark] final class StaleSnapshots(context: ProviderContext) {
 
   /** The newest version that has a snapshot, 0 for none. */
   private def newest(): Long =
-    context.snapshotsThere().filter(_.checkpointId.isEmpty).map(_.version).maxOption.getOrElse(0L)
+    checkpoint.listSnapshots().filter(_.checkpointId.isEmpty).map(_.version).maxOption.getOrElse(0L)
 }

@@ -4,7 +4,6 @@ import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvi
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StatemarkBridge}
-import org.apache.spark.sql.internal.SQLConf
 import statemark.spark.Relocated.StatefulOperator
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
@@ -24,10 +23,6 @@ final class StatemarkExtensions extends SparkSessionExtensionsProvider {
 
 object StatemarkExtensions {
 
-  /** Whether a session's stores are Statemark's. */
-  private[spark] def isProvider(conf: SQLConf): Boolean =
-    conf.stateStoreProviderClass == classOf[StatemarkStateStoreProvider].getName
-
   /** Whether a node keeps state in a query's checkpoint. Those of batch queries have a state, too, but
     * no checkpoint, and no store of ours.
     */
@@ -43,7 +38,7 @@ object StatemarkExtensions {
 
   private object StatefulPlans extends Rule[SparkPlan] {
     override def apply(plan: SparkPlan): SparkPlan =
-      if (!isProvider(conf) || !plan.exists(isStateful)) plan
+      if (!ProviderName.isUsed(conf) || !plan.exists(isStateful)) plan
       else {
         LocalRoot.of(StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory)): Unit
         plan.collectFirst {

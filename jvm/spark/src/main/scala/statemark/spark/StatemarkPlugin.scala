@@ -5,7 +5,7 @@ import java.io.File
 import java.util.{Map => JMap}
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
-import org.apache.spark.sql.execution.streaming.state.{ReadEndpoint, StatemarkBridge}
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -29,23 +29,7 @@ private object StatemarkPlugin {
 
   /** Under this name reads are answered. */
   val Reads = "statemark-reads"
-
-  /** The id of the executor that is the driver itself. */
-  val Driver = "driver"
 }
-
-/** A store that a local directory holds.
-  *
-  * @param store operator, partition and name as they stand in the path
-  * @param usedAtMs when it went to disk last
-  */
-final case class LocalStore(queryId: String, store: String, usedAtMs: Long)
-
-/** Where an executor answers reads of its stores. */
-final case class ReadServer(executorId: String, endpoint: ReadEndpoint)
-
-/** What an executor's local directory holds when it starts. */
-final case class LocalInventory(executorId: String, host: String, stores: Vector[LocalStore])
 
 private final class StatemarkDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
@@ -75,7 +59,7 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
 
   override def init(context: PluginContext, extraConf: JMap[String, String]): Unit = {
     CommittedAttempt.driver = Some(message => context.ask(message))
-    if (context.executorID() != StatemarkPlugin.Driver) serveReads(context)
+    if (context.executorID() != Executors.Driver) serveReads(context)
     reportInventory(context)
     val memory = UncommittedStores.memory
     Seq[(String, () => Long)](

@@ -23,15 +23,16 @@ import statemark.transaction.{RowScan, Rows, Transaction}
   * (Suites of Spark's look for `RocksDBStateStore` in the name of a store's class.)
   */
 final class StatemarkRocksDBStateStore private[spark] (
-    private[spark] val provider: StatemarkStateStoreProvider,
+    owner: HandleOwner,
     context: ProviderContext,
     override val version: Long,
-    private[spark] val stamp: Long,
+    stamp: Long,
     startsReadOnly: Boolean,
     startsForced: Boolean,
     private[spark] val checkedOut: Checkout
 ) extends StoreBase {
-  import context.{encoders, usesFamilies}
+  import context.encoders
+  import context.conf.usesFamilies
 
   private lazy val log = LoggerFactory.getLogger(classOf[StatemarkRocksDBStateStore])
   @volatile private var state: HandleState = HandleState.Updating
@@ -45,7 +46,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
 
-  override def id: StateStoreId = context.storeId
+  override def id: StateStoreId = context.location.storeId
 
   /** The transaction that the handle writes to.
     * @throws IllegalStateException for a reader of a running query, which writes nothing
@@ -65,6 +66,9 @@ final class StatemarkRocksDBStateStore private[spark] (
   }
 
   private[spark] def isReadOnly: Boolean = isReadOnly_
+
+  /** Fails where the handle does not have the store any more. */
+  private[spark] def verifyStamp(): Unit = context.stateMachine.verifyStamp(stamp)
 
   private[spark] def isUpdating: Boolean = state == HandleState.Updating
 
@@ -270,7 +274,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     try {
       verifyWritable()
       context.stateMachine.verifyStamp(stamp)
-      committed = Some(provider.commit(this))
+      committed = Some(owner.commit(this))
       enter(HandleState.Commit)
       version + 1
     } catch {
@@ -283,7 +287,7 @@ final class StatemarkRocksDBStateStore private[spark] (
       // What a committed or released store says to an abort comes before what its stamp says.
       HandleState.next(state, HandleState.Abort): Unit
       enter(HandleState.Abort)
-      try provider.abort(this)
+      try owner.abort(this)
       finally context.stateMachine.releaseStamp(stamp): Unit
     }
 
@@ -389,7 +393,7 @@ final class StatemarkRocksDBStateStore private[spark] (
         value,
         context.valueSchema,
         id,
-        context.storeConf
+        context.conf.spark
       )
       isValidated = true
     }

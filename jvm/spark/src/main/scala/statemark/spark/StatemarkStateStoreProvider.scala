@@ -10,37 +10,9 @@ import scala.util.control.NonFatal
 import statemark.TransactionalStore
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
-import statemark.engine.{ColumnFamilies, VersionId}
-import statemark.spark.live.{LiveRead, LiveReads, StoreAddress}
-import statemark.transaction.{CommitObserver, PreparedTransaction, Rows, Transaction}
-
-/** A version that a handle has checked out. */
-private[spark] sealed trait Checkout {
-  def rows: Rows
-  def families: ColumnFamilies
-}
-
-private[spark] object Checkout {
-
-  /** The store of this provider.
-    *
-    * @param nextId checkpoint id of the version if it commits, in format v2
-    */
-  final case class Owned(transaction: Transaction, nextId: Option[String], hasChangelog: Boolean)
-      extends Checkout {
-    override def rows: Rows = transaction
-    override def families: ColumnFamilies = transaction.families
-  }
-
-  /** The store of a running query, read beside its owner. */
-  final case class Beside(reads: LiveReads) extends Checkout {
-    override def rows: Rows = reads.rows
-    override def families: ColumnFamilies = reads.families
-  }
-}
-
-/** What a commit leaves for Spark to ask. */
-private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateStoreCheckpointInfo)
+import statemark.engine.VersionId
+import statemark.spark.live.LiveRead
+import statemark.transaction.{CommitObserver, PreparedTransaction}
 
 /** Statemark's state store provider: the value of `spark.sql.streaming.stateStore.providerClass`.
   * Spark pins the name in every checkpoint; it stays for ever.
@@ -53,7 +25,7 @@ private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateSt
   * `doMaintenance` may run beside it.
   * ''Source:'' Spark 4.2 `StateStoreProvider`, `SupportsFineGrainedReplay`.
   */
-final class StatemarkStateStoreProvider extends ProviderBase {
+final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
   // The driver makes providers without init, many times per batch: nothing is done here.
   // Lazy here and in what a provider makes: to find a logger takes a walk over the stack.
   private lazy val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
@@ -80,12 +52,10 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     )
     val live = LiveRead.current
     val context = new ProviderContext(
-      stateStoreId,
+      new StoreLocation(stateStoreId, hadoopConf),
+      new StoreConf(storeConfs, useColumnFamilies),
       keySchema,
       valueSchema,
-      useColumnFamilies,
-      storeConfs,
-      hadoopConf,
       stateSchemaProvider,
       StatemarkStateStoreProvider.observer,
       Clock.system,
@@ -105,7 +75,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     holding = Some(new StoreKeeper(context, events))
   }
 
-  override def stateStoreId: StateStoreId = context.storeId
+  override def stateStoreId: StateStoreId = context.location.storeId
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
 
@@ -147,7 +117,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
           s"${store.version} and $version is asked for"
       )
       require(store.isReadOnly, "Existing store must be readOnly, but got a read-write store")
-      store.provider.context.stateMachine.verifyStamp(store.stamp)
+      store.verifyStamp()
       store.becomeWritable(forceSnapshotOnCommit)
       store
     case _ => getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty = false)
@@ -240,7 +210,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   // ---- what store handles call, holding the stamp
 
-  private[spark] def commit(store: StatemarkRocksDBStateStore): Commit = {
+  private[spark] override def commit(store: StatemarkRocksDBStateStore): Commit = {
     val owned = store.owned
     import owned.transaction
     val generation = loaded
@@ -261,7 +231,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         )
       }
       keeper.committed(prepared.state)
-      context.files.setMaxSeenVersion(next)
+      context.checkpoint.files.setMaxSeenVersion(next)
       val figures = CommitFigures(
         totalMs,
         changelogMs,
@@ -276,7 +246,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         store.isSnapshotForced,
         generation.unflushedVersions
       )
-      StatemarkBridge.reportCommit(stateStoreId, next, context.storeConf, context.hadoopConf)
+      StatemarkBridge.reportCommit(stateStoreId, next, context.conf.spark, context.location.hadoopConf)
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
       Commit(
         metricsOf(generation.store, figures),
@@ -294,7 +264,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     }
   }
 
-  private[spark] def abort(store: StatemarkRocksDBStateStore): Unit = {
+  private[spark] override def abort(store: StatemarkRocksDBStateStore): Unit = {
     store.letGo()
     if (!store.isReadOnly) events.rolledBack()
   }
@@ -305,9 +275,9 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     * somewhere, reads are beside that one.
     */
   private def positioned(at: VersionId): Checkout =
-    context.liveRead.flatMap(_.open(context.address, at)) match {
+    context.liveRead.flatMap(_.open(context.location.address, at)) match {
       case Some(reads) =>
-        if (context.usesFamilies) reads.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME)
+        if (context.conf.usesFamilies) reads.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME)
         Checkout.Beside(reads)
       case None =>
         keeper.moveTo(at)
@@ -347,13 +317,13 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   private def begin(hasChangelog: Boolean): Checkout = {
     val generation = loaded
-    val nextId = Option.when(context.usesCheckpointIds)(UUID.randomUUID().toString)
+    val nextId = Option.when(context.conf.usesCheckpointIds)(UUID.randomUUID().toString)
     val base = generation.store.base
     changelogMs = 0
     def openChangelog(): ChangelogWriter =
       if (!hasChangelog) ChangelogWriter.None
       else {
-        context.changelogs.create(
+        context.checkpoint.changelogs.create(
           base,
           nextId,
           context.checksums(verifiesAll = false),
@@ -361,7 +331,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
         )
       }
     val transaction = generation.store.newTransaction(() => openChangelog())
-    if (context.usesFamilies)
+    if (context.conf.usesFamilies)
       transaction.createColumnFamily(StateStore.DEFAULT_COL_FAMILY_NAME, isInternal = false): Unit
     Checkout.Owned(transaction, nextId, hasChangelog)
   }
@@ -371,7 +341,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
 
   /** A reader's session need not have the setting of the query. */
   private def idOf(uniqueId: Option[String]): Option[String] =
-    if (context.usesCheckpointIds || context.liveRead.isDefined) uniqueId else None
+    if (context.conf.usesCheckpointIds || context.liveRead.isDefined) uniqueId else None
 
   // ---- figures
 
@@ -394,7 +364,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
   /** Native bytes of the store, as Spark's memory manager is told. */
   private def reportMemory(): Long = keeper.generation.fold(0L) { generation =>
     val used = NativeMemory.sources.map(generation.store.property).sum
-    NativeMemory.update(context.memoryId, used, context.conf.boundedMemoryUsage)
+    NativeMemory.update(context.memoryId, used, context.conf.rocksDb.boundedMemoryUsage)
     used
   }
 
@@ -402,7 +372,7 @@ final class StatemarkStateStoreProvider extends ProviderBase {
     throw new IllegalStateException(s"$stateStoreId was not initialized; call init first.")
   )
 
-  private[spark] def address: StoreAddress = context.address
+  private[spark] def address: StoreAddress = context.location.address
 
   private def context: ProviderContext = initialized.getOrElse(
     throw new IllegalStateException(
@@ -421,5 +391,5 @@ object StatemarkStateStoreProvider {
 
   /** Whether other executors may run tasks: not where the driver does. Tests set it. */
   @volatile private[spark] var runsOnCluster: () => Boolean =
-    () => Option(SparkEnv.get).exists(_.executorId != "driver")
+    () => Option(SparkEnv.get).exists(_.executorId != Executors.Driver)
 }

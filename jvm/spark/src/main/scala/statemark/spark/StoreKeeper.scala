@@ -19,10 +19,10 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   private var flushes: Option[FlushPolicy] = None
   private var live: Option[LiveStore] = None
   private var superseded = Seq.empty[Home]
-  private val attempts = CommittedAttempt.of(context)
+  private val attempts = context.attempts
   // The damage may have come with the snapshot.
   private var wasDamaged = false
-  private val staleSnapshots = new StaleSnapshots(context)
+  private val staleSnapshots = context.staleSnapshots
   private var hasCommitted = false
   private var load_ = LoadFigures.none
   private var confirmMs_ = 0L
@@ -48,7 +48,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     current.foreach(settlePrepared(_, at))
     current match {
       case Some(generation) if generation.store.base.at == at =>
-        if (context.conf.resetStatsOnLoad) generation.store.resetStatistics()
+        if (context.conf.rocksDb.resetStatsOnLoad) generation.store.resetStatistics()
       case Some(generation) =>
         catchUp(generation, at) match {
           case Some(figures) =>
@@ -106,7 +106,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
       catch {
         case NonFatal(e) =>
           log.warn(
-            s"${context.storeId} is left as of its last flush, as it cannot be flushed now.",
+            s"${context.location.storeId} is left as of its last flush, as it cannot be flushed now.",
             e
           )
       }
@@ -129,7 +129,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     */
   private def identified(asked: VersionId): VersionId = {
     def here = current.toSeq.flatMap(g => g.store.prepared.map(_.state.at) ++ Seq(g.store.base.at))
-    if (asked.checkpointId.isDefined || !context.usesCheckpointIds) asked
+    if (asked.checkpointId.isDefined || !context.conf.usesCheckpointIds) asked
     else here.find(_.version == asked.version).getOrElse(asked)
   }
 
@@ -150,7 +150,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
       flushes.foreach(_.noted())
     } catch {
       case e: StoreUnusableException =>
-        log.warn(s"${context.storeId} is restored.", e)
+        log.warn(s"${context.location.storeId} is restored.", e)
         discard(generation)
     }
 
@@ -159,7 +159,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     catch {
       case NonFatal(e) =>
         log.info(
-          s"${context.storeId} cannot go from ${generation.store.base.at} to $at by changelogs " +
+          s"${context.location.storeId} cannot go from ${generation.store.base.at} to $at by changelogs " +
             s"alone and is loaded: $e"
         )
         None
@@ -181,10 +181,15 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   private def begin(generation: Generation, figures: LoadFigures): Unit = {
     current = Some(generation)
-    flushes = Some(new FlushPolicy(context, generation, FlushPolicy.scheduler))
+    flushes = Some(new FlushPolicy(
+      context.location.storeId,
+      context.options.memtableBytes,
+      generation,
+      Daemons.background
+    ))
     staleSnapshots.loaded()
     if (context.liveRead.isEmpty)
-      OpenStores.add(context.address, generation.store, isCommittedAttempt)
+      OpenStores.add(context.location.address, generation.store, isCommittedAttempt)
     context.homes.parent.foreach { parent =>
       val store = new LiveStore(generation)
       if (hasCommitted) store.isKept = true
@@ -193,7 +198,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     }
     loaded(figures)
     flushes.foreach(_.noted())
-    context.localRoot.foreach(LocalCollector.tick(_, context.settings, context.clock))
+    context.localRoot.foreach(LocalCollector.tick(_, context.conf.own, context.clock))
   }
 
   private def loaded(figures: LoadFigures): Unit = {
@@ -218,7 +223,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     val ended = current
     flushes.foreach(_.close())
     flushes = None
-    ended.foreach(g => OpenStores.remove(context.address, g.store))
+    ended.foreach(g => OpenStores.remove(context.location.address, g.store))
     current = None
     ended.foreach { generation =>
       end(generation)

@@ -4,34 +4,10 @@ import java.io.File
 import org.apache.spark.sql.execution.streaming.state._
 import scala.collection.mutable
 import scala.util.control.NonFatal
-import statemark.{ReadRetention, TransactionalStore}
+import statemark.TransactionalStore
 import statemark.common._
 import statemark.engine._
-import statemark.transaction.{CommitObserver, UncommittedLimit}
-
-/** What all loads of one provider have in common.
-  *
-  * @param proofs prove versions in checkpoint format v1, where that is needed
-  * @param snapshotsThere the snapshots in the checkpoint location now, of either checkpoint format
-  */
-final case class LoadContext(
-    files: RocksDBFileManager,
-    conf: RocksDBConf,
-    storeConf: StateStoreConf,
-    options: EngineOptions,
-    identity: StoreIdentity,
-    checksums: RowChecksums,
-    usesFamilies: Boolean,
-    retention: ReadRetention,
-    limit: Option[UncommittedLimit],
-    homes: Homes,
-    changelogFiles: ChangelogFiles,
-    proofs: Option[FileProofs],
-    snapshotsThere: () => Seq[VersionId],
-    observer: CommitObserver,
-    clock: Clock,
-    reportSnapshot: Long => Unit
-)
+import statemark.transaction.CommitObserver
 
 /** One load of a store: from a home, or from the checkpoint location: newest usable snapshot, then
   * changelogs.
@@ -41,26 +17,36 @@ final case class LoadContext(
   * @param verifies whether all bytes of a snapshot are read before it is used, which finds damage that opening
   *   it does not
   */
-final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoCloseable {
-  import context._
+final class StoreLoader(
+    conf: StoreConf,
+    checkpoint: StoreCheckpoint,
+    homes: Homes,
+    bases: BaseStores,
+    checksums: RowChecksums,
+    observer: CommitObserver,
+    clock: Clock,
+    verifies: Boolean
+) extends AutoCloseable {
+  import checkpoint.files
 
-  private val changelogs = new OpenChangelogs(changelogFiles)
+  private val changelogs = new OpenChangelogs(checkpoint.changelogs)
   private val lineages = new CheckpointLineage(files, changelogs)
+  private val path = new ChangelogPath(conf, checkpoint, changelogs, lineages, checksums, clock)
   private val search = new SnapshotSearch(
-    context.snapshotsThere,
+    () => checkpoint.listSnapshots(),
     lineages,
-    storeConf,
-    identity.toString
+    conf.spark,
+    bases.identity.toString
   )
 
   /** An empty store at `version`. */
   def empty(version: Long): Generation = {
     // Makes the store's directory in the checkpoint location.
     files.existsSnapshotFile(version): Unit
-    create(homes.create(), StoreState.empty(version, noRows), Map.empty)
+    create(homes.create(), bases.empty(version), Map.empty)
   }
 
-  private val adoption = new Adoption(context, path, replay)
+  private val adoption = new Adoption(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
 
   /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
     * @param held homes of the store that the caller holds; they are this method's from now on
@@ -86,7 +72,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
   /** Silence about the snapshot that it builds on would make the coordinator force one. */
   private def adopted(found: (Generation, LoadFigures)): (Generation, LoadFigures) = {
     val state = found._1.store.base
-    reportSnapshot(state.lastSnapshot.version)
+    checkpoint.reportSnapshot(state.lastSnapshot.version)
     files.setMaxSeenVersion(state.version)
     found
   }
@@ -97,9 +83,9 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
   def restore(at: VersionId): (Generation, LoadFigures) = {
     val (loaded, ms) = Clock.timedMs(clock) {
       if (at.version == 0) {
-        reportSnapshot(0)
+        checkpoint.reportSnapshot(0)
         (
-          create(homes.create(), StoreState.empty(0, noRows), Map.empty),
+          create(homes.create(), bases.empty(0), Map.empty),
           LoadFigures(LoadSource.New)
         )
       } else fromCheckpoint(at)
@@ -114,55 +100,15 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
       else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
-      else versions(start.version + 1, end.version)
+      else ChangelogPath.versions(start.version + 1, end.version)
     }
   }
 
   /** Brings a store that stands at an earlier version to `at` by the changelogs in between.
-    * @throws DistrustException as [[path]]
+    * @throws DistrustException as `ChangelogPath.find`
     */
   def catchUp(store: TransactionalStore, at: VersionId): LoadFigures =
-    replay(store, path(store.base.at, at), LoadFigures(LoadSource.Memory))
-
-  /** The versions whose changelogs lead from `base` to `at`, ascending. Within a run, or for a base whose own
-    * file is proven, that is all it takes in format v1; the lineage of ids tells in format v2.
-    *
-    * @throws DistrustException where the checkpoint does not prove that history (I6), or has so many
-    *   changelogs in between that a snapshot is nearer
-    * @throws InterruptedException where it was interrupted, which proves nothing
-    */
-  def path(base: VersionId, at: VersionId): Vector[VersionId] = Interrupts.apart {
-    def distrust(reason: Distrust, why: String) =
-      throw new DistrustException(
-        reason,
-        s"it is at ${StoreLoader.show(base)} and ${StoreLoader.show(at)} is asked for: $why"
-      )
-    val gap = at.version - base.version
-    if (gap < 0) distrust(Distrust.Ahead, "it cannot go back")
-    if (gap > math.max(conf.minDeltasForSnapshot, 1))
-      distrust(Distrust.TooOld, s"a snapshot is nearer than $gap changelogs")
-    val found = (base.checkpointId, at.checkpointId) match {
-      case (None, None) => versions(base.version + 1, at.version)
-      case (Some(_), Some(_)) =>
-        lineageFrom(base, at).getOrElse(
-          distrust(Distrust.OtherHistory, "the lineage in the checkpoint does not name its version")
-        )
-      case _ => distrust(Distrust.OtherHistory, "the checkpoint has changed its format")
-    }
-    if (hasNewFamilies(found)) distrust(Distrust.TooOld, "column families have changed since")
-    found
-  }
-
-  /** A change of column families is in a snapshot only, which every such version has. */
-  private def hasNewFamilies(deltas: Vector[VersionId]): Boolean =
-    usesFamilies && deltas.exists(d => files.existsSnapshotFile(d.version, d.checkpointId))
-
-  private def lineageFrom(base: VersionId, at: VersionId): Option[Vector[VersionId]] =
-    if (base == at) Some(Vector.empty)
-    else if (base.version == at.version) None
-    else
-      try Some(lineages.full(base.version, at)).filter(_.head == base).map(_.tail)
-      catch { case NonFatal(_) => None }
+    path.replay(store, path.find(store.base.at, at), LoadFigures(LoadSource.Memory))
 
   private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
     val passedOver = mutable.ArrayBuffer.empty[Throwable]
@@ -217,7 +163,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
         snapshotMs = snapshotMs,
         files = files.latestLoadCheckpointMetrics
       )
-      (generation, replay(generation.store, deltas, figures))
+      (generation, path.replay(generation.store, deltas, figures))
     } catch {
       case e: Throwable =>
         generation.discard()
@@ -243,9 +189,9 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
     val target = home.base
     try {
       // Before the snapshot is read: what is written in its place later is another file.
-      val seen = proofs.filter(_ => isWanted && at.version > 0).flatMap(_.found(at.version))
+      val seen = checkpoint.proofsOfAll.filter(_ => isWanted && at.version > 0).flatMap(_.found(at.version))
       val (state, uploaded) =
-        if (at.version == 0) (StoreState.empty(0, noRows), Map.empty[String, UploadedFile])
+        if (at.version == 0) (bases.empty(0), Map.empty[String, UploadedFile])
         else {
           java.nio.file.Files.createDirectories(target.toPath)
           val metadata =
@@ -254,7 +200,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
             metadata.immutableFiles.map(f => f.localFileName -> UploadedFile(at.version, f))
           (stateOf(at, metadata, target), present.toMap)
         }
-      reportSnapshot(at.version)
+      checkpoint.reportSnapshot(at.version)
       val generation = create(home, state.copy(fingerprint = seen), uploaded)
       if (verifies) verify(generation, at)
       generation
@@ -271,7 +217,7 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
       case e: StoreUnusableException =>
         generation.store.close()
         throw new InvalidInputException(
-          s"The snapshot of ${StoreLoader.show(at)} is damaged in the checkpoint: ${e.getMessage} Bring its SST " +
+          s"The snapshot of ${ChangelogPath.show(at)} is damaged in the checkpoint: ${e.getMessage} Bring its SST " +
             "files back from a copy, or restart the query from a batch that needs another snapshot; " +
             "`statemark verify` shows which files are damaged, and which batches can be restored.",
           Some(e)
@@ -288,10 +234,9 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
       name -> ColumnFamily(id, types.getOrElse(name, false))
     }
     val families = ColumnFamilies(byName.toMap, metadata.maxColumnFamilyId.getOrElse(0))
-    val counts =
-      if (!conf.trackTotalNumberOfRows) RowCounts.untracked
-      else if (metadata.numKeys >= 0) RowCounts(metadata.numKeys, metadata.numInternalKeys)
-      else TransactionalStore.count(image, options, families, usesFamilies)
+    val known =
+      Option.when(metadata.numKeys >= 0)(RowCounts(metadata.numKeys, metadata.numInternalKeys))
+    val counts = bases.counts(image, families, known)
     val lineage = at.checkpointId.map(_ => at).toVector
     StoreState(at, counts, families, lastSnapshot = at, lineage, position = None)
   }
@@ -301,56 +246,10 @@ final class StoreLoader(context: LoadContext, verifies: Boolean) extends AutoClo
       state: StoreState,
       uploaded: Map[String, UploadedFile]
   ): Generation = {
-    RocksDBLoader.loadLibrary()
-    val store =
-      TransactionalStore.create(
-        home.base,
-        options,
-        identity,
-        state,
-        usesFamilies,
-        observer,
-        retention,
-        limit
-      )
-    val generation = Generation(store, home, new UploadedFiles(uploaded))
+    val generation = Generation(bases.create(home, state), home, new UploadedFiles(uploaded))
     generation.noteUploads()
     generation
   }
 
-  private def replay(
-      store: TransactionalStore,
-      deltas: Vector[VersionId],
-      figures: LoadFigures
-  ): LoadFigures = {
-    var bytes = 0L
-    val (_, ms) = Clock.timedMs(clock)(deltas.tails.filter(_.nonEmpty).foreach { rest =>
-      changelogs.open(rest)
-      store.replay(rest.head.checkpointId) { transaction =>
-        val (read, fingerprint) = changelogs.read(rest.head) {
-          ChangelogReplay.stage(_, transaction, checksums, usesFamilies)
-        }
-        bytes += read
-        fingerprint
-      }
-    })
-    figures.copy(
-      replayed = deltas.length,
-      replayedBytes = bytes,
-      replayMs = if (deltas.isEmpty) 0 else math.max(ms, 1)
-    )
-  }
-
-  private def versions(from: Long, to: Long): Vector[VersionId] =
-    (from to to).map(VersionId(_, None)).toVector
-
   override def close(): Unit = changelogs.close()
-
-  private def noRows: RowCounts =
-    if (conf.trackTotalNumberOfRows) RowCounts.zero else RowCounts.untracked
-}
-
-private object StoreLoader {
-  private def show(at: VersionId): String =
-    s"version ${at.version}${at.checkpointId.fold("")(id => s" ($id)")}"
 }

@@ -19,7 +19,7 @@ class FlushPolicySuite extends AnyFunSuite with Providers {
   )(rows: Int => Map[String, Int]): Seq[Long] =
     (0 until count).map { batch =>
       commit(provider, batch.toLong, rows(batch)): Unit
-      FlushPolicy.scheduler.submit((() => ()): Runnable).get() // flushes that are due have begun
+      Daemons.background.submit((() => ()): Runnable).get() // flushes that are due have begun
       storeOf(provider).unflushedWrites
     }
 
@@ -47,7 +47,7 @@ class FlushPolicySuite extends AnyFunSuite with Providers {
     writes(provider, batches)(added): Unit
     val inMemory = (batches until 3 * batches).map { batch =>
       commit(provider, batch.toLong, rewritten(batch)): Unit
-      FlushPolicy.scheduler.submit((() => ()): Runnable).get()
+      Daemons.background.submit((() => ()): Runnable).get()
       storeOf(provider).unflushedWrites
     }
     assert(inMemory.sliding(2).count(two => two(1) < two(0)) >= 2, inMemory)

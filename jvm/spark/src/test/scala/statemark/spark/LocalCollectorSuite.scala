@@ -66,7 +66,7 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
       wallHours += wall
       LocalCollector.tick(root, settings(), clock)
       // It runs on this thread's queue.
-      FlushPolicy.scheduler.submit((() => ()): Runnable).get()
+      Daemons.background.submit((() => ()): Runnable).get()
       val isGone = !old.exists
       LocalDirectory.deleteTree(old)
       isGone

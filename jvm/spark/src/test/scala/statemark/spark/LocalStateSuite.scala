@@ -124,7 +124,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     ) {
       val provider = open(extra)
       provider.getStore(0, None).abort()
-      def flushes = FlushPolicy.scheduler.asInstanceOf[ScheduledThreadPoolExecutor]
+      def flushes = Daemons.background.asInstanceOf[ScheduledThreadPoolExecutor]
       def await(): Unit = flushes.submit((() => ()): Runnable).get(): Unit // what is due at once
       def store = keeperOf(provider).generation.get.store
       await()

@@ -31,7 +31,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
   private val ends = Seq[(String, StateStoreProvider => Path)](
     "is closed" -> { before => before.close(); local },
     "is flushed in time, and killed" -> { before =>
-      FlushPolicy.scheduler.asInstanceOf[ScheduledThreadPoolExecutor].getQueue.forEach(_.run())
+      Daemons.background.asInstanceOf[ScheduledThreadPoolExecutor].getQueue.forEach(_.run())
       awaitFlush(before)
       copyOfLocal()
     },

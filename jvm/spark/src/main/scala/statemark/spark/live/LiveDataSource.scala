@@ -17,6 +17,7 @@ import org.apache.spark.unsafe.types.UTF8String
 import scala.jdk.CollectionConverters._
 import statemark.IsolationLevel
 import statemark.common.InvalidInputException
+import statemark.spark.StoreAddress
 
 /** Format `statemark`: the state of a query that runs in this application, while it runs.
   *

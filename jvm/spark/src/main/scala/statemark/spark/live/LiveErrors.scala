@@ -2,7 +2,7 @@ package statemark.spark.live
 
 import java.util.UUID
 import statemark.common.Position
-import statemark.spark.SourcePosition
+import statemark.spark.{SourcePosition, StoreAddress}
 
 /** No committed batch of a query includes what a read asks for, in the time that it would wait. */
 final class PositionBoundException(

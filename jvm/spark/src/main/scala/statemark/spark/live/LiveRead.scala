@@ -4,6 +4,7 @@ import java.util.UUID
 import statemark.{IsolationLevel, ReadView}
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.transaction.Rows
+import statemark.spark.StoreAddress
 
 /** That the thread reads a running query, and how: said by who reads to the provider that Spark makes for it on the
   * way.

@@ -2,20 +2,10 @@ package statemark.spark.live
 
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
-import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import statemark.{IsolationLevel, ReadView, TransactionalStore}
 import statemark.common.ViewClosedException
 import statemark.engine.VersionId
-
-/** A store of one run of a query, wherever it is open. */
-final case class StoreAddress(runId: UUID, operator: Long, partition: Int, name: String) {
-  override def toString: String = s"$operator-$partition-$name of run $runId"
-}
-
-object StoreAddress {
-  def apply(runId: UUID, id: StateStoreId): StoreAddress =
-    StoreAddress(runId, id.operatorId, id.partitionId, id.storeName)
-}
+import statemark.spark.StoreAddress
 
 /** The stores of running queries that are open in this JVM, for readers beside the tasks.
   *

@@ -10,6 +10,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
+import statemark.spark.StoreAddress
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
   *

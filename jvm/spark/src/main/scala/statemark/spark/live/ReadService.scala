@@ -8,6 +8,7 @@ import statemark.IsolationLevel
 import statemark.common.ViewClosedException
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.transaction.RowScan
+import statemark.spark.StoreAddress
 
 /** What a JVM is asked that may have stores open. */
 sealed trait ReadRequest

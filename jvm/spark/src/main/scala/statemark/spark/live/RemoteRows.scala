@@ -4,6 +4,7 @@ import statemark.IsolationLevel
 import statemark.engine._
 import statemark.spark.RecentlyUsed
 import statemark.transaction.{RowScan, Rows}
+import statemark.spark.StoreAddress
 
 /** Rows of a store that is open in another JVM, at one version. What is staged is another from request to request, its
   * column families included: one whose families do not agree with those of the first is refused.

@@ -28,13 +28,6 @@ trait Command {
   def run(args: Seq[String], context: Context): ExitCode
 }
 
-object Command {
-
-  /** Every command that [[Main]] knows. */
-  val all: Seq[Command] =
-    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand, LocalCommand)
-}
-
 /** What a command works with. */
 final class Context(
     val spark: SparkSession,
@@ -45,12 +38,7 @@ final class Context(
   // Spark's provider reports to the coordinator, which the session makes with this.
   spark.streams: Unit
 
-  lazy val hadoopConf: Configuration = StatemarkBridge.hadoopConf(spark)
-
-  /** The checkpoint at a path or URI. */
-  def checkpoint(location: String): QueryCheckpoint =
-    QueryCheckpoint.open(location, spark, hadoopConf)
-}
+  lazy val hadoopConf: Configuration = StatemarkBridge.hadoopConf(spark)}
 
 /** Errors as all of Statemark's: what failed, why, and what to do. */
 object Failure {

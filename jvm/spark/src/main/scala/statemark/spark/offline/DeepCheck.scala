@@ -10,7 +10,7 @@ import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
-import statemark.spark.{ProviderContext, RunningTask, StoreFile}
+import statemark.spark.{ProviderContext, RunningTask, StoreConf, StoreFile, StoreLocation}
 import statemark.transaction.{CommitObserver, TransactionScan}
 
 /** Loads a store as its provider does, from every snapshot up to the next: the rows must be those of that
@@ -139,12 +139,13 @@ final class DeepCheck(
     conf.setConfString(ReportKey, "false")
     val none = new StructType()
     new ProviderContext(
-      StateStoreId(stateRoot, task.operator, task.partition, task.name),
+      new StoreLocation(
+        StateStoreId(stateRoot, task.operator, task.partition, task.name),
+        ProviderClass.newRun(hadoopConf)
+      ),
+      new StoreConf(new StateStoreConf(conf), usesFamilies),
       none,
       none,
-      usesFamilies,
-      new StateStoreConf(conf),
-      ProviderClass.newRun(hadoopConf),
       None,
       CommitObserver.none,
       Clock.system,

@@ -17,7 +17,7 @@ object InspectCommand extends Command {
 
   override def run(words: Seq[String], context: Context): ExitCode = {
     val args = Arguments.parse(words, Set.empty, Set("--json"))
-    val checkpoint = context.checkpoint(args.checkpoint)
+    val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val facts = new CheckpointFacts(
       checkpoint,
       Inspection.stores(checkpoint, checkpoint.commits, context.spark)

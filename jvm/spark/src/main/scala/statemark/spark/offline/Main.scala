@@ -9,6 +9,9 @@ import statemark.common.{Causes, Clock, StatemarkException}
 /** The entry point of the offline tools, for spark-submit: `Main [--verbose] COMMAND ARGUMENTS`. */
 object Main {
 
+  private val commands: Seq[Command] =
+    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand, LocalCommand)
+
   def main(args: Array[String]): Unit = {
     val console = new StreamConsole(
       new FileOutputStream(FileDescriptor.out),
@@ -58,11 +61,11 @@ object Main {
   }
 
   private def commandOf(words: Seq[String]): (Command, Seq[String]) =
-    words.headOption.flatMap(w => Command.all.find(_.name == w)).map((_, words.drop(1))).getOrElse {
+    words.headOption.flatMap(w => commands.find(_.name == w)).map((_, words.drop(1))).getOrElse {
       throw Failure(
         s"unknown command ${words.headOption.getOrElse("(none)")}",
         "the jar does not have it",
-        s"use one of ${Command.all.map(_.name).mkString(", ")}"
+        s"use one of ${commands.map(_.name).mkString(", ")}"
       )
     }
 

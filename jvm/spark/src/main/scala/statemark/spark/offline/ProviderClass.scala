@@ -2,7 +2,7 @@ package statemark.spark.offline
 
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import statemark.spark.StatemarkStateStoreProvider
+import statemark.spark.ProviderName
 
 /** A state store provider as an offset entry pins it, by the name of its class. */
 sealed abstract class ProviderClass(val className: String, val shortName: String) {
@@ -16,7 +16,7 @@ object ProviderClass {
   private final val Package = "org.apache.spark.sql.execution.streaming.state"
 
   case object Statemark
-      extends ProviderClass(classOf[StatemarkStateStoreProvider].getName, "statemark")
+      extends ProviderClass(ProviderName.Statemark, "statemark")
   case object RocksDb extends ProviderClass(s"$Package.RocksDBStateStoreProvider", "rocksdb")
   case object Hdfs extends ProviderClass(s"$Package.HDFSBackedStateStoreProvider", "hdfs")
   final case class Unknown(name: String) extends ProviderClass(name, name)

@@ -235,6 +235,10 @@ object QueryCheckpoint {
     "rocksdb.mergeOperatorVersion" -> "1"
   ).map { case (key, value) => s"spark.sql.streaming.stateStore.$key" -> value }
 
+  /** Opens the checkpoint that a command was given. */
+  def open(location: String, context: Context): QueryCheckpoint =
+    open(location, context.spark, context.hadoopConf)
+
   /** @param location a path or URI
     * @throws statemark.common.InvalidInputException where no checkpoint of a query is there
     */

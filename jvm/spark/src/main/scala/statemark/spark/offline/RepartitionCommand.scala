@@ -11,7 +11,7 @@ object RepartitionCommand extends Command {
       flags = Set("--rollback", "--skip-uncommitted")
     )
     val change = asked(parsed)
-    val checkpoint = context.checkpoint(parsed.checkpoint)
+    val checkpoint = QueryCheckpoint.open(parsed.checkpoint, context)
     requireStopped(checkpoint, (parsed.number("--observe", 5) * 1000).toLong, context)
     val lines = new ProgressLines(context.console, context.clock)
     val result = change(new Repartition(context.spark, checkpoint, show(lines)))

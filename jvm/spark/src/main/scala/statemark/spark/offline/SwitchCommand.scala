@@ -26,7 +26,7 @@ object SwitchCommand extends Command {
     val to = target(parsed.required("--to"))
     val observeMs = (parsed.number("--observe", 5) * 1000).toLong
     val isForced = parsed.flags("--force")
-    val opened = context.checkpoint(parsed.checkpoint)
+    val opened = QueryCheckpoint.open(parsed.checkpoint, context)
     check(opened)
     val isThere = Journal.unfinished(opened).isEmpty && plan(opened, to).entries.isEmpty
     if (isThere && !Ownership.isTaken(opened)) {
@@ -35,10 +35,10 @@ object SwitchCommand extends Command {
     } else {
       val basis = stopped(opened, observeMs, isForced, context)
       Ownership.during(opened) { owner =>
-        requireUnchanged(opened, context.checkpoint(parsed.checkpoint))
+        requireUnchanged(opened, QueryCheckpoint.open(parsed.checkpoint, context))
         settleInterrupted(opened, owner, context)
         // Entries may have been restored.
-        val checkpoint = context.checkpoint(parsed.checkpoint)
+        val checkpoint = QueryCheckpoint.open(parsed.checkpoint, context)
         check(checkpoint)
         carryOut(checkpoint, to, basis, owner, context)
       }

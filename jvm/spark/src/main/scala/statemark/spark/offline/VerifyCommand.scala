@@ -74,7 +74,7 @@ final class CheckpointVerifier(context: Context, location: String, isDeep: Boole
       again(next, stillThere, if (moved) left - 1 else math.min(left - 1, QuietLooks))
     }
 
-  private def planNow(): VerifyPlan = new VerifyPlan(context.checkpoint(location), isDeep)
+  private def planNow(): VerifyPlan = new VerifyPlan(QueryCheckpoint.open(location, context), isDeep)
 
   private def verify(plan: VerifyPlan, stores: Seq[StoreTask]): Seq[StoreReport] =
     if (stores.isEmpty) Nil
@@ -125,7 +125,7 @@ object VerifyCommand extends Command {
 
   override def run(words: Seq[String], context: Context): ExitCode = {
     val args = Arguments.parse(words, Set.empty, Set("--deep", "--json"))
-    val checkpoint = context.checkpoint(args.checkpoint)
+    val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val found = new CheckpointVerifier(context, args.checkpoint, args.flags("--deep")).run()
     if (args.flags("--json")) context.console.result(compact(render(json(checkpoint, found))))
     else {

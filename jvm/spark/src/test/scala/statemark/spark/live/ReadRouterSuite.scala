@@ -5,6 +5,7 @@ import java.util.UUID
 import java.util.concurrent.TimeoutException
 import org.apache.spark.SparkException
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.StoreAddress
 
 /** What becomes of a read whose executor does not answer. */
 class ReadRouterSuite extends AnyFunSuite {

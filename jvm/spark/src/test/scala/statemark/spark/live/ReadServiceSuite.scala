@@ -12,7 +12,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.{Bytes, ViewClosedException}
 import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
 import statemark.transaction.{RowScan, Rows}
-import statemark.spark.{Line, Providers, StatemarkStateStoreProvider, StoreSettings}
+import statemark.spark.{Line, Providers, StatemarkStateStoreProvider, StoreAddress, StoreSettings}
 
 /** Reads of a store that is open in another JVM, as bytes there and back. */
 class ReadServiceSuite extends AnyFunSuite with Providers {

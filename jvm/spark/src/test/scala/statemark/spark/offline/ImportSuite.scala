@@ -146,7 +146,7 @@ class ImportSuite extends OfflineSuite {
   test("leftovers of an import that was not finished disturb neither provider") {
     val job = new Job(_.groupBy("key").count(), update, checkpoint)
     job.run(ProviderClass.Hdfs, batches.take(4): _*)
-    val opened = context(new RecordingConsole).checkpoint(checkpoint.toString)
+    val opened = QueryCheckpoint.open(checkpoint.toString, context(new RecordingConsole))
     val console = new RecordingConsole
     Ownership.during(opened)(new StateImport(opened, 4, context(console)).run(_)): Unit
     // A later snapshot than the import will write, as a roll back by hand leaves it.
