@@ -106,7 +106,7 @@ final class QueryCheckpoint private (
     */
   private def openable(path: Path): Unit =
     try files.open(path).close()
-    catch { case e: FileNotFoundException if StoreFiles.isGone(files, path, e) => () }
+    catch { case e: FileNotFoundException if StoreListing.isGone(files, path, e) => () }
 
   /** @throws statemark.common.InvalidInputException where the query keeps no state */
   def requireState(): Unit =
@@ -158,7 +158,7 @@ final class QueryCheckpoint private (
     val in =
       try files.open(path)
       catch {
-        case e: FileNotFoundException if !StoreFiles.isGone(files, path, e) =>
+        case e: FileNotFoundException if !StoreListing.isGone(files, path, e) =>
           readable(s"the schema $path")(throw e)
       }
     try readable(s"the schema $path")(StateSchemaCompatibilityChecker.readSchemaFile(in)): Unit
@@ -278,7 +278,7 @@ object QueryCheckpoint {
         try new String(in.readAllBytes(), StandardCharsets.UTF_8)
         finally in.close()
       } catch {
-        case e: FileNotFoundException if StoreFiles.isGone(files, path, e) =>
+        case e: FileNotFoundException if StoreListing.isGone(files, path, e) =>
           throw notOne("it has no file 'metadata'", Some(e))
         case e: IOException =>
           throw Failure(

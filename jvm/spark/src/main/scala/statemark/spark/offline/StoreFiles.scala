@@ -65,7 +65,7 @@ final class StoreFiles(
       }
     } catch {
       case e: FileNotFoundException
-          if StoreFiles.isGone(manager, new Path(directory, name), e) =>
+          if StoreListing.isGone(manager, new Path(directory, name), e) =>
         Left(Problem(name, FindingKind.Missing, "it is not there"))
       case NonFatal(e) =>
         LocalDirectory.deleteTree(target)
@@ -82,7 +82,7 @@ final class StoreFiles(
         try StoreFiles.mismatch(in.readAllBytes(), size, crc)
         finally in.close()
       } catch {
-        case e: FileNotFoundException if StoreFiles.isGone(manager, path, e) => None
+        case e: FileNotFoundException if StoreListing.isGone(manager, path, e) => None
         case e: IOException => Some(s"it cannot be read: ${StoreFiles.reason(e)}")
       }
     detail.map(Problem(sidecar, FindingKind.WrongChecksum, _))
@@ -111,17 +111,6 @@ object StoreFiles {
     } catch {
       case e: com.fasterxml.jackson.core.JacksonException =>
         Some(s"it is no JSON: ${e.getOriginalMessage}")
-    }
-
-  /** Whether a file that could not be found when it was opened is not there. Local file systems say the same
-    * of one that may not be read.
-    */
-  def isGone(files: CheckpointFileManager, path: Path, cause: FileNotFoundException): Boolean =
-    try !files.exists(path)
-    catch {
-      case NonFatal(e) =>
-        cause.addSuppressed(e)
-        false
     }
 
   def unreadable(name: String, cause: Throwable): Problem =

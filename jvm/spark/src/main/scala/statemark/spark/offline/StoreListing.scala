@@ -6,6 +6,7 @@ import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.util.SerializableConfiguration
+import scala.util.control.NonFatal
 import statemark.spark.Relocated.CheckpointFileManager
 import statemark.spark.StoreFile
 
@@ -40,6 +41,17 @@ final case class StoreListing(
 
 object StoreListing {
   val SharedFolders: Seq[String] = Seq("SSTs", "logs")
+
+  /** Whether a file that could not be found when it was opened is not there. Local file systems say the same
+    * of one that may not be read.
+    */
+  def isGone(files: CheckpointFileManager, path: Path, cause: FileNotFoundException): Boolean =
+    try !files.exists(path)
+    catch {
+      case NonFatal(e) =>
+        cause.addSuppressed(e)
+        false
+    }
 
   /** The stores of a checkpoint, by operator, partition and name.
     *

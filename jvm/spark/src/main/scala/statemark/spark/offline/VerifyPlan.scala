@@ -226,7 +226,7 @@ final class VerifyPlan(checkpoint: QueryCheckpoint, isDeep: Boolean) {
         Some(batch -> read(batch))
       } catch {
         case e: InvalidInputException => damaged(reasonOf(e))
-        case e: FileNotFoundException if StoreFiles.isGone(checkpoint.files, path, e) => None
+        case e: FileNotFoundException if StoreListing.isGone(checkpoint.files, path, e) => None
         case e: IOException => damaged(s"it cannot be read: ${StoreFiles.reason(e)}")
       }
     }.toMap
