@@ -2,6 +2,7 @@ package statemark.spark
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
+import statemark.spark.metrics.InstanceMetrics
 import statemark.spark.model.{DelegatingProvider, DelegatingStore}
 
 /** Spark's acceptance suite for state store providers, on ours. */

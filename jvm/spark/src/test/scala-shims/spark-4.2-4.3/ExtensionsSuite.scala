@@ -1,8 +1,8 @@
 package statemark.spark
 
 import java.nio.file.Files
-import java.util.concurrent.{CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.{CountDownLatch, TimeUnit}
 import org.apache.spark.scheduler.{
   SparkListener,
   SparkListenerJobEnd,
@@ -10,12 +10,14 @@ import org.apache.spark.scheduler.{
   SparkListenerTaskStart
 }
 import org.apache.spark.sql.{DataFrame, Dataset, Row, SQLContext, SparkSession}
-import org.apache.spark.sql.execution.{ProjectExec, SparkPlan, WholeStageCodegenExec}
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec
+import org.apache.spark.sql.execution.{ProjectExec, SparkPlan, WholeStageCodegenExec}
 import org.apache.spark.sql.execution.streaming.runtime.{MemoryStream, StreamingQueryWrapper}
 import org.apache.spark.sql.streaming._
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.conf.StoreSettings
+import statemark.spark.plan.{AcceptsStatemark, StatefulNodes, StatemarkTransformWithStateExec}
 
 /** Counts the rows of a key. */
 class CountProcessor extends StatefulProcessor[Int, Int, (Int, Long)] {

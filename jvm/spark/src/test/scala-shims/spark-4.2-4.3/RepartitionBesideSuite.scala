@@ -1,7 +1,9 @@
 package statemark.spark.offline
 
 import java.nio.file.{Path => JPath}
-import statemark.spark.StoreFile
+import statemark.spark.checkpoint.StoreFile
+import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.offline.repartition.{Repartition, RepartitionResult}
 
 /** Repartitions, rollbacks and switches of one checkpoint at once. */
 class RepartitionBesideSuite extends CommandsBeside {

@@ -5,6 +5,8 @@ import org.apache.spark.sql.streaming.StreamingQueryException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.InvalidInputException
+import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.offline.repartition.RepartitionResult
 
 /** What a repartition refuses, and what is left of one that dies. */
 class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {

@@ -3,6 +3,7 @@ package statemark.spark
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.provider.StatemarkRocksDBStateStore
 
 /** A row that does not fit its checksum is refused, wherever it is read: Spark's suite for this reaches
   * into Spark's own classes.

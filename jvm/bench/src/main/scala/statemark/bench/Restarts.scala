@@ -1,16 +1,15 @@
 package statemark.bench
 
 import java.nio.file.{Files, Path}
-import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.LockSupport
+import java.util.concurrent.TimeUnit
+import statemark.spark.BenchQuery
 
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreProvider}
 import org.apache.spark.sql.functions.{count, max}
 import org.apache.spark.sql.streaming.{StreamingQuery, Trigger}
-
-import statemark.spark.BenchQuery
 
 /** State that one process leaves and another comes back to. Each method has a process to itself.
   *

@@ -1,5 +1,7 @@
 package statemark.spark
 
+import statemark.spark.process.RunningTask
+
 /** Plays the task of a query, which no benchmark has: stores without a query leave nothing on disk. */
 object BenchQuery {
   def begin(): Unit = StatemarkStateStoreProvider.runningTask = () => RunningTask("bench-query", 1)

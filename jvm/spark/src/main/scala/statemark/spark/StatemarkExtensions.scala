@@ -1,10 +1,14 @@
 package statemark.spark
 
-import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StatemarkBridge}
-import statemark.spark.Relocated.StatefulOperator
+import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
+import statemark.spark.checkpoint.CheckpointFormat
+import statemark.spark.cluster.{Placement, SourcePosition}
+import statemark.spark.conf.{LocalRoot, ProviderName, StoreSettings}
+import statemark.spark.plan.StatefulNodes
+import statemark.spark.process.Relocated.StatefulOperator
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
   * settings, and the checkpoint's format, are checked on the driver when the first batch of a query is planned,

@@ -3,13 +3,28 @@ package statemark.spark
 import com.codahale.metrics.Gauge
 import java.io.File
 import java.util.{Map => JMap}
-import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
+import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.spark.live.{LiveRead, ReadRouter, ReadService}
+import statemark.spark.cluster.{
+  AttemptBegun,
+  Attempts,
+  CommittedAttempt,
+  LocalInventory,
+  LocalStore,
+  Placement,
+  ReadServer,
+  WriterOf
+}
+import statemark.spark.conf.StoreSettings
+import statemark.spark.live.ReadRouter
+import statemark.spark.local.{Home, LiveStores}
+import statemark.spark.memory.{NativePool, UncommittedStores}
+import statemark.spark.process.Executors
+import statemark.spark.reads.{LiveRead, ReadService}
 
 /** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
   * driver prefers that executor for them when the query starts again. Without it, local state is found

@@ -7,12 +7,30 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
-import statemark.TransactionalStore
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
-import statemark.spark.live.LiveRead
+import statemark.spark.checkpoint.{StoreAddress, StoreLocation}
+import statemark.spark.cluster.SourcePosition
+import statemark.spark.conf.StoreConf
+import statemark.spark.local.Generation
+import statemark.spark.memory.NativeMemory
+import statemark.spark.metrics.{CommitFigures, EventCounts, StoreMetrics}
+import statemark.spark.process.{Executors, RunningTask}
+import statemark.spark.provider.{
+  ChangeFeed,
+  Checkout,
+  Commit,
+  HandleOwner,
+  ProviderBase,
+  ProviderContext,
+  StatemarkRocksDBStateStore,
+  StoreKeeper
+}
+import statemark.spark.reads.LiveRead
+import statemark.spark.snapshot.SnapshotFigures
 import statemark.transaction.{CommitObserver, PreparedTransaction}
+import statemark.TransactionalStore
 
 /** Statemark's state store provider: the value of `spark.sql.streaming.stateStore.providerClass`.
   * Spark pins the name in every checkpoint; it stays for ever.
@@ -246,7 +264,12 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
         store.isSnapshotForced,
         generation.unflushedVersions
       )
-      StatemarkBridge.reportCommit(stateStoreId, next, context.conf.spark, context.location.hadoopConf)
+      StatemarkBridge.reportCommit(
+        stateStoreId,
+        next,
+        context.conf.spark,
+        context.location.hadoopConf
+      )
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
       Commit(
         metricsOf(generation.store, figures),

@@ -3,6 +3,7 @@ package statemark.spark
 import scala.concurrent.duration.DurationInt
 import scala.reflect.ClassTag
 import scala.util.Random
+import statemark.spark.process.Relocated.CheckpointFileManager
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -12,7 +13,6 @@ import org.apache.spark.sql.types.StructType
 import org.scalactic.source.Position
 import org.scalatest.Tag
 import org.scalatest.concurrent.Eventually.{eventually, timeout}
-import statemark.spark.Relocated.CheckpointFileManager
 
 /** Spark's own acceptance suite for state store providers, run against the class `P` through the
   * public interface alone: what a provider holds is always asked of a second one on the same

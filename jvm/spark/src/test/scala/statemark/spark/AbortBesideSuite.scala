@@ -1,11 +1,12 @@
 package statemark.spark
 
-import java.util.concurrent.FutureTask
 import java.util.concurrent.atomic.AtomicInteger
+import java.util.concurrent.FutureTask
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Random
 import statemark.common.Causes
+import statemark.spark.conf.StoreSettings
 import statemark.transaction.CommitPhase
 
 /** Goal: a task is aborted while a second thread uses its store, as PySpark's transformWithState has one: that

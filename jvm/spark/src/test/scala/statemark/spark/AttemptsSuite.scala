@@ -2,6 +2,7 @@ package statemark.spark
 
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.cluster.{AttemptBegun, Attempts, WriterOf}
 
 /** The driver's count of attempts at a version. */
 class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {

@@ -5,6 +5,7 @@ import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.{Causes, StoreUnusableException}
+import statemark.spark.local.LoadSource
 
 /** Files of the checkpoint that are gone, cut short or changed: passed over for others that lead to the same
   * version; where nothing does, the load fails by name, and succeeds when the file is back.

@@ -3,6 +3,7 @@ package statemark.spark
 import java.nio.file.Files
 import java.util.UUID
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.checkpoint.CheckpointFormat
 import statemark.testkit.{FileCounts, FileEvent}
 
 /** What the driver remembers of the runs that it has looked at; what it refuses is in `ExtensionsSuite`. */

@@ -9,6 +9,7 @@ import org.apache.hadoop.fs.permission.FsPermission
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Success, Try}
+import statemark.spark.checkpoint.DirectLocalFs
 
 /** The local file system of changelogs, against Hadoop's own. */
 class DirectLocalFsSuite extends AnyFunSuite {

@@ -11,6 +11,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQueryException
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
+import statemark.spark.conf.StoreSettings
 
 /** Where Spark encrypts what it writes to local disks, no base store outlives its process. */
 class EncryptedDiskSuite extends AnyFunSuite with FileQueries {

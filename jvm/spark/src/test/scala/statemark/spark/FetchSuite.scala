@@ -12,6 +12,8 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.spark.checkpoint.SideBySideFileSystem
+import statemark.spark.local.LocalDirectory
 import statemark.testkit.{FileCounts, FileEvent}
 
 /** Where nothing is local, a load asks the checkpoint location side by side, and for nothing twice. */

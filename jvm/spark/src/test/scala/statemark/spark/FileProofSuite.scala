@@ -3,6 +3,7 @@ package statemark.spark
 import java.nio.charset.StandardCharsets.UTF_8
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Fingerprint
+import statemark.spark.checkpoint.{FileBytes, FileProof, SeenFile}
 
 /** Pins the bytes of a fingerprint to a golden file, which FORMAT.md describes. */
 class FileProofSuite extends AnyFunSuite {

@@ -1,12 +1,14 @@
 package statemark.spark
 
-import java.nio.file.{Files, Path}
 import java.nio.file.attribute.FileTime
+import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.count
 import org.apache.spark.sql.streaming.{StreamingQueryProgress, Trigger}
 import org.scalatest.{BeforeAndAfterEach, Suite}
 import scala.jdk.CollectionConverters._
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.LocalDirectory
 
 /** A query that counts the rows of files, one file in a batch, run after run; between two runs nothing stays
   * but the disk, as between two processes.

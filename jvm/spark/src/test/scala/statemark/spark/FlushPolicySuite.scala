@@ -2,6 +2,8 @@ package statemark.spark
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.local.FlushPolicy
+import statemark.spark.process.Daemons
 import statemark.TransactionalStore
 
 /** Flushes of stores that end with their process. */

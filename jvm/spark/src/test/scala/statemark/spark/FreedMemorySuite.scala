@@ -7,6 +7,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
+import statemark.spark.memory.FreedMemory
 
 /** When freed memory is given back, and that it is. */
 class FreedMemorySuite extends AnyFunSuite {

@@ -1,6 +1,7 @@
 package statemark.spark
 
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.local.LocalDirectory
 
 /** A query that runs now and then, each time on a machine that has nothing of it. */
 class FreshDiskSuite extends AnyFunSuite with FileQueries {

@@ -8,6 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.{Causes, ScratchFullException}
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.{LoadSource, LocalDirectory}
 
 /** A disk without room, or without leave to write: the task fails and says where, or goes on where it can; with
   * room again the same version is served, and rightly.

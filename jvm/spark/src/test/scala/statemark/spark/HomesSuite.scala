@@ -7,6 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Try
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.{Home, Homes, LocalCollector, LocalDirectory}
 
 /** Homes of a store that others make, look for and delete at the same moment. */
 class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {

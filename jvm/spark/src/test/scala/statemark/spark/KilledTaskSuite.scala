@@ -5,6 +5,8 @@ import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Causes
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.{Home, LoadSource, LocalDirectory}
 
 /** A task that is killed is interrupted wherever it stands, as every task of a query that stops is: local state and
   * its lock stay what they were.

@@ -6,6 +6,9 @@ import java.util.concurrent.TimeUnit
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.{Home, LocalCollector, LocalDirectory}
+import statemark.spark.process.Daemons
 
 /** Homes that nobody uses go by age and size; one that is held stays whatever its age. */
 class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {

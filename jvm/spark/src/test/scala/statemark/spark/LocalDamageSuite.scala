@@ -4,6 +4,7 @@ import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.{Causes, Distrust, StoreUnusableException}
+import statemark.spark.local.{Home, LoadSource, LocalDirectory}
 
 /** I6 under damage of the files of a home: whatever is broken, the answer is right; at once, or where only a
   * read can meet the damage, at the next attempt of the task.

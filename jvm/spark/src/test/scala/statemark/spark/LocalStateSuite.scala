@@ -1,16 +1,18 @@
 package statemark.spark
 
-import java.nio.file.{Files, Path}
 import java.nio.file.attribute.{FileTime, PosixFilePermissions}
+import java.nio.file.{Files, Path}
 import java.time.temporal.ChronoUnit
 import java.util.concurrent.ScheduledThreadPoolExecutor
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.ref.WeakReference
-import statemark.IsolationLevel
 import statemark.common.{Causes, Distrust}
-import statemark.spark.live.LiveRead
+import statemark.IsolationLevel
+import statemark.spark.local.{FlushPolicy, Home, LiveStores, LoadSource}
+import statemark.spark.process.Daemons
+import statemark.spark.reads.LiveRead
 import statemark.testkit.FileCounts
 import statemark.transaction.CommitPhase
 

@@ -1,11 +1,16 @@
 package statemark.spark
 
-import java.nio.file.{CopyOption, Files, Path}
 import java.nio.file.attribute.FileTime
+import java.nio.file.{CopyOption, Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.Suite
 import scala.jdk.CollectionConverters._
 import statemark.common.Distrust
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.LoadSource
+import statemark.spark.metrics.StoreMetrics
+import statemark.spark.process.RunningTask
+import statemark.spark.provider.StoreKeeper
 
 /** Providers of one query whose homes outlive them, and what became of their stores. A commit of version
   * `v` adds the row `kv`.

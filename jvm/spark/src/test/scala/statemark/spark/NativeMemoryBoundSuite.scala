@@ -4,6 +4,7 @@ import org.apache.spark.SparkConf
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.conf.NativeMemoryBound
 
 class NativeMemoryBoundSuite extends AnyFunSuite {
 

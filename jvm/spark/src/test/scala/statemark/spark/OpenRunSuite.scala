@@ -3,6 +3,8 @@ package statemark.spark
 import java.nio.file.{Files, StandardCopyOption}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.LocalDirectory
 
 /** Two runs of one query: the first has its stores open still when the query is rolled back by hand and another process
   * commits other rows for the same batches. What the first one leaves is of a history that is gone (I6).

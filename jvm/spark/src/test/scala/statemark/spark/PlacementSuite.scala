@@ -8,6 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.cluster.{LocalInventory, LocalStore, Placement}
 
 /** Which executor is preferred for which store. That tasks follow is tested on a cluster
   * (tests/cluster/test_coming_home.py).

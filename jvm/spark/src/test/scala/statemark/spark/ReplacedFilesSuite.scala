@@ -1,15 +1,18 @@
 package statemark.spark
 
-import java.nio.file.{Files, Path}
 import java.nio.file.attribute.FileTime
-import java.util.UUID
+import java.nio.file.{Files, Path}
 import java.util.concurrent.ScheduledThreadPoolExecutor
+import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.rocksdb.{CompressionType, LRUCache}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Distrust
 import statemark.engine.{EngineOptions, FormatVersion, OffsetsColumnFamily, RocksEngine}
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.{LiveStores, LoadSource}
+import statemark.spark.process.Daemons
 import statemark.transaction.CommitPhase
 
 /** I6 in checkpoint format v1, where a run after a rollback writes files of the same names: whatever the moment at which

@@ -2,6 +2,7 @@ package statemark.spark
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.engine.VersionId
+import statemark.spark.checkpoint.{RepairLimits, RestoreRules}
 
 /** What a restore may start with, and what leads from there. */
 class RestoreRulesSuite extends AnyFunSuite {

@@ -3,7 +3,10 @@ package statemark.spark
 import java.nio.file.Files
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
-import statemark.spark.offline.{Context, ExitCode, RecordingConsole, RepartitionCommand}
+import statemark.spark.local.LocalDirectory
+import statemark.spark.offline.cli.{Context, ExitCode}
+import statemark.spark.offline.RecordingConsole
+import statemark.spark.offline.repartition.RepartitionCommand
 
 /** What people do to checkpoints by hand, or with tools, while local state of before lies there: it is used only
   * where it still belongs to the history.

@@ -2,10 +2,11 @@ package statemark.spark
 
 import java.nio.file.Files
 import java.util.concurrent.ConcurrentLinkedQueue
-import org.apache.spark.TaskContext
 import org.apache.spark.sql.SQLContext
+import org.apache.spark.TaskContext
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Position
+import statemark.spark.cluster.SourcePosition
 import statemark.transaction.CommitPhase
 
 /** The driver tells the tasks of a batch the source offsets that it ends at. */

@@ -2,8 +2,9 @@ package statemark.spark
 
 import java.nio.file.Files
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.IsolationLevel
 import statemark.common.InvalidInputException
+import statemark.IsolationLevel
+import statemark.spark.conf.StoreSettings
 
 class StoreSettingsSuite extends AnyFunSuite with Providers {
   private def parse(confs: (String, String)*): StoreSettings =

@@ -1,8 +1,9 @@
 package statemark.spark.live
 
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
+import statemark.spark.reads.{LiveKeys, Projections}
 
 /** Keys that somebody asks for. They are the keys of rows that are equal to them, as a filter has it.
   *

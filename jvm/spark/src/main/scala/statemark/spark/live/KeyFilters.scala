@@ -4,6 +4,7 @@ import org.apache.spark.sql.catalyst.{CatalystTypeConverters, InternalRow}
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser
 import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
+import statemark.spark.reads.{LiveKeys, Projections}
 
 /** What filters on columns of a read say of its keys. */
 private[live] object KeyFilters {

@@ -1,7 +1,6 @@
 package statemark.spark.live
 
 import java.util.{Map => JMap, Set => JSet, UUID}
-import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.{InternalRow, ProjectingInternalRow}
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
@@ -11,13 +10,15 @@ import org.apache.spark.sql.execution.datasources.v2.state.{
   StateStoreInputPartition
 }
 import org.apache.spark.sql.sources.{DataSourceRegister, Filter}
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.{IntegerType, LongType, StringType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 import scala.jdk.CollectionConverters._
-import statemark.IsolationLevel
 import statemark.common.InvalidInputException
-import statemark.spark.StoreAddress
+import statemark.IsolationLevel
+import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
 
 /** Format `statemark`: the state of a query that runs in this application, while it runs.
   *

@@ -2,12 +2,12 @@ package statemark.spark.live
 
 import java.util.UUID
 import net.razorvine.pickle.Pickler
-import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.json4s.jackson.JsonMethods.parse
@@ -15,9 +15,16 @@ import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
-import statemark.IsolationLevel
 import statemark.common.{Causes, InvalidInputException, ViewClosedException}
-import statemark.spark.RecentlyUsed
+import statemark.IsolationLevel
+import statemark.spark.process.RecentlyUsed
+import statemark.spark.reads.{
+  LiveRead,
+  LookupException,
+  Projections,
+  StoreMovedException,
+  VersionGoneException
+}
 
 /** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
   * executors that hold them, over the connections that Spark has. Python calls [[get]] over py4j; a Spark Connect

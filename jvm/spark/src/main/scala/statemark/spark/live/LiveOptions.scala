@@ -1,15 +1,16 @@
 package statemark.spark.live
 
-import java.util.{HashMap => JHashMap, Locale}
 import java.util.concurrent.TimeUnit
+import java.util.{HashMap => JHashMap, Locale}
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import scala.util.Try
-import statemark.IsolationLevel
 import statemark.common.{Clock, InvalidInputException, Position}
-import statemark.spark.{SourcePosition, StoreSettings}
+import statemark.IsolationLevel
+import statemark.spark.cluster.SourcePosition
+import statemark.spark.conf.StoreSettings
 
 /** What a read shows. */
 private[live] sealed trait LiveContent

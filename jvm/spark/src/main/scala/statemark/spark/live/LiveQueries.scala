@@ -1,13 +1,14 @@
 package statemark.spark.live
 
-import java.util.UUID
-import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.LockSupport
-import org.apache.spark.sql.SparkSession
+import java.util.concurrent.TimeUnit
+import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{ActiveQuery, StatemarkBridge}
+import org.apache.spark.sql.SparkSession
 import scala.annotation.tailrec
 import scala.util.Try
 import statemark.common.{Clock, InvalidInputException, Position}
+import statemark.spark.reads.PositionBoundException
 
 /** The last batch that a running query has committed. */
 final case class PinnedBatch(query: ActiveQuery, batch: Long) {

@@ -1,16 +1,23 @@
 package statemark.spark.live
 
 import java.util.concurrent.ConcurrentHashMap
-import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.{
   ReadEndpoint,
   StateStoreId,
   StateStoreProviderId,
   StatemarkBridge
 }
+import org.apache.spark.sql.SparkSession
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
-import statemark.spark.StoreAddress
+import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.reads.{
+  ReadNote,
+  ReadReply,
+  ReadService,
+  StoreRequest,
+  StoreUnreachableException
+}
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
   *

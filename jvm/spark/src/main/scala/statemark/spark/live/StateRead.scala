@@ -1,11 +1,12 @@
 package statemark.spark.live
 
-import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.connector.read.PartitionReaderFactory
 import org.apache.spark.sql.execution.datasources.v2.state._
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import statemark.spark.reads.{KeyPlacement, LiveKeys}
 
 /** A read of an operator's state as of one batch of a running query: what Spark's format `statestore` makes of it.
   *

@@ -5,6 +5,20 @@ import org.apache.spark.SparkConf
 import org.apache.spark.sql.SparkSession
 import scala.util.control.NonFatal
 import statemark.common.{Causes, Clock, StatemarkException}
+import statemark.spark.offline.cli.{
+  Command,
+  Console,
+  Context,
+  ExitCode,
+  Failure,
+  StreamConsole,
+  Waiter
+}
+import statemark.spark.offline.inspect.InspectCommand
+import statemark.spark.offline.local.LocalCommand
+import statemark.spark.offline.repartition.RepartitionCommand
+import statemark.spark.offline.switching.SwitchCommand
+import statemark.spark.offline.verify.VerifyCommand
 
 /** The entry point of the offline tools, for spark-submit: `Main [--verbose] COMMAND ARGUMENTS`. */
 object Main {

@@ -2,12 +2,13 @@ package statemark.spark
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path, StandardCopyOption}
-import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.LockSupport
+import java.util.concurrent.TimeUnit
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Random
+import statemark.spark.local.LocalDirectory
 import statemark.transaction.CommitPhase
 
 /** Goal: no row is lost, doubled or changed, wherever a process dies (I2, I3, I6). Method: a query in a child

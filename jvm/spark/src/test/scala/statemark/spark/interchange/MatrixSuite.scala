@@ -14,8 +14,11 @@ import scala.util.{Failure, Success, Try}
 import statemark.common.Clock
 import statemark.spark.{Line, StoppedMaintenance}
 import statemark.spark.Line.MemoryStream
-import statemark.spark.offline.{CheckpointVerifier, Context, ProviderClass, RecordingConsole}
-import statemark.spark.offline.{SwitchCommand, Waiter}
+import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.offline.cli.{Context, Waiter}
+import statemark.spark.offline.RecordingConsole
+import statemark.spark.offline.switching.SwitchCommand
+import statemark.spark.offline.verify.CheckpointVerifier
 
 /** I10, for whole queries: a checkpoint goes from one provider to the other and back while its query
   * stands, the query's answer is that of a batch, and `verify` has nothing to say of the files.

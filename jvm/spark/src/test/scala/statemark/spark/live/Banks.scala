@@ -5,8 +5,9 @@ import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.apache.spark.sql.functions.{count, sum}
 import org.apache.spark.sql.streaming.{StreamingQuery, Trigger}
 import org.scalatest.{BeforeAndAfterEach, Suite}
-import statemark.spark.{LocalDirectory, OneSession}
+import statemark.spark.OneSession
 import statemark.spark.Line.MemoryStream
+import statemark.spark.local.LocalDirectory
 
 /** Queries whose every batch moves amounts between accounts, so that what all accounts have together is the same
   * after each.

@@ -5,6 +5,7 @@ import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.reads.LiveKeys
 
 /** Goal: filters become keys only where that reads every row that they let through. */
 class KeyFiltersSuite extends AnyFunSuite {

@@ -1,13 +1,14 @@
 package statemark.spark.live
 
 import java.time.LocalDate
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.util.GenericArrayData
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
+import statemark.spark.reads.LiveKeys
 
 /** Goal: a key as JSON is the key of each row that is equal to it. */
 class KeyJsonSuite extends AnyFunSuite {

@@ -7,16 +7,11 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.{sum, udf}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.{
-  AttemptBegun,
-  Attempts,
-  CommittedAttempt,
-  LocalDirectory,
-  OneSession,
-  StatemarkStateStoreProvider,
-  WriterOf
-}
+import statemark.spark.cluster.{AttemptBegun, Attempts, CommittedAttempt, WriterOf}
+import statemark.spark.{OneSession, StatemarkStateStoreProvider}
 import statemark.spark.Line.MemoryStream
+import statemark.spark.local.LocalDirectory
+import statemark.spark.reads.LookupException
 
 /** Format `statemark` beside a running query. */
 class LiveReadSuite extends AnyFunSuite with OneSession with Banks {

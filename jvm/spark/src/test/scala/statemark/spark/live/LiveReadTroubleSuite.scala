@@ -1,18 +1,19 @@
 package statemark.spark.live
 
-import java.util.UUID
 import java.util.concurrent.atomic.AtomicInteger
-import org.apache.spark.TaskContext
+import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{ActiveQuery, StateStore}
 import org.apache.spark.sql.functions.{col, udf}
+import org.apache.spark.TaskContext
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.concurrent.{Await, Future}
-import scala.concurrent.ExecutionContext.Implicits.global
 import scala.concurrent.duration.Duration
+import scala.concurrent.ExecutionContext.Implicits.global
 import scala.util.{Failure, Random, Success, Try}
 import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
 import statemark.spark.OneSession
+import statemark.spark.reads.{PositionBoundException, StoreMovedException, VersionGoneException}
 
 /** Reads of a query in trouble: each is a committed batch, or fails by name. */
 class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {

@@ -1,11 +1,12 @@
 package statemark.spark.live
 
 import java.io.IOException
-import java.util.UUID
 import java.util.concurrent.TimeoutException
+import java.util.UUID
 import org.apache.spark.SparkException
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.StoreAddress
+import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.reads.{ReadReply, StoreUnreachableException}
 
 /** What becomes of a read whose executor does not answer. */
 class ReadRouterSuite extends AnyFunSuite {

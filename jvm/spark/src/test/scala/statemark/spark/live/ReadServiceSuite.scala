@@ -1,7 +1,7 @@
 package statemark.spark.live
 
-import java.nio.file.Files
 import java.nio.file.attribute.FileTime
+import java.nio.file.Files
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{
   NoPrefixKeyStateEncoderSpec,
@@ -11,8 +11,19 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.{Bytes, ViewClosedException}
 import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
+import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.conf.StoreSettings
+import statemark.spark.{Line, Providers, StatemarkStateStoreProvider}
+import statemark.spark.reads.{
+  LiveReads,
+  ReadReply,
+  ReadRequest,
+  ReadService,
+  RemoteRows,
+  StoreMovedException,
+  VersionGoneException
+}
 import statemark.transaction.{RowScan, Rows}
-import statemark.spark.{Line, Providers, StatemarkStateStoreProvider, StoreAddress, StoreSettings}
 
 /** Reads of a store that is open in another JVM, as bytes there and back. */
 class ReadServiceSuite extends AnyFunSuite with Providers {

@@ -4,7 +4,8 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
-import statemark.spark.{Line, ProviderBase, StoreBase}
+import statemark.spark.Line
+import statemark.spark.provider.{ProviderBase, StoreBase}
 
 /** A provider that passes everything on; what a subclass overrides is where it misbehaves. */
 class DelegatingProvider(inner: DelegatingProvider.Inner)

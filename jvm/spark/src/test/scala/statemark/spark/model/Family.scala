@@ -1,6 +1,7 @@
 package statemark.spark.model
 
 import java.util.Arrays
+import statemark.spark.Line
 
 import scala.util.Random
 
@@ -8,7 +9,6 @@ import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProj
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
-import statemark.spark.Line
 
 /** How the keys of a family are encoded, and with that which scans Spark allows on it. */
 abstract class KeyKind(

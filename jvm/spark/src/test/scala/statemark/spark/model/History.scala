@@ -3,13 +3,13 @@ package statemark.spark.model
 import java.io.File
 import java.nio.file.Files
 import java.util.concurrent.ExecutorService
+import statemark.spark.Line
 
 import scala.util.Random
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.fs.FileUtil
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
-import statemark.spark.Line
 
 /** Random steps: batches of 50 to 80 steps, each ended by a commit, an abort or a release, with provider
   * restarts, maintenance and second readers in between. Everything comes from the seed.

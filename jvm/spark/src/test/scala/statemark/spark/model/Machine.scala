@@ -2,12 +2,12 @@ package statemark.spark.model
 
 import java.io.File
 import java.util.concurrent.{Callable, ExecutionException, ExecutorService}
+import statemark.spark.{CheckpointFiles, Line, TestFiles}
 
 import scala.collection.mutable
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.spark.{CheckpointFiles, Line, TestFiles}
 
 /** Runs a history against a provider and against the model, step by step; the first disagreement
   * ends it. Everything is asked through Spark's public interface.

@@ -1,10 +1,10 @@
 package statemark.spark.model
 
 import java.util.concurrent.{ExecutorService, Executors}
+import statemark.spark.{StatemarkStateStoreProvider, TestFiles}
 
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.{StatemarkStateStoreProvider, TestFiles}
 
 /** A provider against a sorted map: every random history must agree with the model, whatever the
   * settings. `STATEMARK_SEEDS=1,7` runs these seeds, `STATEMARK_HISTORIES=2000` that many on ours.

@@ -1,9 +1,9 @@
 package statemark.spark.model
 
 import scala.collection.mutable
+import statemark.spark.Line
 
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.spark.Line
 
 /** A scan that was opened and not yet read to its end: the rows it must still return are those that
   * the store held when it was opened.

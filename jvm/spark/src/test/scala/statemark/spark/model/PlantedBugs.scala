@@ -1,10 +1,10 @@
 package statemark.spark.model
 
 import scala.collection.mutable
+import statemark.spark.Line
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.spark.Line
 
 /** Ways to be wrong that the model must notice: each wraps a provider that is right. */
 object PlantedBugs {

@@ -1,10 +1,10 @@
 package statemark.spark.model
 
 import scala.util.Random
+import statemark.spark.Line
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
-import statemark.spark.Line
 
 /** What a history runs under; drawn from its seed. */
 final case class Settings(

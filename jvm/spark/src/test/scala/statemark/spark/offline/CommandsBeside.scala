@@ -5,6 +5,9 @@ import org.apache.spark.sql.streaming.OutputMode
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Success, Try}
 import statemark.common.{Causes, InvalidInputException}
+import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.offline.cli.ExitCode
+import statemark.spark.offline.switching.SwitchCommand
 
 /** Two commands on one checkpoint, one of them whole before any file operation of the other, which may die
   * after that: each ends in what it says, or refuses.
@@ -125,7 +128,7 @@ trait CommandsBeside extends OfflineSuite {
           assert(nextOutput(path, ProviderClass.Statemark) == expected)
       }
       if (outcome.one.isSuccess || outcome.other.isSuccess) successes += 1
-      statemark.spark.LocalDirectory.deleteTree(path.toFile)
+      statemark.spark.local.LocalDirectory.deleteTree(path.toFile)
     }
     info(s"$count pairs, a command succeeded in $successes")
     assert(successes > count / 3)

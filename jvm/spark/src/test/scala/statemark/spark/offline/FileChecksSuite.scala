@@ -5,7 +5,22 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.{Line, Providers, RepairLimits}
+import statemark.spark.checkpoint.RepairLimits
+import statemark.spark.{Line, Providers}
+import statemark.spark.offline.verify.{
+  ChangelogCheck,
+  ChangelogFacts,
+  CommittedVersion,
+  Finding,
+  FindingKind,
+  RowChecksumCheck,
+  SstCheck,
+  StoreFiles,
+  StoreReport,
+  StoreTask,
+  StoreVerifier,
+  VerifySettings
+}
 
 /** Every byte of a file counts, and what lost attempts leave behind is no orphan. */
 class FileChecksSuite extends AnyFunSuite with Providers {

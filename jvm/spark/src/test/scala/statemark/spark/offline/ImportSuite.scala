@@ -4,6 +4,9 @@ import java.nio.file.Files
 import org.apache.spark.sql.{Column, DataFrame}
 import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming.{GroupState, GroupStateTimeout, OutputMode}
+import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.offline.ownership.Ownership
+import statemark.spark.offline.switching.StateImport
 
 final case class ImportEvent(key: Int, ts: java.sql.Timestamp)
 

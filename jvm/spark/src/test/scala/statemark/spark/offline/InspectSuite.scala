@@ -1,10 +1,13 @@
 package statemark.spark.offline
 
 import java.nio.file.{Files, Path}
-import org.json4s.{JInt, JNothing, JString, JValue}
 import org.json4s.jackson.JsonMethods.parse
+import org.json4s.{JInt, JNothing, JString, JValue}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.Line
+import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.offline.cli.ExitCode
+import statemark.spark.offline.inspect.InspectCommand
 
 class InspectSuite extends AnyFunSuite with QueryCheckpoints {
   private val often = Map(

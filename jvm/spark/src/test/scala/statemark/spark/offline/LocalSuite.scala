@@ -3,12 +3,16 @@ package statemark.spark.offline
 import java.io.File
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.TimeUnit
-import org.json4s.{JArray, JInt, JNothing, JString, JValue}
 import org.json4s.jackson.JsonMethods.parse
+import org.json4s.{JArray, JInt, JNothing, JString, JValue}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.InvalidInputException
-import statemark.spark.{Home, LoadSource, LocalDirectory, LocalStores, Providers}
+import statemark.spark.local.{Home, LoadSource, LocalDirectory}
+import statemark.spark.{LocalStores, Providers}
+import statemark.spark.offline.cli.ExitCode
+import statemark.spark.offline.local.LocalCommand
+import statemark.spark.offline.verify.Sizes
 
 /** `statemark local` shows homes without harm to them, and deletes those alone that nobody uses. */
 class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {

@@ -9,6 +9,9 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.concurrent.TrieMap
 import statemark.common.Clock
 import statemark.spark.Line.MemoryStream
+import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.offline.cli.{Console, Context, ExitCode}
+import statemark.spark.offline.switching.SwitchCommand
 
 /** Keeps what a command writes. */
 final class RecordingConsole extends Console {

@@ -2,6 +2,8 @@ package statemark.spark.offline
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
+import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass}
+import statemark.spark.offline.cli.Arguments
 
 class OffsetEntrySuite extends AnyFunSuite {
   private val key = "spark.sql.streaming.stateStore.providerClass"

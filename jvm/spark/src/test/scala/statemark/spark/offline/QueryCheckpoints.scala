@@ -8,6 +8,9 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.spark.{Line, OneSession, StoppedMaintenance}
+import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.offline.cli.{Command, Console, Context, ExitCode, Waiter}
+import statemark.spark.offline.verify.VerifyCommand
 
 /** Checkpoints that queries wrote, and the commands on them. */
 trait QueryCheckpoints extends StoppedMaintenance with OneSession { this: Suite =>

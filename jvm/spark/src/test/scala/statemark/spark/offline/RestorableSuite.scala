@@ -6,10 +6,19 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreConf}
 import org.apache.spark.sql.internal.SQLConf
 import org.scalatest.funsuite.AnyFunSuite
-import scala.util.Random
 import scala.util.control.NonFatal
+import scala.util.Random
 import statemark.common.{Causes, StoreUnusableException}
-import statemark.spark.{DeniedFileSystem, Line, LocalStores, Providers, SnapshotSearch}
+import statemark.spark.{DeniedFileSystem, Line, LocalStores, Providers}
+import statemark.spark.offline.verify.{
+  CommittedVersion,
+  FindingKind,
+  StoreReport,
+  StoreTask,
+  StoreVerifier,
+  VerifySettings
+}
+import statemark.spark.snapshot.SnapshotSearch
 
 /** What `verify` says of a version is what a provider without local state does: where the verdict is that it can be
   * restored, it has the right rows, and all that it restored from is whole; elsewhere the load fails, the rows are
@@ -57,7 +66,7 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
 
     /** Takes all damage back. */
     def heal(): Unit = {
-      statemark.spark.LocalDirectory.deleteTree(storeDir.toFile)
+      statemark.spark.local.LocalDirectory.deleteTree(storeDir.toFile)
       LocalStores.copyTree(kept, storeDir)
       denied = Set.empty
     }

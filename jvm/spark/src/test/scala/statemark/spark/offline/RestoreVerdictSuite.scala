@@ -2,7 +2,15 @@ package statemark.spark.offline
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.engine.VersionId
-import statemark.spark.RepairLimits
+import statemark.spark.checkpoint.RepairLimits
+import statemark.spark.offline.verify.{
+  Chains,
+  CommittedVersion,
+  FindingKind,
+  RestoreVerdict,
+  StoreChain,
+  StoreTask
+}
 
 /** What the verdict says of files that lead nowhere. */
 class RestoreVerdictSuite extends AnyFunSuite {

@@ -90,7 +90,7 @@ class SteppedFileSystem extends RawLocalFileSystem {
           step("copied", to, from)
         }
         files.foreach(Files.deleteIfExists(_))
-        statemark.spark.LocalDirectory.deleteTree(source.toFile)
+        statemark.spark.local.LocalDirectory.deleteTree(source.toFile)
       } else Files.move(source, target, StandardCopyOption.ATOMIC_MOVE): Unit
     catch { case e: NoSuchFileException => throw new FileNotFoundException(e.getMessage) }
   }

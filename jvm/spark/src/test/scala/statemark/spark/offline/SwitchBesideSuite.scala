@@ -2,6 +2,7 @@ package statemark.spark.offline
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path => JPath}
+import statemark.spark.offline.checkpoint.ProviderClass
 
 /** Two switches of one checkpoint at once. */
 class SwitchBesideSuite extends CommandsBeside {

@@ -6,13 +6,16 @@ import java.util.UUID
 import java.util.zip.{ZipEntry, ZipInputStream, ZipOutputStream}
 import org.apache.spark.sql.{DataFrame, Encoders}
 import org.apache.spark.sql.streaming._
-import org.json4s.JString
 import org.json4s.jackson.JsonMethods.parse
+import org.json4s.JString
 import org.scalatest.funsuite.AnyFunSuite
 import scala.concurrent.{Await, Future}
-import scala.concurrent.ExecutionContext.Implicits.global
 import scala.concurrent.duration.Duration
+import scala.concurrent.ExecutionContext.Implicits.global
 import statemark.spark.{DeniedFileSystem, Line}
+import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.offline.cli.ExitCode
+import statemark.spark.offline.verify.{FindingKind, VerifyCommand}
 
 /** `verify` is silent on whatever Spark and Statemark write, and finds each fault that is planted. */
 class VerifySuite extends AnyFunSuite with QueryCheckpoints {

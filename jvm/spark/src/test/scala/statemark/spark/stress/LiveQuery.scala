@@ -2,13 +2,14 @@ package statemark.spark.stress
 
 import java.nio.file.Path
 import java.util.concurrent.{Semaphore, TimeUnit}
-import org.apache.spark.sql.{SQLContext, SparkSession}
 import org.apache.spark.sql.functions.{sum, udf}
+import org.apache.spark.sql.{SQLContext, SparkSession}
 import org.apache.spark.sql.streaming.StreamingQuery
 import scala.util.Random
-import statemark.IsolationLevel
 import statemark.common.{Causes, InvalidInputException}
-import statemark.spark.{StatemarkStateStoreProvider, StoreSettings}
+import statemark.IsolationLevel
+import statemark.spark.conf.StoreSettings
+import statemark.spark.StatemarkStateStoreProvider
 import statemark.spark.Line.MemoryStream
 import statemark.spark.live.LiveLookup
 import statemark.spark.model.{Check, Disagreement}

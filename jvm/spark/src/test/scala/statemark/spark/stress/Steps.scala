@@ -2,13 +2,13 @@ package statemark.spark.stress
 
 import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.locks.LockSupport
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.unsafe.types.UTF8String
 import scala.util.Random
-import statemark.IsolationLevel
 import statemark.common.{Causes, Interrupts}
-import statemark.spark.LoadSource
+import statemark.IsolationLevel
+import statemark.spark.local.LoadSource
 import statemark.spark.model._
 
 /** Carries out actions on a world. What throws is a fault, but for what is said here to be none. */

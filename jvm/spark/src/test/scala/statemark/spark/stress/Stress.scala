@@ -8,7 +8,9 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Random
 import statemark.common.{Causes, Clock}
-import statemark.spark.{LocalDirectory, RunningTask, StatemarkStateStoreProvider}
+import statemark.spark.local.LocalDirectory
+import statemark.spark.process.RunningTask
+import statemark.spark.StatemarkStateStoreProvider
 
 /** Random histories of a checkpoint and everything around it, against a sorted map: runs that overlap, rollbacks by
   * hand, interrupts, readers of versions that are gone. It ends with the time, or with the first fault, whose seed it

@@ -8,8 +8,11 @@ import org.apache.spark.sql.internal.SQLConf
 import scala.collection.mutable
 import scala.util.Random
 import statemark.IsolationLevel
-import statemark.spark._
-import statemark.spark.live.LiveRead
+import statemark.spark.conf.StoreSettings
+import statemark.spark.local.Home
+import statemark.spark.provider.{Checkout, StatemarkRocksDBStateStore}
+import statemark.spark.reads.LiveRead
+import statemark.spark.{Line, StatemarkStateStoreProvider, TestFiles}
 import statemark.spark.model._
 
 /** One run of a query on the checkpoint: the provider that it has for the one store. */
@@ -325,7 +328,7 @@ private[stress] object World {
   def isGone(failure: Throwable): Boolean =
     statemark.common.Causes.of(failure).exists {
       case _: statemark.common.ViewClosedException => true
-      case _: statemark.spark.live.VersionGoneException => true
+      case _: statemark.spark.reads.VersionGoneException => true
       case _ => false
     }
 }

@@ -1,9 +1,0 @@
-package statemark.spark
-
-import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
-
-/** Those of Spark's metrics of a RocksDB store that not every line of Spark has: none on Spark 4.0. */
-object LineMetrics {
-  @annotation.nowarn("msg=never used")
-  def of(commit: CommitFigures, load: LoadFigures): Map[StateStoreCustomMetric, Long] = Map.empty
-}

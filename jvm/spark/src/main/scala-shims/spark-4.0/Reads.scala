@@ -1,6 +1,0 @@
-package statemark.spark
-
-/** Spark 4.0 knows no release of a store: it aborts what it has read, also after its task has ended. */
-private[spark] object Reads {
-  val areAborted: Boolean = true
-}

@@ -1,6 +1,0 @@
-package statemark.spark
-
-/** These lines of Spark release a store that they have read. */
-private[spark] object Reads {
-  val areAborted: Boolean = false
-}

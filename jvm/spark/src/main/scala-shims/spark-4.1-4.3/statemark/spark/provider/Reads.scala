@@ -1,0 +1,6 @@
+package statemark.spark.provider
+
+/** These lines of Spark release a store that they have read. */
+private[spark] object Reads {
+  val areAborted: Boolean = false
+}

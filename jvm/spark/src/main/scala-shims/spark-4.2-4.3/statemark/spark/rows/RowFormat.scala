@@ -1,0 +1,42 @@
+package statemark.spark.rows
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** What Spark's encoders can do, and the bytes between merged values. */
+object RowFormat {
+
+  /** ''Source:'' Spark 4.2 `RocksDB.mergeDelimiter`: pinned in the checkpoint by its version. */
+  def mergeDelimiter(conf: RocksDBConf): String = {
+    require(
+      RocksDBConf.MERGE_OPERATOR_VALID_VERSIONS.contains(conf.mergeOperatorVersion),
+      s"Invalid merge operator version: ${conf.mergeOperatorVersion}; " +
+        s"it must be one of ${RocksDBConf.MERGE_OPERATOR_VALID_VERSIONS.mkString(", ")}"
+    )
+    if (conf.mergeOperatorVersion == 1) "," else ""
+  }
+
+  def valueEncoder(
+      data: RocksDBDataEncoder,
+      schema: StructType,
+      hasMultipleValues: Boolean,
+      delimiterBytes: Int
+  ): RocksDBValueStateEncoder =
+    RocksDBStateEncoder.getValueEncoder(data, schema, hasMultipleValues, delimiterBytes)
+
+  def supportsRangeScan(encoder: RocksDBKeyStateEncoder): Boolean = encoder.supportsRangeScan
+
+  def supportsDeleteRange(encoder: RocksDBKeyStateEncoder): Boolean = encoder.supportsDeleteRange
+
+  /** @throws StateStoreKeyRowFormatValidationFailure and its kin where a row is not of its schema */
+  def validate(
+      key: UnsafeRow,
+      keySchema: StructType,
+      value: UnsafeRow,
+      valueSchema: StructType,
+      storeId: StateStoreId,
+      conf: StateStoreConf
+  ): Unit =
+    StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, storeId, conf)
+}

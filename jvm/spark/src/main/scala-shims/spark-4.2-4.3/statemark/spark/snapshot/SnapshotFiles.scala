@@ -1,0 +1,101 @@
+package statemark.spark.snapshot
+
+import java.io.File
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.FileSystem
+import org.apache.spark.sql.execution.streaming.checkpointing.{
+  CheckpointFileManager,
+  ChecksumCheckpointFileManager
+}
+import org.apache.spark.sql.execution.streaming.state._
+import statemark.engine.StoreState
+import statemark.spark.checkpoint.SideBySideFileSystem
+
+/** How Spark's file manager is called. */
+object SnapshotFiles {
+
+  /** The file manager of one store.
+    * @param name of the store in logs
+    */
+  def manager(
+      storeId: StateStoreId,
+      temporary: File,
+      hadoopConf: Configuration,
+      conf: RocksDBConf,
+      storeConf: StateStoreConf,
+      name: String
+  ): RocksDBFileManager = new RocksDBFileManager(
+    storeId.storeCheckpointLocation().toString,
+    temporary,
+    hadoopConf,
+    conf.compressionCodec,
+    name,
+    storeConf,
+    fileChecksumEnabled = conf.fileChecksumEnabled,
+    fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
+  ) {
+    override protected def getFileSystem(root: String, hadoopConf: Configuration): FileSystem =
+      new SideBySideFileSystem(super.getFileSystem(root, hadoopConf))
+  }
+
+  def close(files: RocksDBFileManager): Unit = files.close()
+
+  /** Files of `under` with a checksum beside each, where that is wanted, as the manager of a store makes them. */
+  def checked(
+      under: CheckpointFileManager,
+      conf: RocksDBConf,
+      storeConf: StateStoreConf
+  ): CheckpointFileManager =
+    if (!conf.fileChecksumEnabled) under
+    else
+      new ChecksumCheckpointFileManager(
+        under,
+        allowConcurrentDelete = true,
+        numThreads = conf.fileChecksumThreadPoolSize,
+        storeConf.checkpointFileChecksumSkipCreationIfFileMissingChecksum
+      )
+
+  def close(files: CheckpointFileManager): Unit = files.close()
+
+  /** A file of a snapshot; `since` is the version of the snapshot that brought it, None for a new one. */
+  def file(file: RocksDBImmutableFile, since: Option[Long]): RocksDBSnapshotFile =
+    RocksDBSnapshotFile(file, since)
+
+  def save(
+      files: RocksDBFileManager,
+      image: File,
+      state: StoreState,
+      mapping: Map[String, RocksDBSnapshotFile],
+      conf: RocksDBConf
+  ): Unit =
+    files.saveCheckpointToDfs(
+      image,
+      state.version,
+      state.counts.keys,
+      state.counts.internalKeys,
+      mapping,
+      Some(state.families.byName.map { case (name, f) =>
+        name -> ColumnFamilyInfo(f.id, f.isInternal)
+      }),
+      Some(state.families.maxId),
+      state.at.checkpointId,
+      conf.verifyNonEmptyFilesInZip
+    )
+
+  /** A file that came with a snapshot at or before this version may have been deleted by another
+    * executor's retention, while this one did not hold the store.
+    * ''Source:'' Spark 4.2 `RocksDB.replaceStaleReusedFilesInSnapshot` (SPARK-55892).
+    */
+  def oldestSafeVersion(files: RocksDBFileManager, conf: RocksDBConf): Long =
+    if (conf.checkStaleReusedFilesInSnapshot)
+      math.max(files.getLatestSnapshotVersion() - conf.minVersionsToRetain, 0)
+    else 0
+
+  /** @param retained so many versions, counted from the highest that has a snapshot, can be restored afterwards */
+  def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf, retained: Int): Unit =
+    files.deleteOldVersions(
+      retained,
+      conf.maxVersionsToDeletePerMaintenance,
+      conf.minVersionsToDelete
+    )
+}

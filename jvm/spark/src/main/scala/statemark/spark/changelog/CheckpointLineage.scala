@@ -1,0 +1,77 @@
+package statemark.spark.changelog
+
+import org.apache.spark.sql.execution.streaming.state.{
+  LineageItem,
+  RocksDBFileManager,
+  StatemarkBridge
+}
+import scala.annotation.tailrec
+import scala.util.control.NonFatal
+import statemark.engine.VersionId
+import statemark.spark.checkpoint.RestoreRules
+
+/** The history of a version in checkpoint format v2: which attempt each earlier version was. The
+  * header of a changelog tells it from the last snapshot on; older headers tell the rest.
+  *
+  * ''Source:'' Spark 4.2 `RocksDB.getFullLineage`.
+  */
+final class CheckpointLineage(files: RocksDBFileManager, changelogs: OpenChangelogs) {
+
+  /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
+  def initial(at: VersionId): Option[Vector[VersionId]] = RestoreRules.initial(
+    at,
+    v => files.existsSnapshotFile(v.version, v.checkpointId),
+    changelogs.lineage
+  )
+
+  /** The versions up to `end`, ascending, from `from` on or as far back as headers can be read.
+    * @param ended is told why it ends earlier
+    */
+  def reached(from: Long, end: VersionId)(ended: Throwable => Unit): Vector[VersionId] =
+    RestoreRules.reached(
+      from,
+      end,
+      at =>
+        try Some(changelogs.lineage(at))
+        catch {
+          case NonFatal(e) =>
+            ended(e)
+            None
+        }
+    )
+
+  /** Every version from `from` to `end`, both included, ascending.
+    * @throws SparkException CANNOT_LOAD_STATE_STORE.INVALID_CHECKPOINT_LINEAGE where headers do not
+    *   lead back that far
+    */
+  def full(from: Long, end: VersionId): Vector[VersionId] = {
+    @tailrec def back(known: Vector[VersionId]): Vector[VersionId] =
+      if (known.head.version <= from) known
+      else {
+        val before =
+          changelogs.lineage(known.head)
+            .filter(v => v.version >= from && v.version < known.head.version)
+        if (before.isEmpty) {
+          throw invalid(known, s"No header leads from version ${known.head.version} back to $from.")
+        }
+        back(before ++ known)
+      }
+    val all = back(Vector(end))
+    val expected = (from to end.version).toVector
+    if (all.map(_.version) != expected) {
+      throw invalid(all, s"Versions $from to ${end.version} are expected, without a gap.")
+    }
+    all
+  }
+
+  private def invalid(lineage: Vector[VersionId], message: String): Throwable =
+    StatemarkBridge.invalidLineage(CheckpointLineage.toItems(lineage).mkString(" "), message)
+}
+
+object CheckpointLineage {
+  def toVersions(items: Array[LineageItem]): Vector[VersionId] =
+    items.toVector.sortBy(_.version).map(i => VersionId(i.version, Some(i.checkpointUniqueId)))
+
+  def toItems(lineage: Vector[VersionId]): Array[LineageItem] =
+    lineage.collect { case VersionId(version, Some(id)) => LineageItem(version, id) }.toArray
+}

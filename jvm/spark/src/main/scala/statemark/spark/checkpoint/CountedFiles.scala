@@ -1,0 +1,161 @@
+package statemark.spark.checkpoint
+
+import java.io.{FilterOutputStream, InputStream, OutputStream}
+import java.util.concurrent.ConcurrentHashMap
+import java.util.zip.CRC32C
+import org.apache.hadoop.fs._
+import statemark.spark.process.Relocated.CheckpointFileManager
+import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
+
+/** What the bytes of a file are. */
+final case class FileBytes(length: Long, crc: Int)
+
+/** Adds up the bytes that pass a stream.
+  *
+  * ''Thread:'' one at a time; who comes after the other knows that it is done.
+  */
+final class ByteCount {
+  private val crc = new CRC32C
+  private var length = 0L
+  private var isWhole = false
+
+  /** Whether a stream that is closed before its end is read to it, so that all of the file is counted. */
+  @volatile var isWanted: Boolean = false
+
+  def add(bytes: Array[Byte], from: Int, n: Int): Unit = {
+    crc.update(bytes, from, n)
+    length += n
+  }
+
+  def add(byte: Int): Unit = {
+    crc.update(byte)
+    length += 1
+  }
+
+  /** All of the file has passed, or the rest of it will not. */
+  def end(isWhole: Boolean): Unit = this.isWhole = isWhole
+
+  /** What the file is, where all of it has passed. */
+  def whole: Option[FileBytes] = Option.when(isWhole)(FileBytes(length, crc.getValue.toInt))
+}
+
+/** A file manager that counts the bytes of files on their way, as they lie there: Spark's classes compress above it.
+  * Files that nobody follows are left alone.
+  *
+  * ''Thread:'' any.
+  */
+final class CountedFiles(under: CheckpointFileManager) extends CheckpointFileManager {
+  private val followed = new ConcurrentHashMap[Path, ByteCount]()
+
+  /** Runs `open`, which creates or opens `path`; its bytes go to what is returned with it. Of several streams the
+    * last one counts. One caller at a time for each path.
+    */
+  def follow[A](path: Path)(open: => A): (A, ByteCount) =
+    try {
+      followed.put(path, new ByteCount): Unit
+      val result = open
+      (result, followed.get(path))
+    } finally followed.remove(path): Unit
+
+  /** A count for one more stream on `path`, where somebody follows it. */
+  private def countOf(path: Path): Option[ByteCount] =
+    Option(followed.computeIfPresent(path, (_, _) => new ByteCount))
+
+  override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream = {
+    val stream = under.createAtomic(path, overwrite)
+    countOf(path).fold(stream)(new CountedOutput(stream, _))
+  }
+
+  override def open(path: Path): FSDataInputStream = {
+    val stream = under.open(path)
+    countOf(path).fold(stream)(count => new FSDataInputStream(new CountedInput(stream, count)))
+  }
+
+  override def list(path: Path, filter: PathFilter): Array[FileStatus] = under.list(path, filter)
+  override def mkdirs(path: Path): Unit = under.mkdirs(path)
+  override def exists(path: Path): Boolean = under.exists(path)
+  override def delete(path: Path): Unit = under.delete(path)
+  override def isLocal: Boolean = under.isLocal
+  override def createCheckpointDirectory(): Path = under.createCheckpointDirectory()
+}
+
+private final class CountedOutput(stream: CancellableFSDataOutputStream, count: ByteCount)
+    extends CancellableFSDataOutputStream(new CountingOutput(stream, count)) {
+
+  /** What is closed after this makes no file. */
+  override def cancel(): Unit = {
+    count.end(isWhole = false)
+    stream.cancel()
+  }
+}
+
+private final class CountingOutput(under: OutputStream, count: ByteCount)
+    extends FilterOutputStream(under) {
+  private var isOpen = true
+
+  override def write(byte: Int): Unit = {
+    under.write(byte)
+    count.add(byte)
+  }
+
+  override def write(bytes: Array[Byte], from: Int, n: Int): Unit = {
+    under.write(bytes, from, n)
+    count.add(bytes, from, n)
+  }
+
+  /** The file is there when this returns. */
+  override def close(): Unit = if (isOpen) {
+    isOpen = false
+    under.close()
+    count.end(isWhole = true)
+  }
+}
+
+/** Reads in order only: nobody asks for more of a changelog. */
+private final class CountedInput(under: FSDataInputStream, count: ByteCount)
+    extends InputStream
+    with Seekable
+    with PositionedReadable {
+  private var isOpen = true
+
+  override def read(): Int = {
+    val byte = under.read()
+    if (byte >= 0) count.add(byte)
+    byte
+  }
+
+  override def read(bytes: Array[Byte], from: Int, n: Int): Int = {
+    val got = under.read(bytes, from, n)
+    if (got > 0) count.add(bytes, from, got)
+    got
+  }
+
+  override def available(): Int = under.available()
+
+  override def close(): Unit = if (isOpen) {
+    isOpen = false
+    try
+      if (count.isWanted) {
+        // Readers stop at a record that says so; what a codec has put behind it is part of the file.
+        val rest = new Array[Byte](CountedInput.ChunkBytes)
+        while (read(rest, 0, rest.length) >= 0) ()
+        count.end(isWhole = true)
+      }
+    finally under.close()
+  }
+
+  override def getPos: Long = under.getPos
+  override def seek(position: Long): Unit = throw inOrderOnly
+  override def seekToNewSource(position: Long): Boolean = throw inOrderOnly
+  override def read(position: Long, bytes: Array[Byte], from: Int, n: Int): Int = throw inOrderOnly
+  override def readFully(position: Long, bytes: Array[Byte], from: Int, n: Int): Unit =
+    throw inOrderOnly
+  override def readFully(position: Long, bytes: Array[Byte]): Unit = throw inOrderOnly
+
+  private def inOrderOnly =
+    new UnsupportedOperationException("A changelog is read from its beginning to its end.")
+}
+
+private object CountedInput {
+  private val ChunkBytes = 1 << 16
+}

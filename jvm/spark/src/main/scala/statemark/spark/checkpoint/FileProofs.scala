@@ -1,0 +1,151 @@
+package statemark.spark.checkpoint
+
+import java.io.{FileNotFoundException, IOException}
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{ChecksumException, FileStatus, Path}
+import org.apache.hadoop.util.functional.FutureIO
+import org.slf4j.LoggerFactory
+import scala.util.Using
+import statemark.common._
+import statemark.engine.VersionId
+
+/** Takes what proves the history of a version in checkpoint format v1, and compares it with the checkpoint location. Two
+  * attempts at a version, or a run after a rollback by hand, write files of the same name; so a proof is of the bytes
+  * that the store wrote or read itself, taken there and then, and never of what lies there later.
+  *
+  *   - Another file is another length, content, or time.
+  *   - A file of the same content on another base, as a batch without rows leaves it, is told by its time; or, where
+  *     it replaced ours before we learned that, by the file of the version before, which was replaced with it.
+  *   - Where times are whole seconds, the file before must be from an earlier one: what replaces both comes later
+  *     than ours.
+  *
+  * ''Thread:'' any.
+  *
+  * @param directory of the store in the checkpoint location
+  */
+final class FileProofs(directory: Path, hadoopConf: Configuration) {
+  import FileProofs._
+  private lazy val log = LoggerFactory.getLogger(classOf[FileProofs])
+
+  /** What the store knows after it has written the changelog of `version`; None where another one lies there by now, or
+    * nobody can tell.
+    * @param before what it knows of the version that it wrote it on
+    * @throws InterruptedException where it was interrupted
+    */
+  def written(
+      version: Long,
+      bytes: FileBytes,
+      before: Option[Fingerprint]
+  ): Option[Fingerprint] = {
+    val status =
+      try Interrupts.apart(statusOf(changelog(version)))
+      catch {
+        case e: IOException =>
+          log.info(s"Of ${changelog(version)}, which was written, no status is to be had.", e)
+          None
+      }
+    val known = before.flatMap(FileProof.of).map(_.file)
+    seen(status, bytes).map(FileProof(_, FileProof.Written(known)).fingerprint)
+  }
+
+  /** The status of a changelog that is about to be read, for [[found]]. */
+  def statusOf(version: Long): Option[FileStatus] = statusOf(changelog(version))
+
+  /** What the store knows after it has read a changelog; None where that was not the one of the status.
+    * @param status from before it was read
+    */
+  def found(status: Option[FileStatus], bytes: FileBytes): Option[Fingerprint] =
+    seen(status, bytes).map(FileProof(_, FileProof.Found).fingerprint)
+
+  /** What can be known of the file of a version before its snapshot is read, by reading it. */
+  def found(version: Long): Option[Fingerprint] = for {
+    there <- fileOf(version)
+    bytes <- bytesOf(there.status)
+    if bytes.length == there.status.getLen
+  } yield FileProof(
+    SeenFile(there.isSnapshot, bytes, there.status.getModificationTime),
+    FileProof.Found
+  ).fingerprint
+
+  /** Whether the file of a version is the one that the store knows. */
+  def stands(version: Long, known: Fingerprint): Boolean =
+    Interrupts.apart(FileProof.of(known).exists(proof => stands(version, proof.file)))
+
+  /** Whether the history that led to a version still stands.
+    * @throws DistrustException where it does not, or where nothing tells
+    * @throws InterruptedException where it was interrupted, which tells nothing
+    */
+  def check(base: VersionId, known: Option[Fingerprint]): Unit = Interrupts.apart {
+    val version = base.version
+    val proof = known.flatMap(FileProof.of)
+      .getOrElse(throw unproven(s"nothing is known of the file of its version $version"))
+    if (!stands(version, proof.file)) throw replaced(version)
+    if (version > 1) {
+      val isOlder = proof.origin match {
+        case FileProof.Written(None) =>
+          throw unproven(s"nothing is known of the file of the version before its $version")
+        case FileProof.Written(Some(before)) =>
+          if (!stands(version - 1, before)) throw replaced(version - 1)
+          before.modifiedMs < proof.file.modifiedMs
+        case FileProof.Found =>
+          !proof.file.hasWholeSecond || fileOf(version - 1)
+            .exists(_.status.getModificationTime < proof.file.modifiedMs)
+      }
+      if (proof.file.hasWholeSecond && !isOlder)
+        throw unproven(s"the files of versions ${version - 1} and $version are of one second")
+    }
+  }
+
+  private def stands(version: Long, known: SeenFile): Boolean =
+    fileOf(version).exists { there =>
+      there.isSnapshot == known.isSnapshot && there.status.getLen == known.bytes.length &&
+      there.status.getModificationTime == known.modifiedMs &&
+      bytesOf(there.status).contains(known.bytes)
+    }
+
+  private def seen(status: Option[FileStatus], bytes: FileBytes): Option[SeenFile] =
+    status.filter(_.getLen == bytes.length)
+      .map(s => SeenFile(isSnapshot = false, bytes, s.getModificationTime))
+
+  /** The changelog of a version; its snapshot, where it has none. */
+  private def fileOf(version: Long): Option[There] =
+    statusOf(changelog(version)).map(There(_, isSnapshot = false)).orElse {
+      val snapshot = new Path(directory, StoreFile.snapshotName(VersionId(version, None)))
+      statusOf(snapshot).map(There(_, isSnapshot = true))
+    }
+
+  private def changelog(version: Long) =
+    new Path(directory, StoreFile.changelogName(VersionId(version, None)))
+
+  private def statusOf(path: Path): Option[FileStatus] =
+    try Some(path.getFileSystem(hadoopConf).getFileStatus(path))
+    catch { case _: FileNotFoundException => None }
+
+  /** None where it is gone, or Hadoop's own checksum says that it is not what was written. */
+  private def bytesOf(file: FileStatus): Option[FileBytes] =
+    try {
+      val opened = file.getPath.getFileSystem(hadoopConf).openFile(file.getPath)
+        .opt("fs.option.openfile.length", file.getLen.toString)
+        .opt("fs.option.openfile.read.policy", "whole-file")
+        .build()
+      Using.resource(FutureIO.awaitFuture(opened)) { in =>
+        val count = new ByteCount
+        val chunk = new Array[Byte](ChunkBytes)
+        Iterator.continually(in.read(chunk)).takeWhile(_ >= 0).foreach(count.add(chunk, 0, _))
+        count.end(isWhole = true)
+        count.whole
+      }
+    } catch { case _: FileNotFoundException | _: ChecksumException => None }
+
+  private def unproven(why: String) = new DistrustException(Distrust.Unproven, why)
+
+  private def replaced(version: Long) = new DistrustException(
+    Distrust.OtherHistory,
+    s"the file of version $version in the checkpoint is not the one that it knew"
+  )
+}
+
+private[spark] object FileProofs {
+  private final case class There(status: FileStatus, isSnapshot: Boolean)
+  private val ChunkBytes = 1 << 16
+}

@@ -1,0 +1,110 @@
+package statemark.spark.checkpoint
+
+import scala.annotation.tailrec
+import statemark.engine.VersionId
+
+/** How far Spark's automatic repair goes when a restore meets a damaged snapshot.
+  *
+  * @param isEnabled whether an older snapshot is tried at all
+  * @param maxReplay how many changelogs may be replayed after it
+  */
+final case class RepairLimits(isEnabled: Boolean, maxReplay: Long)
+
+object RepairLimits {
+
+  /** A damaged snapshot fails the load. */
+  val never: RepairLimits = RepairLimits(isEnabled = false, maxReplay = 0)
+}
+
+/** Which snapshots a restore may start with, and which versions lead from there. The loader and
+  * `statemark verify` both ask here, so that the one promises what the other does.
+  *
+  * A lineage is None in checkpoint format v1, where the version alone names a file.
+  */
+object RestoreRules {
+
+  /** The empty store. */
+  private val Empty: VersionId = VersionId(0, None)
+
+  /** What leads to `at`, at least from its last snapshot on.
+    * @param header what the changelog of a version says in format v2, ascending
+    */
+  def initial(
+      at: VersionId,
+      hasSnapshot: VersionId => Boolean,
+      header: VersionId => Vector[VersionId]
+  ): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
+    if (hasSnapshot(at)) Vector(at) else upTo(at.version, header(at)) :+ at
+  }
+
+  /** What of a header leads to `next` without a gap. That of a file which stands in the place of another may name
+    * anything, later versions too.
+    */
+  private def upTo(next: Long, header: Vector[VersionId]): Vector[VersionId] =
+    header.reverse.zipWithIndex.takeWhile { case (v, i) => v.version == next - 1 - i }.map(
+      _._1
+    ).reverse
+
+  /** The versions up to `end`, ascending and without a gap, as far back as headers lead and no further than
+    * `from`. A header that cannot be read ends it: what was reached until then can still be used.
+    */
+  def reached(
+      from: Long,
+      end: VersionId,
+      header: VersionId => Option[Vector[VersionId]]
+  ): Vector[VersionId] = {
+    @tailrec def back(known: Vector[VersionId]): Vector[VersionId] =
+      if (known.head.version <= from) known
+      else {
+        val before = upTo(known.head.version, header(known.head).getOrElse(Vector.empty))
+          .filter(_.version >= from)
+        if (before.nonEmpty) back(before ++ known) else known
+      }
+    back(Vector(end))
+  }
+
+  /** The oldest version that a lineage for a repair has to name. */
+  def oldestForRepair(at: VersionId, limits: RepairLimits): Long =
+    math.max(1L, at.version - limits.maxReplay)
+
+  /** The snapshots that may lead to `at`, newest first, the empty store last. A file whose name is of the
+    * other checkpoint format is none of them.
+    */
+  def eligible(
+      snapshots: Iterable[VersionId],
+      at: VersionId,
+      lineage: Option[Vector[VersionId]]
+  ): Vector[VersionId] = {
+    val usable = lineage match {
+      case None => snapshots.filter(_.checkpointId.isEmpty)
+      case Some(known) => snapshots.filter(known.toSet)
+    }
+    usable.filter(s => s.version > 0 && s.version <= at.version).toVector.distinct.sortBy(
+      -_.version
+    ) :+ Empty
+  }
+
+  /** Which of the eligible snapshots a repair tries where `failed`, the newest, cannot be used. */
+  def forRepair(
+      eligible: Vector[VersionId],
+      failed: VersionId,
+      at: VersionId,
+      limits: RepairLimits
+  ): Vector[VersionId] =
+    if (!limits.isEnabled) Vector.empty
+    else eligible.filter(s => s != failed && at.version - s.version <= limits.maxReplay)
+
+  /** The versions after `snapshot` up to `at` that a lineage does not name. */
+  def uncovered(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Seq[Long] =
+    ((snapshot + 1 to at.version).toSet -- lineage.map(_.version)).toSeq.sorted
+
+  /** The versions whose changelogs lead from a snapshot to `at`, ascending. */
+  def after(
+      snapshot: Long,
+      lineage: Option[Vector[VersionId]],
+      at: VersionId
+  ): Vector[VersionId] = lineage match {
+    case None => (snapshot + 1 to at.version).map(VersionId(_, None)).toVector
+    case Some(known) => known.filter(v => v.version > snapshot && v.version <= at.version)
+  }
+}

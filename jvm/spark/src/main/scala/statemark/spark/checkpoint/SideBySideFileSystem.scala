@@ -1,0 +1,86 @@
+package statemark.spark.checkpoint
+
+import java.io.{File, InterruptedIOException}
+import java.nio.file.{Files, StandardCopyOption}
+import java.util.concurrent.{ExecutorService, Future}
+import org.apache.hadoop.fs.{FileSystem, FilterFileSystem, Path}
+import org.apache.hadoop.util.functional.FutureIO
+import org.apache.spark.sql.execution.streaming.state.{
+  RocksDBCheckpointMetadata,
+  RocksDBImmutableFile
+}
+import org.slf4j.LoggerFactory
+import scala.annotation.tailrec
+import scala.util.Try
+import statemark.spark.process.Daemons
+
+/** Brings the SST files of a snapshot side by side, for a file manager that asks for one after the other:
+  * with the first one all that the snapshot names are fetched. A snapshot's metadata lies beside
+  * where its files go, as it was unpacked before them.
+  *
+  * ''Thread:'' any; one directory by one thread.
+  * ''Source:'' Spark 4.2 `RocksDBFileManager.loadCheckpointFromDfs`.
+  */
+final class SideBySideFileSystem(under: FileSystem) extends FilterFileSystem(under) {
+  import SideBySideFileSystem._
+
+  override def copyToLocalFile(from: Path, to: Path): Unit = {
+    val target = new File(to.toUri)
+    val metadata = new File(target.getParentFile, "metadata")
+    if (!fetched(target).exists && metadata.exists)
+      fetchAll(RocksDBCheckpointMetadata.readFromFile(metadata).immutableFiles, from, target)
+    if (fetched(target).exists)
+      Files.move(fetched(target).toPath, target.toPath, StandardCopyOption.ATOMIC_MOVE): Unit
+    else super.copyToLocalFile(from, to)
+  }
+
+  /** @throws IOException where a file is missing or cannot be read; no file is being written any more */
+  private def fetchAll(files: Seq[RocksDBImmutableFile], from: Path, to: File): Unit = {
+    val missing = files.filter(_.localFileName.endsWith(".sst"))
+      .filterNot(f => new File(to.getParentFile, f.localFileName).exists)
+    val fetches = missing.map { file =>
+      val source = new Path(from.getParent, file.dfsFileName)
+      val target = new File(to.getParentFile, file.localFileName)
+      Fetchers.submit(() => Try(fetch(source, file.sizeBytes, fetched(target))))
+    }
+    log.info(s"Fetching ${missing.length} files, ${missing.map(_.sizeBytes).sum} bytes, of $from.")
+    // Whoever gives up deletes the directory, in which nothing must be written then.
+    val (results, wasInterrupted) = awaitAll(fetches)
+    if (wasInterrupted) {
+      Thread.currentThread.interrupt()
+      throw new InterruptedIOException(s"interrupted while files beside $from were fetched")
+    }
+    results.foreach(_.get)
+  }
+
+  /** Knowing the length spares an object store the question. */
+  private def fetch(from: Path, bytes: Long, to: File): Unit = {
+    val in = FutureIO.awaitFuture(
+      under.openFile(from)
+        .opt("fs.option.openfile.length", bytes.toString)
+        .opt("fs.option.openfile.read.policy", "whole-file")
+        .build()
+    )
+    try Files.copy(in, to.toPath): Unit
+    finally in.close()
+  }
+}
+
+private[spark] object SideBySideFileSystem {
+  private val log = LoggerFactory.getLogger(classOf[SideBySideFileSystem])
+  private val Fetchers: ExecutorService = Daemons.pool("statemark-fetch", 16)
+
+  private def fetched(target: File): File = new File(s"$target.fetched")
+
+  private def awaitAll(fetches: Seq[Future[Try[Unit]]]): (Seq[Try[Unit]], Boolean) = {
+    var wasInterrupted = false
+    @tailrec def await(fetch: Future[Try[Unit]]): Try[Unit] =
+      try fetch.get()
+      catch {
+        case _: InterruptedException =>
+          wasInterrupted = true
+          await(fetch)
+      }
+    (fetches.map(await), wasInterrupted)
+  }
+}

@@ -1,0 +1,103 @@
+package statemark.spark.cluster
+
+import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+import statemark.common.InvalidInputException
+import statemark.engine.{StoreState, VersionId}
+import statemark.spark.checkpoint.{FileProofs, StoreAddress}
+
+/** Tells whether the version that a store has prepared is the attempt that counts: another executor may have
+  * written the same version.
+  *
+  * ''Thread:'' [[isPrepared]] from any, the rest the owner of the store.
+  */
+private[spark] sealed trait CommittedAttempt {
+
+  /** A task asks for `at`, to build on it.
+    * @throws InvalidInputException where the query has gone on without the task
+    */
+  def begin(at: VersionId): Unit
+
+  /** This store has prepared a version. */
+  def prepared(version: StoreState): Unit
+
+  /** Whether what it has prepared as `at` counts. */
+  def isPrepared(at: VersionId): Boolean
+}
+
+private[spark] object CommittedAttempt {
+
+  /** Asks the driver; set by the executor's plugin. */
+  @volatile private[spark] var driver: Option[AnyRef => AnyRef] = None
+
+  /** @param isSole whether no other executor writes, or the id of a version tells
+    * @param proofs for where files are compared
+    */
+  def of(
+      address: StoreAddress,
+      id: StateStoreId,
+      isSole: Boolean,
+      proofs: => Option[FileProofs]
+  ): CommittedAttempt =
+    if (isSole) Sole
+    else driver.fold[CommittedAttempt](new ByFile(proofs))(new ByDriver(address, id, _))
+
+  /** Whether the files of versions are compared, so that their fingerprints are needed. */
+  def comparesFiles(isSole: Boolean): Boolean = !isSole && driver.isEmpty
+
+  /** Nobody else writes, or the id of the version tells. */
+  private object Sole extends CommittedAttempt {
+    override def begin(at: VersionId): Unit = ()
+    override def prepared(version: StoreState): Unit = ()
+    override def isPrepared(at: VersionId): Boolean = true
+  }
+
+  /** Without the plugin: the changelog in the checkpoint location is still the one that was written here. */
+  private final class ByFile(compared: => Option[FileProofs]) extends CommittedAttempt {
+    @volatile private var known: Option[StoreState] = None
+
+    override def begin(at: VersionId): Unit = ()
+
+    override def prepared(version: StoreState): Unit = known = Some(version)
+
+    override def isPrepared(at: VersionId): Boolean = {
+      for {
+        version <- known if version.at == at
+        fingerprint <- version.fingerprint
+        proofs <- compared
+      } yield proofs.stands(at.version, fingerprint)
+    }.contains(true)
+  }
+
+  /** The driver knows every attempt before it writes, so that nothing is asked of the checkpoint location. */
+  private final class ByDriver(address: StoreAddress, id: StateStoreId, ask: AnyRef => AnyRef)
+      extends CommittedAttempt {
+    private val runId = address.runId.toString
+    private val executor = SparkEnv.get.executorId
+    private val store = s"${address.operator}-${address.partition}-${address.name}"
+
+    // Final: who would begin on the version before comes too late by now.
+    @volatile private var known: Option[(Long, Any)] = None
+
+    override def begin(at: VersionId): Unit = if (isTask) {
+      ask(AttemptBegun(runId, store, at.version, executor)) match {
+        case Right(writer) => known = Some(at.version -> writer)
+        case Left(newest) => throw new InvalidInputException(
+            s"A task comes too late to build on version ${at.version} of $id: the query is at version " +
+              s"$newest. Another attempt has replaced it, and there is nothing to do."
+          )
+        case answer => throw new IllegalStateException(s"The driver answers $answer.")
+      }
+    }
+
+    override def prepared(version: StoreState): Unit = ()
+
+    override def isPrepared(at: VersionId): Boolean =
+      known.collect { case (version, writer) if version == at.version => writer }
+        .getOrElse(ask(WriterOf(runId, store, at.version))) == Some(executor)
+
+    /** Only tasks of a query write. */
+    private def isTask: Boolean =
+      Option(TaskContext.get()).exists(_.getLocalProperty("streaming.sql.batchId") != null)
+  }
+}

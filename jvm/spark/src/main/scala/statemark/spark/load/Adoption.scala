@@ -1,0 +1,163 @@
+package statemark.spark.load
+
+import java.io.File
+import org.slf4j.LoggerFactory
+import scala.collection.mutable
+import scala.util.control.NonFatal
+import statemark.common._
+import statemark.engine.VersionId
+import statemark.ReopenedStore
+import statemark.spark.checkpoint.FileProofs
+import statemark.spark.local.{
+  BaseStores,
+  Generation,
+  Home,
+  Homes,
+  LiveStore,
+  LiveStores,
+  LoadFigures,
+  LoadSource,
+  UploadedFile,
+  UploadedFiles
+}
+import statemark.transaction.{CommitObserver, CommitPhase}
+
+/** What [[Adoption.adopt]] found.
+  *
+  * @param adopted a store at the version that was asked for
+  * @param rest homes that are still held, and are of no use once another has confirmed a version
+  */
+final case class Adopted(
+    adopted: Option[(Generation, LoadFigures)],
+    rest: Seq[Home],
+    distrusted: Seq[Distrust]
+)
+
+/** Finds homes of a store that earlier processes or runs left, and uses the newest that identity and
+  * history prove to be a prefix of the checkpoint's own history (I6). Nothing is listed, counted or
+  * copied in proportion to the state.
+  *
+  * ''Thread:'' the owner of the store.
+  *
+  * @param proofs prove versions in checkpoint format v1; None in v2
+  */
+final class Adoption(
+    homes: Homes,
+    bases: BaseStores,
+    proofs: Option[FileProofs],
+    path: ChangelogPath,
+    observer: CommitObserver,
+    clock: Clock
+) {
+  private lazy val log = LoggerFactory.getLogger(classOf[Adoption])
+
+  /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
+  def adopt(at: VersionId, held: Seq[Home]): Adopted = {
+    val candidates = mutable.ArrayBuffer.from(held)
+    try {
+      val (found, ms) = Clock.timedMs(clock) {
+        if (at.version > 0) openStores.foreach(live => candidates ++= copyOf(live))
+        candidates ++= homes.abandoned()
+        if (at.version == 0) Adopted(None, candidates.toSeq, Nil)
+        else firstProven(at, candidates.sortBy(-_.noted.getOrElse(-1L)).toList)
+      }
+      found.copy(adopted = found.adopted.map { case (generation, figures) =>
+        (generation, figures.copy(localMs = math.max(ms - figures.replayMs, 0)))
+      })
+    } catch {
+      case e: Throwable =>
+        candidates.foreach(_.release())
+        throw e
+    }
+  }
+
+  /** Of an earlier run, in the same process. */
+  private def openStores: Seq[LiveStore] = homes.parent.toSeq.flatMap(LiveStores.of)
+
+  /** A copy of hard links is ours at once. */
+  private def copyOf(live: LiveStore): Option[Home] = {
+    val home = homes.create()
+    var isCopied = false
+    try {
+      isCopied = Interrupts.apart(live.copyTo(home))
+      Option.when(isCopied)(home)
+    } catch {
+      case NonFatal(e) =>
+        log.info(s"The open store of an earlier run of ${bases.identity} cannot be copied.", e)
+        None
+    } finally if (!isCopied) home.delete(): Unit
+  }
+
+  /** @param candidates the newest first, by what their owners noted; the others need not be opened then */
+  private def firstProven(at: VersionId, candidates: List[Home]): Adopted =
+    candidates match {
+      case Nil => Adopted(None, Nil, Nil)
+      case home :: others =>
+        try Adopted(Some(proven(home, at)), others, Nil)
+        catch {
+          case e: DistrustException =>
+            firstProven(at, others).reporting(Seq(home), Seq(refused(home, e)))
+        }
+    }
+
+  /** @throws DistrustException where the home is of no use for `at` */
+  private def proven(home: Home, at: VersionId): (Generation, LoadFigures) = {
+    val reopened = bases.reopen(home)
+    try {
+      val figures = brought(reopened, at)
+      (Generation(reopened.store, home, uploads(reopened, home)), figures)
+    } catch {
+      case e: Throwable =>
+        reopened.store.close()
+        throw e match {
+          case unusable: StoreUnusableException =>
+            new DistrustException(Distrust.Damaged, unusable.getMessage, Some(unusable))
+          case other => other
+        }
+    }
+  }
+
+  /** Proves that the base is a version of the history that leads to `at`, and replays the rest.
+    * @throws DistrustException where that is not so, or changelogs are missing
+    */
+  private def brought(reopened: ReopenedStore, at: VersionId): LoadFigures = {
+    val base = reopened.store.base.at
+    if (base.version == 0)
+      throw new DistrustException(Distrust.Unproven, "its first version never went to disk")
+    val deltas = path.find(base, at)
+    if (base.checkpointId.isEmpty)
+      proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
+    observer.reached(CommitPhase.HomeProven)
+    try path.replay(reopened.store, deltas, LoadFigures(LoadSource.Local))
+    catch {
+      case e: StoreUnusableException => throw e
+      case NonFatal(e) =>
+        val why = s"the changelogs after ${base.version} cannot be replayed: $e"
+        throw new DistrustException(Distrust.TooOld, why, Some(e))
+    }
+  }
+
+  private def inOtherFormat = new DistrustException(
+    Distrust.OtherHistory,
+    "its version is of checkpoint format v1, and the query runs in v2"
+  )
+
+  /** Only files that are still those which were uploaded count as uploaded. */
+  private def uploads(reopened: ReopenedStore, home: Home): UploadedFiles = {
+    val there = reopened.uploads.filter(u => new File(home.base, u.localName).length == u.bytes)
+    new UploadedFiles(there.map(u =>
+      u.localName -> UploadedFile.of(u.localName, u.remoteName, u.bytes, u.version)
+    ).toMap)
+  }
+
+  private def refused(home: Home, why: DistrustException): Distrust = {
+    log.warn(s"${home.path} is not used for ${bases.identity} (${why.reason.name}): " +
+      s"${why.getMessage}. The store is loaded from the next source.")
+    why.reason
+  }
+
+  private implicit class Reporting(found: Adopted) {
+    def reporting(homes: Seq[Home], reasons: Seq[Distrust]): Adopted =
+      found.copy(rest = found.rest ++ homes, distrusted = found.distrusted ++ reasons)
+  }
+}

@@ -1,0 +1,271 @@
+package statemark.spark.load
+
+import java.io.File
+import org.apache.spark.sql.execution.streaming.state._
+import scala.collection.mutable
+import scala.util.control.NonFatal
+import statemark.common._
+import statemark.engine._
+import statemark.spark.changelog.{CheckpointLineage, OpenChangelogs}
+import statemark.spark.checkpoint.{RestoreRules, StoreFile}
+import statemark.spark.conf.StoreConf
+import statemark.spark.local.{
+  BaseStores,
+  Generation,
+  Home,
+  Homes,
+  LoadFigures,
+  LoadSource,
+  UploadedFile,
+  UploadedFiles
+}
+import statemark.spark.rows.RowChecksums
+import statemark.spark.snapshot.{SnapshotSearch, StoreCheckpoint}
+import statemark.transaction.CommitObserver
+import statemark.TransactionalStore
+
+/** One load of a store: from a home, or from the checkpoint location: newest usable snapshot, then
+  * changelogs.
+  *
+  * ''Thread:'' the owner of the store.
+  *
+  * @param verifies whether all bytes of a snapshot are read before it is used, which finds damage that opening
+  *   it does not
+  */
+final class StoreLoader(
+    conf: StoreConf,
+    checkpoint: StoreCheckpoint,
+    homes: Homes,
+    bases: BaseStores,
+    checksums: RowChecksums,
+    observer: CommitObserver,
+    clock: Clock,
+    verifies: Boolean
+) extends AutoCloseable {
+  import checkpoint.files
+
+  private val changelogs = new OpenChangelogs(checkpoint.changelogs)
+  private val lineages = new CheckpointLineage(files, changelogs)
+  private val path = new ChangelogPath(conf, checkpoint, changelogs, lineages, checksums, clock)
+  private val search = new SnapshotSearch(
+    () => checkpoint.listSnapshots(),
+    lineages,
+    conf.spark,
+    bases.identity.toString
+  )
+
+  /** An empty store at `version`. */
+  def empty(version: Long): Generation = {
+    // Makes the store's directory in the checkpoint location.
+    files.existsSnapshotFile(version): Unit
+    create(homes.create(), bases.empty(version), Map.empty)
+  }
+
+  private val adoption = new Adoption(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
+
+  /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
+    * @param held homes of the store that the caller holds; they are this method's from now on
+    * @return homes that are held and not used as well
+    */
+  def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
+    val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
+    try {
+      val (generation, figures) = found.adopted.fold(restore(at))(adopted)
+      (
+        generation,
+        figures.copy(distrusted = found.distrusted, totalMs = math.max(figures.totalMs, ms)),
+        found.rest
+      )
+    } catch {
+      case e: Throwable =>
+        found.adopted.foreach(_._1.close())
+        found.rest.foreach(_.release())
+        throw e
+    }
+  }
+
+  /** Silence about the snapshot that it builds on would make the coordinator force one. */
+  private def adopted(found: (Generation, LoadFigures)): (Generation, LoadFigures) = {
+    val state = found._1.store.base
+    checkpoint.reportSnapshot(state.lastSnapshot.version)
+    files.setMaxSeenVersion(state.version)
+    found
+  }
+
+  /** The store at exactly `at` from the checkpoint location.
+    * @throws SparkException where snapshot or changelogs are missing or damaged
+    */
+  def restore(at: VersionId): (Generation, LoadFigures) = {
+    val (loaded, ms) = Clock.timedMs(clock) {
+      if (at.version == 0) {
+        checkpoint.reportSnapshot(0)
+        (
+          create(homes.create(), bases.empty(0), Map.empty),
+          LoadFigures(LoadSource.New)
+        )
+      } else fromCheckpoint(at)
+    }
+    files.setMaxSeenVersion(at.version)
+    (loaded._1, loaded._2.copy(totalMs = ms))
+  }
+
+  /** The store at `end`, from the snapshot at `start` and no other. */
+  def restoreFrom(start: VersionId, end: VersionId): (Generation, LoadFigures) = {
+    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, isWanted = false))
+    replayed(generation, snapshotMs, isRepaired = false) {
+      if (start.version == end.version) Vector.empty
+      else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
+      else ChangelogPath.versions(start.version + 1, end.version)
+    }
+  }
+
+  /** Brings a store that stands at an earlier version to `at` by the changelogs in between.
+    * @throws DistrustException as `ChangelogPath.find`
+    */
+  def catchUp(store: TransactionalStore, at: VersionId): LoadFigures =
+    path.replay(store, path.find(store.base.at, at), LoadFigures(LoadSource.Memory))
+
+  private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
+    val passedOver = mutable.ArrayBuffer.empty[Throwable]
+    try
+      fromNewest(at) { snapshot =>
+        try importSnapshot(snapshot, isWanted = snapshot == at)
+        catch {
+          case NonFatal(e) =>
+            passedOver += unreadable(snapshot, e)
+            throw e
+        }
+      }
+    catch {
+      // What is missing then is older than what is damaged.
+      case e: Throwable =>
+        passedOver.foreach(e.addSuppressed)
+        throw e
+    }
+  }
+
+  private def unreadable(snapshot: VersionId, cause: Throwable) = new InvalidInputException(
+    s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $cause. Bring it, and the SST files " +
+      "that it names, back from a copy; `statemark verify` shows what is damaged."
+  )
+
+  private def fromNewest(at: VersionId)(load: VersionId => Generation)
+      : (Generation, LoadFigures) = {
+    var imported: Option[Generation] = None
+    val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
+      search.load(at) { (snapshot, lineage) =>
+        lineage.foreach(checkCovers(_, snapshot.version, at))
+        changelogs.open(RestoreRules.after(snapshot.version, lineage, at))
+        imported = Some(load(snapshot))
+      }
+    }
+    val generation = imported.getOrElse(
+      throw new IllegalStateException(s"No snapshot was loaded for $at, and none failed.")
+    )
+    replayed(generation, snapshotMs, repaired) {
+      RestoreRules.after(generation.store.base.version, lineage, at)
+    }
+  }
+
+  /** A generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
+  private def replayed(generation: Generation, snapshotMs: Long, isRepaired: Boolean)(
+      deltas: => Vector[VersionId]
+  ): (Generation, LoadFigures) =
+    try {
+      val figures = LoadFigures(
+        LoadSource.Checkpoint,
+        isRepaired = isRepaired,
+        snapshotMs = snapshotMs,
+        files = files.latestLoadCheckpointMetrics
+      )
+      (generation, path.replay(generation.store, deltas, figures))
+    } catch {
+      case e: Throwable =>
+        generation.discard()
+        throw e
+    }
+
+  /** A snapshot is of no use where the lineage does not name every version after it. */
+  private def checkCovers(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Unit = {
+    val missing = RestoreRules.uncovered(lineage, snapshot, at)
+    if (missing.nonEmpty) {
+      throw new IllegalStateException(
+        s"The snapshot of version $snapshot cannot lead to version ${at.version}: the lineage does " +
+          s"not name versions ${missing.mkString(", ")}."
+      )
+    }
+  }
+
+  /** @param isWanted whether the version of the snapshot is that which is asked for
+    * @throws InterruptedException where it was interrupted, which says nothing about the snapshot
+    */
+  private def importSnapshot(at: VersionId, isWanted: Boolean): Generation = Interrupts.apart {
+    val home = homes.create()
+    val target = home.base
+    try {
+      // Before the snapshot is read: what is written in its place later is another file.
+      val seen =
+        checkpoint.proofsOfAll.filter(_ => isWanted && at.version > 0).flatMap(_.found(at.version))
+      val (state, uploaded) =
+        if (at.version == 0) (bases.empty(0), Map.empty[String, UploadedFile])
+        else {
+          java.nio.file.Files.createDirectories(target.toPath)
+          val metadata =
+            files.loadCheckpointFromDfs(at.version, target, new RocksDBFileMapping, at.checkpointId)
+          val present =
+            metadata.immutableFiles.map(f => f.localFileName -> UploadedFile(at.version, f))
+          (stateOf(at, metadata, target), present.toMap)
+        }
+      checkpoint.reportSnapshot(at.version)
+      val generation = create(home, state.copy(fingerprint = seen), uploaded)
+      if (verifies) verify(generation, at)
+      generation
+    } catch {
+      case e: Throwable =>
+        home.delete(): Unit
+        throw e
+    }
+  }
+
+  private def verify(generation: Generation, at: VersionId): Unit =
+    try generation.store.verify()
+    catch {
+      case e: StoreUnusableException =>
+        generation.store.close()
+        throw new InvalidInputException(
+          s"The snapshot of ${ChangelogPath.show(at)} is damaged in the checkpoint: ${e.getMessage} Bring its SST " +
+            "files back from a copy, or restart the query from a batch that needs another snapshot; " +
+            "`statemark verify` shows which files are damaged, and which batches can be restored.",
+          Some(e)
+        )
+    }
+
+  private def stateOf(
+      at: VersionId,
+      metadata: RocksDBCheckpointMetadata,
+      image: File
+  ): StoreState = {
+    val types = metadata.columnFamilyTypeMap.getOrElse(Map.empty)
+    val byName = metadata.columnFamilyMapping.getOrElse(Map.empty).map { case (name, id) =>
+      name -> ColumnFamily(id, types.getOrElse(name, false))
+    }
+    val families = ColumnFamilies(byName.toMap, metadata.maxColumnFamilyId.getOrElse(0))
+    val known =
+      Option.when(metadata.numKeys >= 0)(RowCounts(metadata.numKeys, metadata.numInternalKeys))
+    val counts = bases.counts(image, families, known)
+    val lineage = at.checkpointId.map(_ => at).toVector
+    StoreState(at, counts, families, lastSnapshot = at, lineage, position = None)
+  }
+
+  private def create(
+      home: Home,
+      state: StoreState,
+      uploaded: Map[String, UploadedFile]
+  ): Generation = {
+    val generation = Generation(bases.create(home, state), home, new UploadedFiles(uploaded))
+    generation.noteUploads()
+    generation
+  }
+
+  override def close(): Unit = changelogs.close()
+}

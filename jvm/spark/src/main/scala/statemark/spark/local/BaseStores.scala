@@ -1,0 +1,61 @@
+package statemark.spark.local
+
+import java.io.File
+import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
+import statemark.{ReadRetention, ReopenedStore, TransactionalStore}
+import statemark.engine._
+import statemark.transaction.{CommitObserver, UncommittedLimit}
+
+/** Makes and opens the base stores of one provider, all with the same options.
+  *
+  * @param identity which store it is; a base of another one is refused
+  * @param tracksRows whether rows are counted
+  */
+final class BaseStores(
+    val identity: StoreIdentity,
+    options: EngineOptions,
+    usesFamilies: Boolean,
+    tracksRows: Boolean,
+    retention: ReadRetention,
+    limit: Option[UncommittedLimit],
+    observer: CommitObserver
+) {
+
+  /** Makes a store from the files of a snapshot in `home`, or an empty one where there are none. */
+  def create(home: Home, state: StoreState): TransactionalStore = {
+    RocksDBLoader.loadLibrary()
+    TransactionalStore.create(
+      home.base,
+      options,
+      identity,
+      state,
+      usesFamilies,
+      observer,
+      retention,
+      limit
+    )
+  }
+
+  /** Opens a store that another process or run left in `home`. */
+  def reopen(home: Home): ReopenedStore = ReopenedStore.open(
+    home.base,
+    options,
+    identity,
+    usesFamilies,
+    tracksRows,
+    observer,
+    retention,
+    limit
+  )
+
+  /** The state of an empty store. */
+  def empty(version: Long): StoreState =
+    StoreState.empty(version, if (tracksRows) RowCounts.zero else RowCounts.untracked)
+
+  /** Row counts of a snapshot in `image`.
+    * @param known as its metadata says; None where that does not
+    */
+  def counts(image: File, families: ColumnFamilies, known: Option[RowCounts]): RowCounts =
+    if (!tracksRows) RowCounts.untracked
+    else known.getOrElse(TransactionalStore.count(image, options, families, usesFamilies))
+}

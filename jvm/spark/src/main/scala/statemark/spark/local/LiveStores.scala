@@ -1,0 +1,89 @@
+package statemark.spark.local
+
+import java.io.File
+import java.util.concurrent.ConcurrentHashMap
+import org.apache.hadoop.fs.FileSystem
+import org.apache.hadoop.util.ShutdownHookManager
+import org.slf4j.LoggerFactory
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.spark.process.Daemons
+
+/** Durable stores that are open in this JVM, by the parent of their homes. A query that is stopped and
+  * started in one session meets the stores of its earlier run here: Spark unloads them a minute later.
+  *
+  * ''Thread:'' any.
+  */
+object LiveStores {
+  private val log = LoggerFactory.getLogger(getClass)
+  private val open = new ConcurrentHashMap[File, Set[LiveStore]]()
+  private val FlushAtOnce = 8
+
+  // Where the process is asked to end, and not killed, nothing needs to be replayed that it had confirmed.
+  // Early, as there is little time: before the hook that closes Hadoop's file systems.
+  ShutdownHookManager.get().addShutdownHook(
+    () => flushAll(),
+    FileSystem.SHUTDOWN_HOOK_PRIORITY + 10
+  )
+
+  private[spark] def flushAll(): Unit = {
+    val flushes = Daemons.pool("statemark-flush-at-exit", FlushAtOnce)
+    open.values.asScala.toSeq.flatten.map(store =>
+      flushes.submit[Unit](() => store.flush())
+    ).foreach {
+      flush =>
+        try flush.get()
+        catch {
+          case NonFatal(e) => log.info("A store is left as of its last flush.", e)
+        }
+    }
+  }
+
+  def of(parent: File): Set[LiveStore] = open.getOrDefault(parent, Set.empty)
+
+  /** How many are open. */
+  def count: Int = open.values.stream.mapToInt(_.size).sum
+
+  def add(parent: File, store: LiveStore): Unit =
+    open.merge(parent, Set(store), _ ++ _): Unit
+
+  /** @return whether another stays that [[isReplaced replaces]] it: of two that end at once, one is left */
+  def remove(parent: File, store: LiveStore): Boolean = {
+    val remaining = open.computeIfPresent(
+      parent,
+      (_, stores) => Option(stores - store).filter(_.nonEmpty).orNull
+    )
+    Option(remaining).exists(_.exists(_.replaces(store)))
+  }
+
+  /** Whether a later process has no use for a store, as another that leads as far will be left to it. */
+  def isReplaced(parent: File, store: LiveStore): Boolean = of(parent).exists(_.replaces(store))
+}
+
+/** A store that is open, and outlives this process. */
+final class LiveStore(generation: Generation) {
+  import generation.store
+
+  /** Whether it is left to a later process when it is closed: what a reader made is not. */
+  @volatile var isKept: Boolean = !generation.home.isFresh
+
+  private[spark] def replaces(other: LiveStore): Boolean =
+    other != this && isKept && flushed >= other.flushed
+
+  /** Version on disk. */
+  def flushed: Long = store.flushed
+
+  /** Makes its base durable. */
+  def flush(): Unit = {
+    store.flush()
+    generation.home.note(store.flushed)
+  }
+
+  /** A durable copy of its base in `target`; false where it is closed. */
+  def copyTo(target: Home): Boolean = {
+    flush()
+    val isCopied = store.copyTo(target.base)
+    if (isCopied) target.note(store.flushed)
+    isCopied
+  }
+}

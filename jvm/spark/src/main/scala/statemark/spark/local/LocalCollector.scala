@@ -1,0 +1,60 @@
+package statemark.spark.local
+
+import java.io.File
+import java.util.concurrent.ConcurrentHashMap
+import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.spark.conf.StoreSettings
+import statemark.spark.process.Daemons
+
+/** Deletes homes that nobody uses: of queries that are gone, of partitions that moved. By age, and the
+  * oldest first where a root holds more than it may. A home that some process holds, or that is another
+  * user's, is left alone.
+  */
+object LocalCollector {
+  private val log = LoggerFactory.getLogger(getClass)
+  private val EveryNanos = 3600L * 1000 * 1000 * 1000
+  private val lastRun = new ConcurrentHashMap[File, java.lang.Long]()
+
+  /** Collects in the background, once an hour for each root. */
+  def tick(root: File, settings: StoreSettings, clock: Clock): Unit = {
+    val now = clock.nanos()
+    if (Option(lastRun.get(root)).forall(now - _ >= EveryNanos)) {
+      lastRun.put(root, now): Unit
+      Daemons.background.execute { () =>
+        try collect(root, settings, clock.epochMs()): Unit
+        catch {
+          case NonFatal(e) => log.warn(s"$root could not be collected; it is tried again later.", e)
+        }
+      }
+    }
+  }
+
+  /** Deletes what is due; what was deleted. */
+  def collect(root: File, settings: StoreSettings, nowMs: Long): Seq[File] = {
+    val idle = Home.all(root).sortBy(Home.usedAtMs)
+    val (old, young) = idle.partition(nowMs - Home.usedAtMs(_) > settings.localDirMaxAgeMs)
+    val deleted = old.filter(delete) ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(young, _))
+    val stores = deleted.map(_.getParentFile).distinct
+    (stores ++ stores.map(_.getParentFile).distinct)
+      .foreach(_.delete(): Unit) // only where it is empty
+    if (deleted.nonEmpty) log.info(s"Deleted stores that nobody uses: ${deleted.mkString(", ")}.")
+    deleted
+  }
+
+  private def tooMuch(homes: Seq[File], maxBytes: Long): Seq[File] = {
+    val sizes = homes.map(home => home -> LocalDirectory.bytesOf(home))
+    var total = sizes.map(_._2).sum
+    sizes.filter { case (home, bytes) =>
+      val isDeleted = total > maxBytes && delete(home)
+      if (isDeleted) total -= bytes
+      isDeleted
+    }.map(_._1)
+  }
+
+  private def delete(home: File): Boolean = {
+    val held = if (LocalDirectory.otherOwner(home).isEmpty) Home.tryHold(home) else None
+    held.exists(_.delete())
+  }
+}

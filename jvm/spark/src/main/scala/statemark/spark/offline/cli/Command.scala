@@ -1,0 +1,53 @@
+package statemark.spark.offline.cli
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import statemark.common.{Clock, InvalidInputException}
+
+/** What the process says with its exit code. The `statemark` command makes 1 of findings: spark-submit
+  * itself exits with 1 where it cannot start the command.
+  */
+sealed abstract class ExitCode(val value: Int)
+
+object ExitCode {
+  case object Ok extends ExitCode(0)
+
+  /** The command did its work and found something that is not as it should be. */
+  case object Findings extends ExitCode(10)
+  case object Failed extends ExitCode(2)
+}
+
+/** A tool on what a query keeps: a subcommand of `statemark`. */
+trait Command {
+  def name: String
+
+  /** @param args the words after the command's name
+    * @throws InvalidInputException as [[Failure]] makes it
+    */
+  def run(args: Seq[String], context: Context): ExitCode
+}
+
+/** What a command works with. */
+final class Context(
+    val spark: SparkSession,
+    val console: Console,
+    val clock: Clock,
+    val waiter: Waiter
+) {
+  // Spark's provider reports to the coordinator, which the session makes with this.
+  spark.streams: Unit
+
+  lazy val hadoopConf: Configuration = StatemarkBridge.hadoopConf(spark)
+}
+
+/** Errors as all of Statemark's: what failed, why, and what to do. */
+object Failure {
+  def apply(
+      problem: String,
+      reason: String,
+      remedy: String,
+      cause: Option[Throwable] = None
+  ): InvalidInputException =
+    new InvalidInputException(s"$problem\n  reason: $reason\n  remedy: $remedy", cause)
+}

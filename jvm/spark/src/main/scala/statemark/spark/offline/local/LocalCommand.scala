@@ -1,0 +1,142 @@
+package statemark.spark.offline.local
+
+import java.io.File
+import java.time.temporal.ChronoUnit
+import org.json4s.jackson.JsonMethods.{compact, render}
+import org.json4s.JObject
+import org.json4s.JsonDSL._
+import statemark.spark.conf.{LocalRoot, StoreSettings}
+import statemark.spark.local.LocalCollector
+import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, Failure}
+import statemark.spark.offline.verify.Sizes
+
+/** `local [--local-dir D] [--json] [--prune [--max-age A] [--max-bytes B]]`: what lies in the local directory of
+  * this machine, and the deletion of what no process uses.
+  */
+object LocalCommand extends Command {
+  override val name: String = "local"
+  private val Limits = Map("--max-age" -> "localDirMaxAge", "--max-bytes" -> "localDirMaxBytes")
+
+  override def run(words: Seq[String], context: Context): ExitCode = {
+    val args =
+      Arguments.parseOptions(words, Limits.keySet + "--local-dir", Set("--json", "--prune"))
+    Limits.keys.find(args.values.contains).filterNot(_ => args.flags("--prune")).foreach { option =>
+      throw Failure(
+        s"$option is given without --prune",
+        "it says what is deleted, and nothing is",
+        s"add --prune, or leave $option away"
+      )
+    }
+    val settings = settingsOf(args, context)
+    val root = checked(rootOf(settings))
+    hidden(root).foreach(d => context.console.progress(s"$d cannot be read and is not shown"))
+    val homes = new LocalHomes(root).all
+    val deleted =
+      if (args.flags("--prune")) {
+        val paths = LocalCollector.collect(root, settings, context.clock.epochMs()).toSet
+        Some(homes.filter(h => paths(h.path)))
+      } else None
+    val listing = LocalListing(root, homes.filterNot(deleted.toSeq.flatten.contains), deleted)
+    if (args.flags("--json")) context.console.result(compact(render(listing.json)))
+    else listing.lines.foreach(context.console.result)
+    ExitCode.Ok
+  }
+
+  /** Options of the command before the settings of the session. */
+  private def settingsOf(args: Arguments, context: Context): StoreSettings = {
+    val limits = Limits.flatMap { case (option, key) => args.values.get(option).map(key -> _) }
+    val place = args.values.get("--local-dir").map { given =>
+      "localDir" -> (if (given.startsWith("file:")) given else new File(given).getAbsolutePath)
+    }
+    val own = (limits ++ place).map { case (key, value) => (StoreSettings.Prefix + key) -> value }
+    val ownKeys = own.keySet.map(_.toLowerCase(java.util.Locale.ROOT))
+    val session = context.spark.conf.getAll
+      .filterNot(c => ownKeys(c._1.toLowerCase(java.util.Locale.ROOT)))
+    StoreSettings.from(session ++ own, Runtime.getRuntime.maxMemory)
+  }
+
+  private def rootOf(settings: StoreSettings): File =
+    settings.localDir.map(new File(_)).orElse(LocalRoot.of(settings)).getOrElse(
+      throw Failure(
+        "no local directory is known",
+        s"${StoreSettings.Prefix}localDir is not set, and only on a local master one stays without it",
+        "name it with --local-dir"
+      )
+    )
+
+  private def checked(root: File): File = {
+    def refused(reason: String): Nothing = throw Failure(
+      s"$root cannot be listed",
+      reason,
+      "name the local directory of a query with --local-dir; on a cluster run this on the machine of an " +
+        "executor, as its user"
+    )
+    if (!root.exists) refused("it does not exist: no store was kept there on this machine")
+    if (!root.isDirectory) refused("it is not a directory")
+    if (root.listFiles == null)
+      refused(s"it may not be read by ${System.getProperty("user.name")}")
+    root
+  }
+
+  /** Directories of queries that this user may not look into. */
+  private def hidden(root: File): Seq[File] =
+    root.listFiles.toSeq.filter(d => d.isDirectory && d.listFiles == null).sorted
+}
+
+/** Homes as `local` shows them.
+  *
+  * @param homes that are there
+  * @param deleted those that were deleted, where that was asked for
+  */
+final case class LocalListing(root: File, homes: Seq[HomeFacts], deleted: Option[Seq[HomeFacts]]) {
+
+  def lines: Seq[String] = {
+    val gone = deleted.toSeq.flatten
+    val removal = deleted.map { d =>
+      s"deleted ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(bytesOf(d))}"}"
+    }
+    table(gone).map("deleted  " + _) ++ table(homes) :+
+      (Seq(s"$root: ${count(homes)}, ${Sizes.text(bytesOf(homes))}") ++
+        inUse.map(n => s"$n in use") ++ removal).mkString(", ")
+  }
+
+  def json: JObject =
+    ("localDir" -> root.getPath) ~
+      ("homes" -> homes.map(homeJson)) ~
+      ("totals" -> (("homes" -> homes.length) ~ ("bytes" -> bytesOf(homes)) ~
+        ("inUse" -> inUse.getOrElse(0)))) ~
+      ("deleted" -> deleted.map(_.map(homeJson))) ~
+      ("deletedBytes" -> deleted.map(bytesOf))
+
+  private def homeJson(h: HomeFacts): JObject =
+    ("path" -> h.path.getPath) ~ ("queryId" -> h.queryId) ~ ("store" -> h.store) ~
+      ("version" -> h.version) ~ ("checkpointId" -> h.checkpointId) ~
+      ("partitions" -> h.partitions) ~ ("bytes" -> h.bytes) ~ ("usedAt" -> h.usedAt.toString) ~
+      ("state" -> h.state.name) ~ ("problem" -> h.problem) ~ ("owner" -> h.otherOwner)
+
+  private def inUse: Option[Int] =
+    Some(homes.count(_.state == HomeState.InUse)).filter(_ > 0)
+
+  private def count(of: Seq[HomeFacts]) = if (of.length == 1) "1 store" else s"${of.length} stores"
+
+  private def bytesOf(of: Seq[HomeFacts]): Long = of.map(_.bytes).sum
+
+  /** One line for each, in columns. */
+  private def table(of: Seq[HomeFacts]): Seq[String] = {
+    val rows = of.map { h =>
+      Seq(
+        h.queryId,
+        h.store,
+        h.version.fold("version not known")(v => s"version $v"),
+        h.checkpointId.getOrElse("-"),
+        Sizes.text(h.bytes),
+        h.usedAt.truncatedTo(ChronoUnit.SECONDS).toString,
+        h.state.name + h.problem.fold("")(p => s" (${p.takeWhile(_ != ':')})") +
+          h.otherOwner.fold("")(user => s", of $user")
+      )
+    }
+    val widths = rows.transpose.map(_.map(_.length).max)
+    rows.map(_.zip(widths).map { case (text, width) => text.padTo(width, ' ') }.mkString("  ")
+      .stripTrailing)
+  }
+}

@@ -1,0 +1,122 @@
+package statemark.spark.offline.local
+
+import java.io.File
+import java.time.Instant
+import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
+import org.rocksdb.{CompressionType, LRUCache}
+import statemark.common.DistrustException
+import statemark.engine.{BaseRecords, EngineOptions}
+import statemark.ReopenedStore
+import statemark.spark.local.{Home, LocalDirectory}
+
+/** How a home stands. */
+sealed abstract class HomeState(val name: String)
+
+object HomeState {
+
+  /** A restart of its query may use it. */
+  case object Idle extends HomeState("idle")
+
+  /** Some process uses it. */
+  case object InUse extends HomeState("in-use")
+
+  /** No process uses it, and none can. */
+  case object Unusable extends HomeState("unusable")
+}
+
+/** What a home says of itself.
+  *
+  * @param store operator, partition and name, as in its path
+  * @param version on disk; of a home in use the one that its owner noted last, None before the first flush
+  * @param partitions number of state partitions of the operator, where its records tell
+  * @param bytes of its files; links that several homes share count in each
+  * @param problem why it is unusable
+  * @param otherOwner the user whose it is, where that is another than this process's
+  */
+final case class HomeFacts(
+    path: File,
+    queryId: String,
+    store: String,
+    version: Option[Long],
+    checkpointId: Option[String],
+    partitions: Option[Int],
+    bytes: Long,
+    usedAtMs: Long,
+    state: HomeState,
+    problem: Option[String],
+    otherOwner: Option[String]
+) {
+  def usedAt: Instant = Instant.ofEpochMilli(usedAtMs)
+}
+
+/** Reads homes below a root, without harm to whoever uses them: what no process uses is opened read-only, of the
+  * others the owner's note is read.
+  */
+final class LocalHomes(root: File) {
+
+  /** Ordered by query, store and last use. */
+  def all: Seq[HomeFacts] = {
+    RocksDBLoader.loadLibrary()
+    val cache = new LRUCache(LocalHomes.CacheBytes)
+    try
+      Home.all(root).map(facts(_, LocalHomes.options(cache)))
+        .filter(_.path.exists) // its owner may have deleted it meanwhile
+        .sortBy(h => (h.queryId, h.store, h.usedAtMs))
+    finally cache.close()
+  }
+
+  private def facts(home: File, options: EngineOptions): HomeFacts = {
+    val store = home.getParentFile
+    val otherOwner = LocalDirectory.otherOwner(home).map(_.getName)
+    val isInUse = Home.isInUse(home)
+    val records: Either[String, BaseRecords] =
+      if (isInUse) Left("in use")
+      else
+        try ofItsPath(ReopenedStore.inspect(new File(home, Home.BaseName), options), home)
+        catch { case e: DistrustException => Left(s"${e.reason.name}: ${e.getMessage}") }
+    val found = records.toOption
+    HomeFacts(
+      home,
+      store.getParentFile.getName,
+      store.getName,
+      if (isInUse) Home.notedVersion(home) else found.map(_.state.version),
+      found.flatMap(_.state.at.checkpointId),
+      found.map(_.identity.partitions).filter(_ > 0),
+      LocalDirectory.bytesOf(home),
+      Home.usedAtMs(home),
+      if (isInUse) HomeState.InUse
+      else if (found.isDefined) HomeState.Idle
+      else HomeState.Unusable,
+      if (isInUse) None else records.left.toOption,
+      otherOwner
+    )
+  }
+
+  /** Somebody may have copied it there. */
+  private def ofItsPath(records: BaseRecords, home: File): Either[String, BaseRecords] = {
+    val store = home.getParentFile
+    val id = records.identity
+    val place = s"${id.queryId}/${id.operatorId}-${id.partitionId}-${id.storeName}"
+    if (place == s"${store.getParentFile.getName}/${store.getName}") Right(records)
+    else Left(s"OtherStore: it holds $place.")
+  }
+}
+
+private object LocalHomes {
+  private val CacheBytes = 1L << 20
+
+  /** Enough to read a few records. */
+  private def options(cache: LRUCache): EngineOptions = EngineOptions(
+    cache,
+    writeBufferManager = None,
+    isMemoryBounded = false,
+    blockSizeBytes = 4096,
+    writeBufferBytes = 0,
+    maxWriteBuffers = 0,
+    CompressionType.NO_COMPRESSION,
+    tableFormatVersion = 5,
+    mergeDelimiter = ",",
+    maxOpenFiles = 16,
+    allowFallocate = false
+  )
+}

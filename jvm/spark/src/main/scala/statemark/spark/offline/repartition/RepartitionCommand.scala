@@ -1,0 +1,77 @@
+package statemark.spark.offline.repartition
+
+import statemark.spark.offline.checkpoint.{Activity, QueryCheckpoint}
+import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, Failure, ProgressLines}
+
+/** `repartition CHECKPOINT --partitions N`, or `--rollback` of one that did not finish. */
+object RepartitionCommand extends Command {
+  override val name: String = "repartition"
+
+  override def run(args: Seq[String], context: Context): ExitCode = {
+    val parsed = Arguments.parse(
+      args,
+      valued = Set("--partitions", "--observe"),
+      flags = Set("--rollback", "--skip-uncommitted")
+    )
+    val change = asked(parsed)
+    val checkpoint = QueryCheckpoint.open(parsed.checkpoint, context)
+    requireStopped(checkpoint, (parsed.number("--observe", 5) * 1000).toLong, context)
+    val lines = new ProgressLines(context.console, context.clock)
+    val result = change(new Repartition(context.spark, checkpoint, show(lines)))
+    context.console.result(s"${checkpoint.root}: ${describe(result)}")
+    ExitCode.Ok
+  }
+
+  private def asked(parsed: Arguments): Repartition => RepartitionResult =
+    (parsed.values.get("--partitions"), parsed.flags("--rollback")) match {
+      case (Some(number), false) =>
+        val partitions = number.toIntOption.filter(_ > 0).getOrElse(
+          throw Failure(s"--partitions is $number", "it is no number from 1 up", "correct it")
+        )
+        _.run(partitions, parsed.flags("--skip-uncommitted"))
+      case (None, true) => _.rollback()
+      case _ =>
+        throw Failure(
+          "not clear what to do",
+          "one of --partitions N and --rollback is needed, and not both",
+          "give one of them"
+        )
+    }
+
+  /** Whether a batch that is not committed may be passed over is for the repartition to judge. */
+  private def requireStopped(
+      checkpoint: QueryCheckpoint,
+      observeMs: Long,
+      context: Context
+  ): Unit = {
+    checkpoint.requireState()
+    checkpoint.latestOffset: Unit
+    Activity.observe(checkpoint, observeMs, context) match {
+      case activity: Activity.Running =>
+        throw Failure(
+          s"the query of ${checkpoint.root} runs",
+          activity.seen,
+          "stop it, then run the command again"
+        )
+      case _ => ()
+    }
+  }
+
+  /** The end of each store is always shown. */
+  private def show(lines: ProgressLines)(at: RepartitionProgress): Unit =
+    lines.show(always = at.partitionsDone == at.partitions) {
+      s"${at.storesDone} of ${at.stores} stores moved; ${at.store}: ${at.partitionsDone} of " +
+        s"${at.partitions} partitions; ${at.rows} rows"
+    }
+
+  private def describe(result: RepartitionResult): String = result match {
+    case RepartitionResult.Moved(batch, from, to, stores, rows) =>
+      s"$from to $to partitions in batch $batch, $rows rows in $stores stores; start the query"
+    case RepartitionResult.Unchanged(partitions) =>
+      s"has $partitions partitions already; nothing was changed"
+    case RepartitionResult.RolledBack(batch, partitions) =>
+      s"batch $batch is taken back; the query has $partitions partitions as before"
+    case RepartitionResult.NothingToRollBack =>
+      "no repartition is under way; nothing was changed"
+  }
+}

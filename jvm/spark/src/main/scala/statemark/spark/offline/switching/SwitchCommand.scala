@@ -1,0 +1,229 @@
+package statemark.spark.offline.switching
+
+import statemark.spark.offline.checkpoint.{Activity, OffsetEntry, ProviderClass, QueryCheckpoint}
+import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, Failure}
+import statemark.spark.offline.ownership.Ownership
+import statemark.spark.offline.verify.ColumnFamilyCheck
+
+/** `switch CHECKPOINT --to statemark|rocksdb`: pins another provider in the offset log of a stopped
+  * query. Statemark and Spark's RocksDB provider read the same state files; from Spark's HDFS-backed
+  * provider the state is written anew.
+  */
+object SwitchCommand extends Command {
+  override val name: String = "switch"
+
+  private val Targets = Seq(ProviderClass.Statemark, ProviderClass.RocksDb)
+
+  /** What a switch does.
+    *
+    * @param entries to change, oldest first
+    * @param left entries that keep another provider than the target
+    * @param imported the version of the state to write anew
+    */
+  private final case class Plan(
+      entries: Seq[OffsetEntry],
+      left: Seq[OffsetEntry],
+      imported: Option[Long]
+  )
+
+  override def run(args: Seq[String], context: Context): ExitCode = {
+    val parsed = Arguments.parse(args, valued = Set("--to", "--observe"), flags = Set("--force"))
+    val to = target(parsed.required("--to"))
+    val observeMs = (parsed.number("--observe", 5) * 1000).toLong
+    val isForced = parsed.flags("--force")
+    val opened = QueryCheckpoint.open(parsed.checkpoint, context)
+    check(opened)
+    val isThere = Journal.unfinished(opened).isEmpty && plan(opened, to).entries.isEmpty
+    if (isThere && !Ownership.isTaken(opened)) {
+      context.console.result(s"${opened.root} is on $to already; nothing was changed")
+      ExitCode.Ok
+    } else {
+      val basis = stopped(opened, observeMs, isForced, context)
+      Ownership.during(opened) { owner =>
+        requireUnchanged(opened, QueryCheckpoint.open(parsed.checkpoint, context))
+        settleInterrupted(opened, owner, context)
+        // Entries may have been restored.
+        val checkpoint = QueryCheckpoint.open(parsed.checkpoint, context)
+        check(checkpoint)
+        carryOut(checkpoint, to, basis, owner, context)
+      }
+    }
+  }
+
+  private def target(name: String): ProviderClass =
+    Targets.find(_.shortName == name).getOrElse {
+      throw Failure(
+        s"--to $name",
+        "it is no provider that a checkpoint can be switched to",
+        s"use ${Targets.mkString(" or ")}"
+      )
+    }
+
+  /** Refuses what this command does not know; nothing was changed yet. */
+  private def check(checkpoint: QueryCheckpoint): Unit = {
+    checkpoint.requireState()
+    checkpoint.offsets.foreach { entry =>
+      entry.provider match {
+        case Some(ProviderClass.Unknown(className)) =>
+          throw Failure(
+            s"the offset entry of batch ${entry.batch} pins the state store provider $className",
+            s"only ${ProviderClass.known.map(_.className).mkString(", ")} are known",
+            "continue the query with the provider that it has"
+          )
+        case None =>
+          throw Failure(
+            s"the offset entry of batch ${entry.batch} pins no state store provider",
+            "a Spark older than 2.4 wrote it",
+            "run one batch of the query with this Spark, until older entries are purged"
+          )
+        case _ => ()
+      }
+    }
+    if (checkpoint.lastCommit.exists(_ > checkpoint.latestOffset.batch)) {
+      throw Failure(
+        s"the logs of ${checkpoint.root} disagree",
+        s"batch ${checkpoint.lastCommit.mkString} is committed, and the offset log ends with " +
+          s"${checkpoint.latestOffset.batch}",
+        "bring the missing offset entries back, or delete the commit entries after them"
+      )
+    }
+    val unknown = checkpoint.unknownLogFiles ++
+      checkpoint.listedStores.flatMap(s => s.unknownFiles.map(f => s"${s.directory}/${f.name}"))
+    if (unknown.nonEmpty) {
+      throw Failure(
+        s"${checkpoint.root} holds ${unknown.length} files that this command does not know",
+        s"they are ${unknown.take(5).mkString(", ")}${if (unknown.length > 5) ", …" else ""}",
+        "move them out of the checkpoint if they are not Spark's, else use the Statemark of that Spark"
+      )
+    }
+  }
+
+  private def checkFamilies(checkpoint: QueryCheckpoint, context: Context): Unit =
+    ColumnFamilyCheck.foreign(checkpoint.listedStores, context.spark, context.hadoopConf).headOption
+      .foreach { case (snapshot, families) =>
+        throw Failure(
+          s"Spark's provider could not open the snapshot $snapshot",
+          s"it has the column families ${families.mkString(", ")}",
+          "run the query on Statemark until there is a newer snapshot, and report this"
+        )
+      }
+
+  private def plan(checkpoint: QueryCheckpoint, to: ProviderClass): Plan = {
+    val others = checkpoint.offsets.filterNot(_.provider.contains(to))
+    val latest = checkpoint.latestOffset
+    if (latest.provider.contains(ProviderClass.Hdfs)) {
+      val version = if (checkpoint.isLastBatchCommitted) latest.batch + 1 else latest.batch
+      val (from, before) = others.partition(_.batch >= version - 1)
+      Plan(from, before, Some(version))
+    } else {
+      // Entries from before an import read the files of the HDFS-backed provider.
+      val (same, hdfs) = others.partition(_.provider.exists(_.usesRocksDbFiles))
+      Plan(same, hdfs, None)
+    }
+  }
+
+  /** Why the query is taken for stopped.
+    *
+    * @throws statemark.common.InvalidInputException where it is not, and the caller does not insist
+    */
+  private def stopped(
+      checkpoint: QueryCheckpoint,
+      observeMs: Long,
+      isForced: Boolean,
+      context: Context
+  ): String = Activity.observe(checkpoint, observeMs, context) match {
+    case activity: Activity.Stopped => s"the query is taken for stopped: ${activity.seen}"
+    case activity if isForced => s"--force was given although ${activity.seen}"
+    case activity: Activity.Running =>
+      throw Failure(
+        s"the query of ${checkpoint.root} runs",
+        activity.seen,
+        "stop it and run the command again; --force goes on all the same"
+      )
+    case activity: Activity.OpenBatch =>
+      throw Failure(
+        s"whether the query of ${checkpoint.root} runs cannot be known",
+        activity.seen,
+        "start the query and stop it after a batch, or, if you know that it does not run, add " +
+          "--force: the batch is then run again by the new provider, from the state before it"
+      )
+  }
+
+  /** Whether the query runs was judged by the last entries of the logs. */
+  private def requireUnchanged(before: QueryCheckpoint, now: QueryCheckpoint): Unit = {
+    def last(of: QueryCheckpoint) = (of.latestOffset.batch, of.lastCommit)
+    if (last(before) != last(now)) {
+      throw Failure(
+        s"the logs of ${now.root} went on while this command began",
+        s"batch ${now.latestOffset.batch} is the last now, and ${before.latestOffset.batch} was: the query runs, " +
+          "or another command does",
+        "wait until it has ended, then run the command again"
+      )
+    }
+  }
+
+  private def settleInterrupted(
+      checkpoint: QueryCheckpoint,
+      owner: Ownership,
+      context: Context
+  ): Unit =
+    Journal.unfinished(checkpoint).foreach { journal =>
+      val how = journal.settle(owner) match {
+        case Journal.Finished => "had changed every entry"
+        case Journal.Undone => "was undone: its entries are as they were before it"
+      }
+      context.console.result(s"an interrupted switch to ${journal.to}, ${journal.directory}, $how")
+    }
+
+  private def carryOut(
+      checkpoint: QueryCheckpoint,
+      to: ProviderClass,
+      basis: String,
+      owner: Ownership,
+      context: Context
+  ): ExitCode = {
+    val console = context.console
+    val todo = plan(checkpoint, to)
+    if (todo.entries.isEmpty) console.result(s"${checkpoint.root} is on $to now")
+    else {
+      if (to == ProviderClass.RocksDb && todo.imported.isEmpty) checkFamilies(checkpoint, context)
+      val stateImport = todo.imported.map(new StateImport(checkpoint, _, context))
+      stateImport.foreach(_.check())
+      val from = todo.entries.flatMap(_.provider).distinct
+      val journal = Journal.begin(
+        checkpoint,
+        from,
+        to,
+        todo.entries,
+        todo.imported,
+        context.clock.epochMs(),
+        owner
+      )
+      val imported = stateImport.map(_.run(owner))
+      journal.carryOut(owner)
+      console.result(s"${checkpoint.root} was switched from ${from.mkString(" and ")} to $to")
+      imported.foreach(i => console.result(s"  ${i.summary}"))
+      console.result(s"  offset entries changed: ${ranges(todo.entries)}, " +
+        s"of ${checkpoint.offsets.length}")
+      if (from.length > 1) {
+        todo.entries.groupBy(_.provider).foreach { case (provider, entries) =>
+          console.result(s"  ${ranges(entries)} had ${provider.mkString}")
+        }
+      }
+      if (todo.left.nonEmpty) {
+        val names = todo.left.flatMap(_.provider).distinct.mkString(" and ")
+        console.result(s"  offset entries left on $names: ${ranges(todo.left)}")
+      }
+      console.result(s"  the entries as they were: ${journal.directory}")
+      console.result(s"  $basis")
+    }
+    ExitCode.Ok
+  }
+
+  /** `3 to 7, 9`. */
+  private def ranges(entries: Seq[OffsetEntry]): String =
+    entries.map(_.batch).sorted.foldLeft(List.empty[(Long, Long)]) {
+      case ((start, end) :: rest, b) if b == end + 1 => (start, b) :: rest
+      case (done, b) => (b, b) :: done
+    }.reverse.map { case (a, b) => if (a == b) s"$a" else s"$a to $b" }.mkString(", ")
+}

@@ -1,0 +1,19 @@
+package statemark.spark.process
+
+import org.apache.spark.TaskContext
+
+/** What the driver says of the query to the task that uses a store.
+  *
+  * @param queryId persistent id of the streaming query, empty where none runs
+  * @param partitions number of state partitions, -1 where unknown
+  */
+final case class RunningTask(queryId: String, partitions: Int)
+
+object RunningTask {
+  val none: RunningTask = RunningTask("", -1)
+
+  def now(): RunningTask = Option(TaskContext.get()).fold(none) { task =>
+    val queryId = Option(task.getLocalProperty("sql.streaming.queryId")).getOrElse("")
+    RunningTask(queryId, task.numPartitions())
+  }
+}

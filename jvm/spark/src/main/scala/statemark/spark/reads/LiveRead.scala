@@ -1,0 +1,78 @@
+package statemark.spark.reads
+
+import java.util.UUID
+import statemark.engine.{ColumnFamilies, VersionId}
+import statemark.{IsolationLevel, ReadView}
+import statemark.spark.checkpoint.StoreAddress
+import statemark.transaction.Rows
+
+/** That the thread reads a running query, and how: said by who reads to the provider that Spark makes for it on the
+  * way.
+  *
+  * @param keys that the reader wants, where it does not want all
+  * @param read which the stores were told of, where they were
+  */
+final case class LiveRead(
+    level: IsolationLevel,
+    keys: Option[LiveKeys] = None,
+    read: Option[UUID] = None
+) {
+
+  /** Runs `body`; providers that it makes read beside the query. */
+  def during[A](body: => A): A = {
+    val before = LiveRead.running.get
+    LiveRead.running.set(Some(this))
+    try body
+    finally LiveRead.running.set(before)
+  }
+
+  /** The rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes them. */
+  private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
+    OpenStores.view(address, at, level).map(view =>
+      new LiveReads(view, keys, () => end(view, address))
+    ).orElse {
+      for {
+        ask <- LiveRead.remote
+        rows <- RemoteRows.open(address, at, level.name, ask)
+      } yield new LiveReads(rows, keys, () => ())
+    }
+
+  private def end(view: ReadView, address: StoreAddress): Unit = {
+    view.close()
+    read.foreach(OpenStores.ended(address, _))
+  }
+}
+
+/** Rows of a running query's store. */
+private[spark] final class LiveReads(
+    val rows: Rows,
+    val keys: Option[LiveKeys],
+    end: () => Unit
+) extends AutoCloseable {
+  @volatile private var families_ = rows.families.copy(maxId = LiveReads.FirstId)
+
+  def families: ColumnFamilies = families_
+
+  /** Adds a column family where it is absent, as Spark's readers create those that they read: it is empty, also where
+    * the store's owner creates others meanwhile, as it has an id that no owner gives.
+    */
+  def createColumnFamily(name: String): Unit =
+    families_ = families_.created(name, isInternal = false)
+
+  override def close(): Unit = end()
+}
+
+private[spark] object LiveReads {
+
+  /** Stores count column families from 1, and have a few. */
+  val FirstId: Short = 1 << 14
+}
+
+object LiveRead {
+  private val running = ThreadLocal.withInitial[Option[LiveRead]](() => None)
+
+  /** Asks the JVM where a store is open; NotHere where none is known. Set by the plugin. */
+  @volatile private[spark] var remote: Option[StoreRequest => ReadReply] = None
+
+  private[spark] def current: Option[LiveRead] = running.get
+}

@@ -1,0 +1,153 @@
+package statemark.spark.reads
+
+import java.io._
+import java.util.UUID
+import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
+import scala.util.Using
+import statemark.common.ViewClosedException
+import statemark.engine.{ColumnFamilies, VersionId}
+import statemark.IsolationLevel
+import statemark.spark.checkpoint.StoreAddress
+import statemark.transaction.RowScan
+
+/** What a JVM is asked that may have stores open. */
+sealed trait ReadRequest
+
+/** What is asked of the JVM in which a store is open. */
+sealed trait StoreRequest extends ReadRequest {
+  def address: StoreAddress
+  def at: VersionId
+  def level: String
+
+  /** Column families that keys of the request are of, where others may have their ids by now. */
+  def families: Option[ColumnFamilies]
+}
+
+/** What all stores of an operator are told of a read; no answer is waited for. */
+sealed trait ReadNote extends ReadRequest {
+  def runId: UUID
+  def operator: Long
+  def read: UUID
+}
+
+object ReadRequest {
+
+  /** The column families of the store. */
+  final case class Describe(address: StoreAddress, at: VersionId, level: String)
+      extends StoreRequest {
+    override def families: Option[ColumnFamilies] = None
+  }
+
+  /** Rows of `keys`, in their order. */
+  final case class Get(
+      address: StoreAddress,
+      at: VersionId,
+      level: String,
+      families: Option[ColumnFamilies],
+      keys: Array[Array[Byte]]
+  ) extends StoreRequest
+
+  /** Rows of `[begin, end)`, as many as come to `maxBytes`, one at least. */
+  final case class Scan(
+      address: StoreAddress,
+      at: VersionId,
+      level: String,
+      families: Option[ColumnFamilies],
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]],
+      maxBytes: Int
+  ) extends StoreRequest
+
+  /** `read` of `version` has been planned. */
+  final case class Pin(runId: UUID, operator: Long, read: UUID, version: Long) extends ReadNote
+
+  /** `read` needs these partitions only. */
+  final case class Narrow(runId: UUID, operator: Long, read: UUID, partitions: Set[Int])
+      extends ReadNote
+}
+
+sealed trait ReadReply
+
+object ReadReply {
+
+  /** What was asked for has been done, and there is nothing to say of it. */
+  case object Done extends ReadReply
+
+  /** The store is not open there. */
+  case object NotHere extends ReadReply
+  final case class Failed(error: RuntimeException) extends ReadReply
+  final case class Description(families: ColumnFamilies) extends ReadReply
+  final case class Values(values: Array[Option[Array[Byte]]]) extends ReadReply
+
+  /** @param isLast nothing comes after them */
+  final case class Page(rows: Array[(Array[Byte], Array[Byte])], isLast: Boolean) extends ReadReply
+}
+
+/** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes: what reads messages
+  * on an executor does not see the plugin's jar. Nothing is kept between two requests.
+  *
+  * ''Thread:'' any, several at once.
+  */
+object ReadService {
+  def answer(request: Array[Byte]): Array[Byte] = encode(answer(decode[ReadRequest](request)))
+
+  def answer(request: ReadRequest): ReadReply = request match {
+    case note: ReadNote =>
+      OpenStores.note(note)
+      ReadReply.Done
+    case request: StoreRequest => read(request)
+  }
+
+  private def read(request: StoreRequest): ReadReply =
+    try
+      OpenStores.view(request.address, request.at, IsolationLevel.of(request.level))
+        .fold[ReadReply](ReadReply.NotHere) { view =>
+          try {
+            if (!request.families.forall(_.agreesWith(view.families))) throw rolledBack
+            request match {
+              case _: ReadRequest.Describe => ReadReply.Description(view.families)
+              case get: ReadRequest.Get => ReadReply.Values(get.keys.map(view.get))
+              case scan: ReadRequest.Scan => page(view.range(scan.begin, scan.end), scan.maxBytes)
+            }
+          } finally view.close()
+        }
+    catch { case e: RuntimeException => ReadReply.Failed(e) }
+
+  private def rolledBack = new ViewClosedException(
+    "The transaction that was read has rolled back, and another has given the ids of its column families to others. " +
+      "Read again."
+  )
+
+  private def page(scan: RowScan, maxBytes: Int): ReadReply = {
+    val rows = Array.newBuilder[(Array[Byte], Array[Byte])]
+    var bytes = 0
+    var isLast = false
+    try
+      while (!isLast && bytes < maxBytes)
+        if (scan.next()) {
+          rows += ((scan.key, scan.value))
+          bytes += scan.key.length + scan.value.length
+        } else isLast = true
+    finally scan.close()
+    ReadReply.Page(rows.result(), isLast)
+  }
+
+  private[spark] def askOf(endpoint: ReadEndpoint)(request: ReadRequest): ReadReply =
+    decode[ReadReply](endpoint.ask(encode(request)))
+
+  private[spark] def encode(message: AnyRef): Array[Byte] = {
+    val bytes = new ByteArrayOutputStream
+    Using.resource(new ObjectOutputStream(bytes))(_.writeObject(message))
+    bytes.toByteArray
+  }
+
+  private[spark] def decode[A](bytes: Array[Byte]): A = {
+    val in = new ObjectInputStream(new ByteArrayInputStream(bytes)) {
+      override def resolveClass(description: ObjectStreamClass): Class[_] =
+        try Class.forName(description.getName, false, ReadService.getClass.getClassLoader)
+        catch { case _: ClassNotFoundException => super.resolveClass(description) }
+    }
+    try in.readObject().asInstanceOf[A]
+    finally in.close()
+  }
+}

@@ -1,0 +1,81 @@
+package statemark.spark.rows
+
+import java.util.concurrent.ConcurrentHashMap
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** Spark's encoders of one column family. Not thread-safe: they reuse their rows.
+  *
+  * @param keySchema columns of a key
+  * @param prefixColumns with so many of them a scan may begin; 0 where keys are found whole only
+  */
+final case class RowEncoders(
+    key: RocksDBKeyStateEncoder,
+    value: RocksDBValueStateEncoder,
+    keySchema: StructType,
+    prefixColumns: Int
+)
+
+/** The encoders of a provider by column family. They outlive aborts and stores: Spark registers a
+  * column family in one store, aborts it, and reads the family with the next.
+  *
+  * No other provider shares them. Spark keeps those of a run by store, but a live read has a provider of its own
+  * for the store that a task writes at that moment: with the same encoders, each would point the rows that the
+  * other is reading at its own.
+  *
+  * @param delimiterBytes length of the delimiter between merged values
+  */
+final class RowEncoderRegistry(
+    encoding: String,
+    usesFamilies: Boolean,
+    delimiterBytes: Int,
+    schemas: Option[StateSchemaProvider]
+) {
+  private val byFamily = new ConcurrentHashMap[String, RowEncoders]()
+
+  def get(family: String): Option[RowEncoders] = Option(byFamily.get(family))
+
+  /** Keeps the encoders that are there. Keys are encoded by the schema in `spec`; the key schema
+    * beside it may differ (joins do that) and is for schema checks only.
+    */
+  def register(
+      family: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      spec: KeyStateEncoderSpec,
+      hasMultipleValues: Boolean
+  ): Unit = {
+    schemas match {
+      case Some(recording: TestStateSchemaProvider) =>
+        recording.captureSchema(family, keySchema, valueSchema)
+      case _ =>
+    }
+    byFamily.computeIfAbsent(
+      family,
+      _ => create(family, valueSchema, spec, hasMultipleValues)
+    ): Unit
+  }
+
+  def remove(family: String): Unit = byFamily.remove(family): Unit
+
+  private def create(
+      family: String,
+      valueSchema: StructType,
+      spec: KeyStateEncoderSpec,
+      hasMultipleValues: Boolean
+  ): RowEncoders = {
+    val data = encoding match {
+      case "avro" => new AvroStateEncoder(spec, valueSchema, schemas, family)
+      case "unsaferow" => new UnsafeRowDataEncoder(spec, valueSchema)
+    }
+    RowEncoders(
+      RocksDBStateEncoder.getKeyEncoder(data, spec, usesFamilies),
+      RowFormat.valueEncoder(data, valueSchema, hasMultipleValues, delimiterBytes),
+      spec.keySchema,
+      spec match {
+        case PrefixKeyScanStateEncoderSpec(_, columns) => columns
+        case _ => 0
+      }
+    )
+  }
+}

@@ -1,0 +1,69 @@
+package statemark.spark.snapshot
+
+import java.io.File
+import java.util.UUID
+import org.apache.spark.sql.execution.streaming.state._
+import statemark.common.Clock
+import statemark.engine.{StoreState, VersionId}
+import statemark.spark.local.{UploadedFile, UploadedFiles}
+
+/** What an upload did.
+  * @param isKept whether the snapshot is there
+  */
+final case class SnapshotFigures(files: RocksDBFileManagerMetrics, totalMs: Long, isKept: Boolean)
+
+/** Uploads images of a store as snapshots in Spark's layout; a file that is there already is not sent
+  * again.
+  *
+  * ''Thread:'' any; one upload at a time.
+  */
+final class Snapshots(
+    files: RocksDBFileManager,
+    delete: VersionId => Unit,
+    conf: RocksDBConf,
+    clock: Clock
+) {
+
+  /** @param image a directory as `TransactionalStore.snapshot` leaves it
+    * @param linked names of its SST files that are hard links of the base's own
+    * @param keeps whether the snapshot is wanted still, now that it is there; else it is deleted
+    */
+  def upload(
+      image: File,
+      state: StoreState,
+      linked: Set[String],
+      uploaded: UploadedFiles
+  )(keeps: => Boolean): SnapshotFigures =
+    synchronized {
+      val (isKept, ms) = Clock.timedMs(clock) {
+        val suffix = UUID.randomUUID().toString
+        val floor = oldestSafeVersion(uploaded)
+        val planned = image.listFiles.filter(_.getName.endsWith(".sst")).map { sst =>
+          val name = sst.getName
+          val there = uploaded.byLocalName.get(name).filter { u =>
+            linked(name) && u.file.sizeBytes == sst.length &&
+            u.version < state.version && u.version > floor
+          }
+          def fresh =
+            RocksDBImmutableFile(name, files.newDFSFileName(name, suffix), sst.length)
+          name -> (there.fold(fresh)(_.file), there.map(_.version))
+        }.toMap
+        val mapping = planned.map { case (name, (file, since)) =>
+          name -> SnapshotFiles.file(file, since)
+        }
+        SnapshotFiles.save(files, image, state, mapping, conf)
+        val isKept = keeps
+        // The SST files of one that is deleted are nobody's, and may go.
+        if (isKept) uploaded.byLocalName = planned.collect {
+          case (name, (file, since)) if linked(name) =>
+            name -> UploadedFile(since.getOrElse(state.version), file)
+        }
+        else delete(state.at)
+        isKept
+      }
+      SnapshotFigures(files.latestSaveCheckpointMetrics, ms, isKept)
+    }
+
+  private def oldestSafeVersion(uploaded: UploadedFiles): Long =
+    if (uploaded.byLocalName.nonEmpty) SnapshotFiles.oldestSafeVersion(files, conf) else 0
+}

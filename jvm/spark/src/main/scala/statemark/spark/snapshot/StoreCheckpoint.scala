@@ -1,0 +1,111 @@
+package statemark.spark.snapshot
+
+import java.io.{File, FileNotFoundException}
+import org.apache.hadoop.fs.Path
+import org.apache.spark.SparkException
+import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StatemarkBridge}
+import statemark.common.Clock
+import statemark.engine.{NativeHandles, VersionId}
+import statemark.spark.changelog.ChangelogFiles
+import statemark.spark.checkpoint.{CountedFiles, FileProofs, StoreFile, StoreLocation}
+import statemark.spark.conf.StoreConf
+import statemark.spark.local.LocalDirectory
+import statemark.spark.process.Relocated.CheckpointFileManager
+
+/** The changelogs and snapshots of one store in the checkpoint location. Each part is opened at its first use.
+  *
+  * ''Thread:'' any.
+  *
+  * @param needsProofs whether every version needs a fingerprint; asked once, and in checkpoint format v1 only
+  */
+final class StoreCheckpoint(
+    val location: StoreLocation,
+    conf: StoreConf,
+    clock: Clock,
+    needsProofs: => Boolean
+) extends AutoCloseable {
+  private val opened = new NativeHandles
+
+  /** Spark's own manager of these files. */
+  lazy val files: RocksDBFileManager = {
+    val manager = SnapshotFiles.manager(
+      location.storeId,
+      newScratch(),
+      location.hadoopConf,
+      conf.rocksDb,
+      conf.spark,
+      location.providerId.toString
+    )
+    opened.add[AutoCloseable](() => SnapshotFiles.close(manager)): Unit
+    manager
+  }
+
+  private lazy val listing = CheckpointFileManager.create(location.directory, location.hadoopConf)
+  private lazy val counted = new CountedFiles(listing)
+
+  /** With a checksum beside each file, where that is wanted. */
+  private lazy val checkedFiles = {
+    val made = SnapshotFiles.checked(counted, conf.rocksDb, conf.spark)
+    opened.add[AutoCloseable](() => SnapshotFiles.close(made)): Unit
+    made
+  }
+
+  /** What proves versions, in checkpoint format v1. */
+  lazy val proofs: Option[FileProofs] = Option.when(!conf.usesCheckpointIds)(
+    new FileProofs(location.directory, location.hadoopConf)
+  )
+
+  /** The same where every version needs a proof. Where it does not, those alone do that maintenance may take a
+    * snapshot of.
+    */
+  lazy val proofsOfAll: Option[FileProofs] = proofs.filter(_ => needsProofs)
+
+  lazy val changelogs: ChangelogFiles = new ChangelogFiles(
+    files,
+    location.directory,
+    checkedFiles,
+    counted,
+    proofsOfAll,
+    base =>
+      proofs.filter(_ => conf.isSnapshotDue(base.version + 1, base.lastSnapshot.version)),
+    conf.rocksDb.compressionCodec,
+    conf.usesFamilies,
+    clock
+  )
+
+  lazy val snapshots: Snapshots = new Snapshots(
+    files,
+    at => checkedFiles.delete(new Path(location.directory, StoreFile.snapshotName(at))),
+    conf.rocksDb,
+    clock
+  )
+
+  /** Lists the snapshots that are there now, of either checkpoint format. Spark's own listings fail on a name of the
+    * other one.
+    */
+  def listSnapshots(): Seq[VersionId] = {
+    val found =
+      try
+        listing.list(location.directory, (path: Path) => path.getName.endsWith(".zip")).toSeq
+      catch { case _: FileNotFoundException => Nil }
+    found.map(status => StoreFile.of(status.getPath.getName))
+      .collect { case StoreFile.Snapshot(at) => at }
+  }
+
+  /** Tells Spark's coordinator of the newest snapshot of the store. A session that only reads state may have no
+    * coordinator; nobody waits for the report there.
+    */
+  def reportSnapshot(version: Long): Unit =
+    try
+      StatemarkBridge.reportSnapshot(location.providerId, version, clock.epochMs(), conf.rocksDb)
+    catch { case e: SparkException if StatemarkBridge.lacksCoordinator(e) => () }
+
+  private def newScratch(): File = {
+    val scratch = StatemarkBridge.newLocalDirectory("statemark-files-")
+    opened.add[AutoCloseable](() => LocalDirectory.deleteTree(scratch)): Unit
+    scratch
+  }
+
+  /** Closes what was opened, newest first. Idempotent. */
+  override def close(): Unit = opened.close()
+}
