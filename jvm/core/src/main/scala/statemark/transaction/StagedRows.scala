@@ -84,38 +84,3 @@ private object PreparedRows {
     case BatchRecord.Delete => StagedLookup.Deleted
   }
 }
-
-/** The writes of an open transaction, as they are at the moment of each read: its owner goes on. A scan sees
-  * each key as it stood at some moment while the scan was opened.
-  */
-private[statemark] final class OpenRows(buffer: TransactionBuffer) extends StagedRows {
-  override def lookup(key: Array[Byte]): StagedLookup = buffer.lookupBeside(key)
-
-  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor =
-    buffer.scanBeside(begin, end)
-}
-
-/** Writes in memory of an open transaction, in key order: where they are, not what they give. */
-private[transaction] final class MemoryLayer(
-    writes: Iterator[(Array[Byte], StagedEntry.OlderWrite)],
-    resultOf: StagedEntry.OlderWrite => StagedLookup
-) extends StagedLayer {
-  private var current = writes.nextOption()
-
-  override def headKey: Option[Array[Byte]] = current.map(_._1)
-  override def head: Option[(Array[Byte], StagedLookup)] =
-    current.map { case (key, write) => (key, resultOf(write)) }
-  override def advance(): Unit = current = writes.nextOption()
-  override def close(): Unit = ()
-}
-
-/** Writes in key order. */
-private[transaction] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
-    extends StagedLayer {
-  private var current = writes.nextOption()
-
-  override def headKey: Option[Array[Byte]] = current.map(_._1)
-  override def head: Option[(Array[Byte], StagedLookup)] = current
-  override def advance(): Unit = current = writes.nextOption()
-  override def close(): Unit = ()
-}

@@ -129,8 +129,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       part.values.iterator.asScala.flatMap(entry => entry.at(at).map((entry.key, _))),
       w => resultOf(w.op, w.value, w.length)
     )
-    val scan =
-      new StagedScan(this, memory, spilled_.map(_.scan(begin, end)), end, at, tombstones_)
+    val below = spilled_.map(_.scan(begin, end))
+    val scan = new StagedScan(memory, below, end, at, tombstones_, openScans.remove)
     openScans.add(scan)
     scan
   }
@@ -288,8 +288,6 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     VarHandle.loadLoadFence()
     changes.getOpaque == since
   }
-
-  private[transaction] def scanClosed(scan: StagedScan): Unit = openScans.remove(scan)
 
   private[transaction] def resultOf(op: Byte, value: Array[Byte], length: Int): StagedLookup =
     op match {

@@ -50,7 +50,7 @@ final class ChangelogFiles(
       version,
       usesFamilies,
       id,
-      id.map(_ => CheckpointLineage.toItems(base.lineage))
+      id.map(_ => LineageItems.toItems(base.lineage))
     )
     val (writer, fingerprint) = proofs.orElse(proofsOn(base)).filter(_ => id.isEmpty) match {
       case None => (sparks(), () => None)

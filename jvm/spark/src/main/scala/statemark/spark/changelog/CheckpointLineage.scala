@@ -1,10 +1,6 @@
 package statemark.spark.changelog
 
-import org.apache.spark.sql.execution.streaming.state.{
-  LineageItem,
-  RocksDBFileManager,
-  StatemarkBridge
-}
+import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StatemarkBridge}
 import scala.annotation.tailrec
 import scala.util.control.NonFatal
 import statemark.engine.VersionId
@@ -65,13 +61,5 @@ final class CheckpointLineage(files: RocksDBFileManager, changelogs: OpenChangel
   }
 
   private def invalid(lineage: Vector[VersionId], message: String): Throwable =
-    StatemarkBridge.invalidLineage(CheckpointLineage.toItems(lineage).mkString(" "), message)
-}
-
-object CheckpointLineage {
-  def toVersions(items: Array[LineageItem]): Vector[VersionId] =
-    items.toVector.sortBy(_.version).map(i => VersionId(i.version, Some(i.checkpointUniqueId)))
-
-  def toItems(lineage: Vector[VersionId]): Array[LineageItem] =
-    lineage.collect { case VersionId(version, Some(id)) => LineageItem(version, id) }.toArray
+    StatemarkBridge.invalidLineage(LineageItems.toItems(lineage).mkString(" "), message)
 }

@@ -35,10 +35,10 @@ final class OpenChangelogs(files: ChangelogFiles) extends AutoCloseable {
   def lineage(at: VersionId): Vector[VersionId] = named(at) {
     open(Seq(at))
     ahead.get(at) match {
-      case Some(opened) => CheckpointLineage.toVersions(resultOf(opened).reader.lineage)
+      case Some(opened) => LineageItems.toVersions(resultOf(opened).reader.lineage)
       case None =>
         val opened = files.open(at, isLast = false)
-        try CheckpointLineage.toVersions(opened.reader.lineage)
+        try LineageItems.toVersions(opened.reader.lineage)
         finally opened.close()
     }
   }

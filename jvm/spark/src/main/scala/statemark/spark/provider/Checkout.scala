@@ -32,9 +32,3 @@ private[spark] object Checkout {
 
 /** What a commit leaves for Spark to ask. */
 private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateStoreCheckpointInfo)
-
-/** Ends what a handle has checked out. The handle holds the stamp when it calls. */
-private[spark] trait HandleOwner {
-  private[spark] def commit(handle: StatemarkRocksDBStateStore): Commit
-  private[spark] def abort(handle: StatemarkRocksDBStateStore): Unit
-}

@@ -14,6 +14,12 @@ import statemark.spark.reads.{KeysThere, LiveKeys, PointScan, PrefixesScan}
 import statemark.spark.rows.{FamilyRules, RowEncoders, RowFormat}
 import statemark.transaction.{RowScan, Rows, Transaction}
 
+/** Ends what a handle has checked out. The handle holds the stamp when it calls. */
+private[spark] trait HandleOwner {
+  private[spark] def commit(handle: StatemarkRocksDBStateStore): Commit
+  private[spark] def abort(handle: StatemarkRocksDBStateStore): Unit
+}
+
 /** One version of a store, checked out by a task: Spark's rows on one side, a transaction on the other.
   *
   * A read store becomes a write store as the same object, so that reads that began on it go on and see

@@ -1,0 +1,86 @@
+package statemark.transaction
+
+import statemark.common.Bytes
+
+/** Staged writes of a key range in key order.
+  *
+  * ''Thread:'' one.
+  */
+private[statemark] trait StagedCursor extends AutoCloseable {
+
+  /** The key that it stands at; None at its end. */
+  def headKey: Option[Array[Byte]]
+
+  /** The key and write that it stands at; None at its end. */
+  def head: Option[(Array[Byte], StagedLookup)]
+
+  def advance(): Unit
+
+  /** What deletes rows of the base beside the writes. */
+  def tombstones: RangeTombstones
+}
+
+/** A part of what is staged, in key order. */
+private[transaction] trait StagedLayer extends AutoCloseable {
+  def headKey: Option[Array[Byte]]
+  def head: Option[(Array[Byte], StagedLookup)]
+  def advance(): Unit
+}
+
+/** Staged writes in key order, out of several layers: of those that have a key, the first decides.
+  *
+  * ''Thread:'' one.
+  */
+private[transaction] class LayeredCursor(
+    initial: Vector[StagedLayer],
+    val tombstones: RangeTombstones
+) extends StagedCursor {
+  // Values are not held here: a scan may be left as it is for long.
+  protected var layers: Vector[StagedLayer] = initial
+  private var isClosed = false
+
+  override def headKey: Option[Array[Byte]] = smallest.flatMap(_.headKey)
+
+  override def head: Option[(Array[Byte], StagedLookup)] = smallest.flatMap(_.head)
+
+  override def advance(): Unit =
+    if (layers.length == 1) layers(0).advance()
+    else
+      headKey.foreach { key =>
+        layers.foreach(l => if (l.headKey.exists(Bytes.order.equiv(_, key))) l.advance())
+      }
+
+  private def smallest: Option[StagedLayer] =
+    if (layers.length == 1) Some(layers(0))
+    else layers.filter(_.headKey.isDefined).minByOption(_.headKey.get)(Bytes.order)
+
+  override def close(): Unit = if (!isClosed) {
+    isClosed = true
+    layers.foreach(_.close())
+  }
+}
+
+/** Writes in memory of an open transaction, in key order: where they are, not what they give. */
+private[transaction] final class MemoryLayer(
+    writes: Iterator[(Array[Byte], StagedEntry.OlderWrite)],
+    resultOf: StagedEntry.OlderWrite => StagedLookup
+) extends StagedLayer {
+  private var current = writes.nextOption()
+
+  override def headKey: Option[Array[Byte]] = current.map(_._1)
+  override def head: Option[(Array[Byte], StagedLookup)] =
+    current.map { case (key, write) => (key, resultOf(write)) }
+  override def advance(): Unit = current = writes.nextOption()
+  override def close(): Unit = ()
+}
+
+/** Writes in key order. */
+private[transaction] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
+    extends StagedLayer {
+  private var current = writes.nextOption()
+
+  override def headKey: Option[Array[Byte]] = current.map(_._1)
+  override def head: Option[(Array[Byte], StagedLookup)] = current
+  override def advance(): Unit = current = writes.nextOption()
+  override def close(): Unit = ()
+}

@@ -1,0 +1,99 @@
+package statemark.transaction
+
+import statemark.common.{Bytes, Gate, IllegalCallException}
+
+/** Rows that a transaction or a view sees in a key range, in key order: staged writes over the base, both as
+  * they stood when the scan was opened (I7).
+  *
+  * ''Thread:'' the owner of the transaction; of a view, one. Another one may close it meanwhile: it waits for the
+  * step that is being made, as RocksDB's iterators must not be freed under who moves them.
+  *
+  * @param merged a row of the base with staged operands
+  * @param gate of the transaction; of a view's scan, its own
+  */
+final class TransactionScan private[statemark] (
+    cursors: ScanCursors,
+    merged: (Option[Array[Byte]], Array[Byte]) => Array[Byte],
+    gate: Gate
+) extends RowScan {
+  import cursors.{baseKey, nextBase, staged}
+
+  private var isAtEnd = false
+  private var currentKey = Bytes.empty
+  private var currentValue = Bytes.empty
+  private var isFromBase = false
+
+  override def key: Array[Byte] = currentKey
+
+  override def value: Array[Byte] = currentValue
+
+  /** Whether the scan stands at this key and found it in the base. */
+  private[transaction] def hasFound(key: Array[Byte]): Boolean =
+    isFromBase && java.util.Arrays.equals(currentKey, key)
+
+  /** Moves to the next row; false at the end, where the scan closes itself.
+    * @throws IllegalCallException after the scan was closed before its end, also by the end of its
+    *   transaction
+    */
+  override def next(): Boolean = {
+    val wasInside = gate.enter()
+    try !isAtEnd && moved()
+    finally gate.leave(wasInside)
+  }
+
+  private def moved(): Boolean = {
+    if (cursors.isClosed) {
+      throw new IllegalCallException(
+        "This scan is closed: it was closed by its reader, or its transaction has committed or " +
+          "rolled back. Open a new scan."
+      )
+    }
+    var found = false
+    while (!found && !isAtEnd) found = step()
+    found
+  }
+
+  /** Takes the smaller key of both sides; true where it is a row that the transaction sees. */
+  private def step(): Boolean = (baseKey, staged.headKey) match {
+    case (None, None) =>
+      isAtEnd = true
+      close()
+      false
+    case (Some(key), None) => takeBase(key)
+    case (None, Some(_)) => takeStaged(isInBase = false)
+    case (Some(key), Some(stagedKey)) =>
+      val order = Bytes.order.compare(key, stagedKey)
+      if (order < 0) takeBase(key) else takeStaged(isInBase = order == 0)
+  }
+
+  private def takeBase(key: Array[Byte]): Boolean = {
+    val isRow = !staged.tombstones.covers(key)
+    if (isRow) {
+      currentKey = key
+      currentValue = cursors.baseValue
+      isFromBase = true
+    }
+    nextBase()
+    isRow
+  }
+
+  /** Takes the write that the staged side stands at, with the row of the base that has the same key. */
+  private def takeStaged(isInBase: Boolean): Boolean = {
+    val (key, write) = staged.head.get
+    val row = write match {
+      case StagedLookup.Value(bytes) => Some(bytes)
+      case StagedLookup.Operands(bytes) =>
+        Some(merged(Option.when(isInBase)(cursors.baseValue), bytes))
+      case StagedLookup.Deleted | StagedLookup.NotStaged | StagedLookup.KnownAbsent => None
+    }
+    staged.advance()
+    if (isInBase) nextBase()
+    isFromBase = false
+    currentKey = key
+    row.foreach(currentValue = _)
+    row.isDefined
+  }
+
+  /** Idempotent. */
+  override def close(): Unit = gate.through(cursors.close())
+}
