@@ -85,7 +85,7 @@ object ReopenedStore {
 
   private def damaged(directory: File, cause: StoreUnusableException): Throwable =
     new DistrustException(
-      Distrust.Damaged,
+      RejectReason.Damaged,
       s"$directory cannot be read: ${cause.getMessage}",
       Some(cause)
     )
@@ -108,7 +108,7 @@ object ReopenedStore {
 
   private def unfinished(directory: File, version: Long, cause: Option[Throwable]): Throwable =
     new DistrustException(
-      Distrust.Unfinished,
+      RejectReason.Unfinished,
       s"$directory holds a part of version $version: the process died while it was written, and " +
         cause.fold("its writes were in memory")(_.getMessage),
       cause
@@ -125,5 +125,5 @@ object ReopenedStore {
     }
 
   private def otherStore(directory: File, found: StoreIdentity, wanted: StoreIdentity): Throwable =
-    new DistrustException(Distrust.OtherStore, s"$directory holds $found and not $wanted.")
+    new DistrustException(RejectReason.OtherStore, s"$directory holds $found and not $wanted.")
 }

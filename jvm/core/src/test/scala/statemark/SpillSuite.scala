@@ -190,7 +190,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
         _ => ()
       )
     )
-    assert(e.reason == Distrust.Unfinished && e.getMessage.contains("checksum"))
+    assert(e.reason == RejectReason.Unfinished && e.getMessage.contains("checksum"))
   }
 
   /** What a process leaves that stands in the middle of version 2 and is killed (SIGKILL). */

@@ -14,7 +14,7 @@ final class StoreUnusableException(message: String, cause: Option[Throwable] = N
 
 /** What an earlier process left of a store is not used: load it from the checkpoint. */
 final class DistrustException(
-    val reason: Distrust,
+    val reason: RejectReason,
     message: String,
     cause: Option[Throwable] = None
 ) extends StatemarkException(message, cause)

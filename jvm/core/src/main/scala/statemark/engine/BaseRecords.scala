@@ -1,7 +1,7 @@
 package statemark.engine
 
 import java.nio.charset.StandardCharsets.UTF_8
-import statemark.common.{Distrust, DistrustException}
+import statemark.common.{DistrustException, RejectReason}
 
 /** All that the offsets column family of a base store says.
   *
@@ -23,14 +23,14 @@ object BaseRecords {
   def read(engine: RocksEngine): BaseRecords = {
     def needed(key: Array[Byte]): Array[Byte] = engine.offsetsRecord(key).getOrElse(
       throw new DistrustException(
-        Distrust.Damaged,
+        RejectReason.Damaged,
         s"${engine.directory} does not hold the record '${new String(key, UTF_8)}'."
       )
     )
     val format = decodeFormat(needed(FormatKey))
     if (format != FormatVersion.current) {
       throw new DistrustException(
-        Distrust.OtherFormat,
+        RejectReason.OtherFormat,
         s"${engine.directory} is in format ${format.number}; this release writes and continues " +
           s"${FormatVersion.current.number}."
       )

@@ -245,7 +245,7 @@ object FormatVersion {
   /** @throws DistrustException for a version that this release does not know */
   def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {
     throw new DistrustException(
-      Distrust.OtherFormat,
+      RejectReason.OtherFormat,
       s"The local store is in format $number, but this release knows ${all.map(_.number).mkString(", ")} " +
         "only: it was written by a newer release. It is loaded again from the checkpoint."
     )

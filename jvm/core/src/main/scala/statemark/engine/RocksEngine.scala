@@ -386,7 +386,7 @@ object RocksEngine {
     val handles = new NativeHandles
     try {
       if (!isReadOnly) Files.createDirectories(directory.toPath): Unit
-      Manifest.check(directory)
+      RocksManifest.check(directory)
       val statistics = handles.add(new Statistics())
       val dbOptions = handles.add(databaseOptions(options, statistics, isThere))
       val rowOptions = handles.add(familyOptions(options, handles, isForExport))

@@ -10,7 +10,7 @@ import statemark.common.StoreUnusableException
 class ManifestSuite extends AnyFunSuite {
   test("a flipped bit is found, unless the file seems to end in the middle of a record") {
     withManifest { (directory, manifest) =>
-      Manifest.check(directory)
+      RocksManifest.check(directory)
       val good = Files.readAllBytes(manifest)
       val lengths = recordsOf(good).flatMap(at => Seq(at + 4, at + 5)).toSet
       assert(lengths.size > 10)
@@ -20,7 +20,7 @@ class ManifestSuite extends AnyFunSuite {
         Files.write(manifest, flipped)
         val isFound =
           try {
-            Manifest.check(directory)
+            RocksManifest.check(directory)
             false
           } catch { case e: StoreUnusableException => e.getMessage.contains(manifest.toString) }
         assert(
@@ -48,7 +48,7 @@ class ManifestSuite extends AnyFunSuite {
           Seq(good.dropRight(1), good.take(recordsOf(good).last + 3), good ++ new Array[Byte](50))
       ) {
         Files.write(manifest, bytes)
-        Manifest.check(directory)
+        RocksManifest.check(directory)
       }
     }
   }

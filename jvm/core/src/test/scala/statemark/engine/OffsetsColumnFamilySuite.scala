@@ -122,7 +122,7 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     val newer = intercept[DistrustException](
       OffsetsColumnFamily.decodeFormat(Array[Byte](0, 0, 0, 9))
     )
-    assert(newer.reason == Distrust.OtherFormat)
+    assert(newer.reason == RejectReason.OtherFormat)
     assert(newer.getMessage.contains("format 9"))
   }
 }

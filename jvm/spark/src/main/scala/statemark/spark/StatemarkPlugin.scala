@@ -11,8 +11,8 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.spark.cluster.{
   AttemptBegun,
-  Attempts,
-  CommittedAttempt,
+  AttemptCheck,
+  AttemptRegistry,
   LocalInventory,
   LocalStore,
   Placement,
@@ -21,7 +21,7 @@ import statemark.spark.cluster.{
 }
 import statemark.spark.conf.StoreSettings
 import statemark.spark.live.ReadRouter
-import statemark.spark.local.{Home, LiveStores}
+import statemark.spark.local.{ReusableStores, StoreDirectory}
 import statemark.spark.memory.{NativePool, UncommittedStores}
 import statemark.spark.process.Executors
 import statemark.spark.reads.{LiveRead, ReadService}
@@ -49,7 +49,7 @@ private object StatemarkPlugin {
 private final class StatemarkDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
     Placement.clear()
-    Attempts.clear()
+    AttemptRegistry.clear()
     ReadRouter.clear()
     LiveRead.remote = Some(ReadRouter.ask(_))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
@@ -57,8 +57,8 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
   }
 
   override def receive(message: Any): AnyRef = message match {
-    case attempt: AttemptBegun => Attempts.begun(attempt)
-    case version: WriterOf => Attempts.writer(version)
+    case attempt: AttemptBegun => AttemptRegistry.begun(attempt)
+    case version: WriterOf => AttemptRegistry.writer(version)
     case inventory: LocalInventory =>
       Placement.add(inventory)
       None.orNull // an inventory asks for no answer, and Spark warns of one
@@ -73,12 +73,12 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
   private val log = LoggerFactory.getLogger(classOf[StatemarkExecutorPlugin])
 
   override def init(context: PluginContext, extraConf: JMap[String, String]): Unit = {
-    CommittedAttempt.driver = Some(message => context.ask(message))
+    AttemptCheck.driver = Some(message => context.ask(message))
     if (context.executorID() != Executors.Driver) serveReads(context)
     reportInventory(context)
     val memory = UncommittedStores.memory
     Seq[(String, () => Long)](
-      "openStores" -> (() => LiveStores.count.toLong),
+      "openStores" -> (() => ReusableStores.count.toLong),
       "uncommittedBytes" -> (() => memory.bytes),
       "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
       "spills" -> (() => memory.spills),
@@ -91,7 +91,7 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     }
   }
 
-  override def shutdown(): Unit = CommittedAttempt.driver = None
+  override def shutdown(): Unit = AttemptCheck.driver = None
 
   private def serveReads(context: PluginContext): Unit = {
     val driver = StatemarkBridge.driversEndpoint(StatemarkPlugin.Reads)
@@ -108,9 +108,9 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
       val confs = context.conf().getAll.toMap
       val settings = StoreSettings.from(confs, Runtime.getRuntime.maxMemory)
       settings.localDir.foreach { root =>
-        val homes = Home.all(new File(root)).map { home =>
+        val homes = StoreDirectory.all(new File(root)).map { home =>
           val store = home.getParentFile
-          LocalStore(store.getParentFile.getName, store.getName, Home.usedAtMs(home))
+          LocalStore(store.getParentFile.getName, store.getName, StoreDirectory.usedAtMs(home))
         }
         context.send(LocalInventory(context.executorID(), hostOf(context), homes.toVector))
       }

@@ -13,22 +13,22 @@ import statemark.engine.VersionId
 import statemark.spark.checkpoint.{StoreAddress, StoreLocation}
 import statemark.spark.cluster.SourcePosition
 import statemark.spark.conf.StoreConf
-import statemark.spark.local.Generation
+import statemark.spark.local.LoadedStore
 import statemark.spark.memory.NativeMemory
-import statemark.spark.metrics.{CommitFigures, EventCounts, StoreMetrics}
-import statemark.spark.process.{Executors, RunningTask}
+import statemark.spark.metrics.{CommitStats, EventCounts, StoreMetrics}
+import statemark.spark.process.{Executors, TaskInfo}
 import statemark.spark.provider.{
   ChangeFeed,
   Checkout,
-  Commit,
+  CommitResult,
   HandleOwner,
   ProviderBase,
   ProviderContext,
   StatemarkRocksDBStateStore,
-  StoreKeeper
+  StoreLifecycle
 }
 import statemark.spark.reads.LiveRead
-import statemark.spark.snapshot.SnapshotFigures
+import statemark.spark.snapshot.SnapshotStats
 import statemark.transaction.{CommitObserver, PreparedTransaction}
 import statemark.TransactionalStore
 
@@ -48,7 +48,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
   // Lazy here and in what a provider makes: to find a logger takes a walk over the stack.
   private lazy val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
   @volatile private var initialized: Option[ProviderContext] = None
-  @volatile private var holding: Option[StoreKeeper] = None
+  @volatile private var holding: Option[StoreLifecycle] = None
   @volatile private var changelogMs = 0L
   private val events = new EventCounts
   private val maintenance = new Object
@@ -79,7 +79,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       Clock.system,
       StatemarkStateStoreProvider.runsOnCluster(),
       // A reader in a foreachBatch runs in a task of the query, and has no part in what that has on disk.
-      if (live.isDefined) RunningTask.none else StatemarkStateStoreProvider.runningTask(),
+      if (live.isDefined) TaskInfo.none else StatemarkStateStoreProvider.runningTask(),
       live
     )
     context.encoders.register(
@@ -90,7 +90,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       useMultipleValuesPerKey
     )
     initialized = Some(context)
-    holding = Some(new StoreKeeper(context, events))
+    holding = Some(new StoreLifecycle(context, events))
   }
 
   override def stateStoreId: StateStoreId = context.location.storeId
@@ -228,7 +228,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
 
   // ---- what store handles call, holding the stamp
 
-  private[spark] override def commit(store: StatemarkRocksDBStateStore): Commit = {
+  private[spark] override def commit(store: StatemarkRocksDBStateStore): CommitResult = {
     val owned = store.owned
     import owned.transaction
     val generation = loaded
@@ -236,7 +236,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
     val isStale = keeper.hasStaleSnapshot(next)
     val needsSnapshot = isStale || store.isSnapshotForced || !owned.hasChangelog ||
       transaction.families != transaction.base.families
-    var uploaded: Option[SnapshotFigures] = None
+    var uploaded: Option[SnapshotStats] = None
     def upload(version: PreparedTransaction): Unit =
       uploaded = Some(context.snapshotTaker.inCommit(generation, version))
     try {
@@ -250,7 +250,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       }
       keeper.committed(prepared.state)
       context.checkpoint.files.setMaxSeenVersion(next)
-      val figures = CommitFigures(
+      val figures = CommitStats(
         totalMs,
         changelogMs,
         uploaded,
@@ -271,7 +271,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
         context.location.hadoopConf
       )
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
-      Commit(
+      CommitResult(
         metricsOf(generation.store, figures),
         StateStoreCheckpointInfo(
           stateStoreId.partitionId,
@@ -359,7 +359,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
     Checkout.Owned(transaction, nextId, hasChangelog)
   }
 
-  private def loaded: Generation =
+  private def loaded: LoadedStore =
     keeper.generation.getOrElse(throw new IllegalStateException(s"$stateStoreId is not loaded"))
 
   /** A reader's session need not have the setting of the query. */
@@ -368,7 +368,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
 
   // ---- figures
 
-  private def metricsOf(store: TransactionalStore, figures: CommitFigures): StateStoreMetrics = {
+  private def metricsOf(store: TransactionalStore, figures: CommitStats): StateStoreMetrics = {
     val used = reportMemory()
     val memory = NativeMemory.share(context.memoryId, used)
     val pinned = NativeMemory.pinnedShare(context.memoryId, store.pinnedBytes)
@@ -391,7 +391,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
     used
   }
 
-  private[spark] def keeper: StoreKeeper = holding.getOrElse(
+  private[spark] def keeper: StoreLifecycle = holding.getOrElse(
     throw new IllegalStateException(s"$stateStoreId was not initialized; call init first.")
   )
 
@@ -410,7 +410,7 @@ object StatemarkStateStoreProvider {
   @volatile private[spark] var observer: CommitObserver = CommitObserver.none
 
   /** What the driver says of the query. Tests set it. */
-  @volatile private[spark] var runningTask: () => RunningTask = () => RunningTask.now()
+  @volatile private[spark] var runningTask: () => TaskInfo = () => TaskInfo.now()
 
   /** Whether other executors may run tasks: not where the driver does. Tests set it. */
   @volatile private[spark] var runsOnCluster: () => Boolean =

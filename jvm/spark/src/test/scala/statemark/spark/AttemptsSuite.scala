@@ -2,11 +2,11 @@ package statemark.spark
 
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.cluster.{AttemptBegun, Attempts, WriterOf}
+import statemark.spark.cluster.{AttemptBegun, AttemptRegistry, WriterOf}
 
 /** The driver's count of attempts at a version. */
 class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
-  override protected def beforeEach(): Unit = Attempts.clear()
+  override protected def beforeEach(): Unit = AttemptRegistry.clear()
 
   private def begin(
       base: Long,
@@ -14,9 +14,10 @@ class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
       run: String = "run",
       store: String = "0-0-default"
   ) =
-    Attempts.begun(AttemptBegun(run, store, base, executor))
+    AttemptRegistry.begun(AttemptBegun(run, store, base, executor))
 
-  private def writerOf(version: Long) = Attempts.writer(WriterOf("run", "0-0-default", version))
+  private def writerOf(version: Long) =
+    AttemptRegistry.writer(WriterOf("run", "0-0-default", version))
 
   test("the writer of a version is who began on the one before, as often as it began") {
     assert(begin(0, "a") == Right(None))

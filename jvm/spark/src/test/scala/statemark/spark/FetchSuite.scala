@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.spark.checkpoint.SideBySideFileSystem
+import statemark.spark.checkpoint.ParallelFetchFileSystem
 import statemark.spark.local.LocalDirectory
 import statemark.testkit.{FileCounts, FileEvent}
 
@@ -31,7 +31,7 @@ class FetchSuite extends AnyFunSuite with Providers {
 
   test("the SST files of a snapshot are fetched side by side") {
     val (remote, local, names) = snapshot(3)
-    val files = new SideBySideFileSystem(new Meeting(3))
+    val files = new ParallelFetchFileSystem(new Meeting(3))
     names.foreach(name => copy(files, remote, local, name))
     names.foreach { name =>
       assert(Files.readString(local.resolve(name)) == Files.readString(remote.resolve(s"r-$name")))
@@ -42,7 +42,7 @@ class FetchSuite extends AnyFunSuite with Providers {
   test("a file that is missing fails the fetch, when nothing is being written any more") {
     val (remote, local, names) = snapshot(3)
     Files.delete(remote.resolve(s"r-${names(1)}"))
-    val files = new SideBySideFileSystem(new Meeting(1))
+    val files = new ParallelFetchFileSystem(new Meeting(1))
     intercept[FileNotFoundException](copy(files, remote, local, names.head))
     LocalDirectory.deleteTree(local.toFile)
     assert(!local.toFile.exists)
@@ -51,7 +51,7 @@ class FetchSuite extends AnyFunSuite with Providers {
   test("a file beside which there is no snapshot is copied alone") {
     val (remote, local, names) = snapshot(2)
     Files.delete(local.resolve("metadata"))
-    copy(new SideBySideFileSystem(new Meeting(1)), remote, local, names.head)
+    copy(new ParallelFetchFileSystem(new Meeting(1)), remote, local, names.head)
     assert(local.resolve(names.head).toFile.exists && !local.resolve(names(1)).toFile.exists)
   }
 
@@ -98,7 +98,7 @@ class FetchSuite extends AnyFunSuite with Providers {
     (remote, local, names)
   }
 
-  private def copy(files: SideBySideFileSystem, from: JPath, to: JPath, name: String): Unit =
+  private def copy(files: ParallelFetchFileSystem, from: JPath, to: JPath, name: String): Unit =
     files.copyToLocalFile(
       new Path(from.resolve(s"r-$name").toUri),
       new Path(to.resolve(name).toUri)

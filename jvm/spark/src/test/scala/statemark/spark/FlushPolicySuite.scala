@@ -3,7 +3,7 @@ package statemark.spark
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.local.FlushPolicy
-import statemark.spark.process.Daemons
+import statemark.spark.process.BackgroundThreads
 import statemark.TransactionalStore
 
 /** Flushes of stores that end with their process. */
@@ -21,7 +21,9 @@ class FlushPolicySuite extends AnyFunSuite with Providers {
   )(rows: Int => Map[String, Int]): Seq[Long] =
     (0 until count).map { batch =>
       commit(provider, batch.toLong, rows(batch)): Unit
-      Daemons.background.submit((() => ()): Runnable).get() // flushes that are due have begun
+      BackgroundThreads.background.submit((
+          () => ()
+      ): Runnable).get() // flushes that are due have begun
       storeOf(provider).unflushedWrites
     }
 
@@ -49,7 +51,7 @@ class FlushPolicySuite extends AnyFunSuite with Providers {
     writes(provider, batches)(added): Unit
     val inMemory = (batches until 3 * batches).map { batch =>
       commit(provider, batch.toLong, rewritten(batch)): Unit
-      Daemons.background.submit((() => ()): Runnable).get()
+      BackgroundThreads.background.submit((() => ()): Runnable).get()
       storeOf(provider).unflushedWrites
     }
     assert(inMemory.sliding(2).count(two => two(1) < two(0)) >= 2, inMemory)

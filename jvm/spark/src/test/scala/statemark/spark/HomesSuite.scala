@@ -8,7 +8,7 @@ import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Try
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{Home, Homes, LocalCollector, LocalDirectory}
+import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectories, StoreDirectory}
 
 /** Homes of a store that others make, look for and delete at the same moment. */
 class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
@@ -20,7 +20,8 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
 
   override protected def afterEach(): Unit = LocalDirectory.deleteTree(root)
 
-  private def homes = new Homes(Some(root), "query", StateStoreId("file:/checkpoint", 0, 0))
+  private def homes =
+    new StoreDirectories(Some(root), "query", StateStoreId("file:/checkpoint", 0, 0))
 
   test("a home is made while others of its store are collected, and their empty folders") {
     val threads = Executors.newFixedThreadPool(3)
@@ -37,7 +38,7 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
       )
       for (_ <- 0 until Rounds) {
         val home = homes.create()
-        assert(home.path.exists && Home.isInUse(home.path))
+        assert(home.path.exists && StoreDirectory.isInUse(home.path))
         assert(home.delete())
       }
       isDone = true
@@ -54,21 +55,21 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
   ) {
     val home = homes.create()
     home.release()
-    val other = new RandomAccessFile(new File(home.path, Home.LockName), "rw")
+    val other = new RandomAccessFile(new File(home.path, StoreDirectory.LockName), "rw")
     val lock = other.getChannel.lock(0, 2, false)
     try {
-      def open = openFiles.count(_ == new File(home.path, Home.LockName).getCanonicalPath)
+      def open = openFiles.count(_ == new File(home.path, StoreDirectory.LockName).getCanonicalPath)
       for (_ <- 0 until 20) {
-        assert(Home.tryHold(home.path).isEmpty)
-        assert(Home.isInUse(home.path))
+        assert(StoreDirectory.tryHold(home.path).isEmpty)
+        assert(StoreDirectory.isInUse(home.path))
       }
       assert(open <= 3, "that of the test, and one for each way to try that must not be closed")
       lock.release()
-      assert(!Home.isInUse(home.path))
-      val held = Home.tryHold(home.path)
-      assert(held.isDefined && Home.isInUse(home.path))
+      assert(!StoreDirectory.isInUse(home.path))
+      val held = StoreDirectory.tryHold(home.path)
+      assert(held.isDefined && StoreDirectory.isInUse(home.path))
       held.foreach(_.release())
-      assert(!Home.isInUse(home.path))
+      assert(!StoreDirectory.isInUse(home.path))
     } finally other.close()
   }
 

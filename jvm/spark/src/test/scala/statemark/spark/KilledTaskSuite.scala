@@ -6,7 +6,7 @@ import org.apache.hadoop.conf.Configuration
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Causes
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{Home, LoadSource, LocalDirectory}
+import statemark.spark.local.{LoadSource, LocalDirectory, StoreDirectory}
 
 /** A task that is killed is interrupted wherever it stands, as every task of a query that stops is: local state and
   * its lock stay what they were.
@@ -95,7 +95,7 @@ class KilledTaskSuite extends AnyFunSuite with LocalStores {
 
   test("a home is taken, and given up, on an interrupted thread") {
     val path = newHome()
-    val home = onInterruptedThread(Home.tryHold(path.toFile).get)
+    val home = onInterruptedThread(StoreDirectory.tryHold(path.toFile).get)
     assert(isLocked(path))
     onInterruptedThread(home.release())
     assert(!isLocked(path))
@@ -111,17 +111,20 @@ class KilledTaskSuite extends AnyFunSuite with LocalStores {
     )
     // Another directory with the same lock file, as a second mount has it.
     val mounted = Files.createDirectories(links.resolve("mounted"))
-    Files.createLink(mounted.resolve(Home.LockName), path.resolve(Home.LockName))
-    val home = Home.tryHold(path.toFile).get
+    Files.createLink(
+      mounted.resolve(StoreDirectory.LockName),
+      path.resolve(StoreDirectory.LockName)
+    )
+    val home = StoreDirectory.tryHold(path.toFile).get
     for (other <- path +: others :+ mounted) {
-      assert(Home.tryHold(other.toFile).isEmpty && Home.isInUse(other.toFile))
-      assert(Home.notedVersion(other.toFile).isEmpty)
+      assert(StoreDirectory.tryHold(other.toFile).isEmpty && StoreDirectory.isInUse(other.toFile))
+      assert(StoreDirectory.notedVersion(other.toFile).isEmpty)
       assert(isLocked(path), s"asking for $other lost the lock")
     }
     home.release()
     for (other <- path +: others :+ mounted) {
-      val again = Home.tryHold(other.toFile).get
-      assert(Home.tryHold(path.toFile).isEmpty && isLocked(path))
+      val again = StoreDirectory.tryHold(other.toFile).get
+      assert(StoreDirectory.tryHold(path.toFile).isEmpty && isLocked(path))
       again.release()
     }
   }
@@ -129,9 +132,11 @@ class KilledTaskSuite extends AnyFunSuite with LocalStores {
   test("a lock that this process has in a way we do not know of is not lost by asking for it") {
     val path = newHome()
     val channel =
-      new java.io.RandomAccessFile(path.resolve(Home.LockName).toFile, "rw").getChannel
+      new java.io.RandomAccessFile(path.resolve(StoreDirectory.LockName).toFile, "rw").getChannel
     channel.lock(): Unit
-    assert(Home.tryHold(path.toFile).isEmpty && Home.isInUse(path.toFile) && isLocked(path))
+    assert(StoreDirectory.tryHold(path.toFile).isEmpty && StoreDirectory.isInUse(
+      path.toFile
+    ) && isLocked(path))
     channel.close()
   }
 
@@ -163,7 +168,7 @@ class KilledTaskSuite extends AnyFunSuite with LocalStores {
 
   private def newHome(): Path = {
     val path = Files.createDirectories(queryDir.resolve("some/home"))
-    Files.createFile(path.resolve(Home.LockName))
+    Files.createFile(path.resolve(StoreDirectory.LockName))
     path
   }
 
@@ -171,7 +176,7 @@ class KilledTaskSuite extends AnyFunSuite with LocalStores {
   private def isLocked(home: Path): Boolean = {
     val script =
       "import fcntl,sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    val words = Seq("python3", "-c", script, home.resolve(Home.LockName).toString)
+    val words = Seq("python3", "-c", script, home.resolve(StoreDirectory.LockName).toString)
     new ProcessBuilder(words: _*).redirectError(ProcessBuilder.Redirect.DISCARD).start()
       .waitFor() == 1
   }

@@ -7,8 +7,8 @@ import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{Home, LocalCollector, LocalDirectory}
-import statemark.spark.process.Daemons
+import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectory}
+import statemark.spark.process.BackgroundThreads
 
 /** Homes that nobody uses go by age and size; one that is held stays whatever its age. */
 class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
@@ -41,7 +41,7 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
 
   test("a home that somebody holds stays") {
     val used = home("q", hoursAgo = 1000)
-    val held = Home.tryHold(used).get
+    val held = StoreDirectory.tryHold(used).get
     // The lock's time is what a holder writes now and then.
     assert(collect("localDirMaxBytes" -> "1b").isEmpty && used.exists)
     held.release()
@@ -51,7 +51,7 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
   test("a clock that jumps by a year, either way: what is held stays, the rest goes or waits") {
     val year = 365 * 24 * hour
     val (used, idle) = (home("q1", hoursAgo = 1), home("q2", hoursAgo = 1))
-    val held = Home.tryHold(used).get
+    val held = StoreDirectory.tryHold(used).get
     assert(collectAt(now - year).isEmpty && idle.exists)
     assert(collectAt(now + year) == Seq(idle) && used.exists)
     held.release()
@@ -69,7 +69,7 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
       wallHours += wall
       LocalCollector.tick(root, settings(), clock)
       // It runs on this thread's queue.
-      Daemons.background.submit((() => ()): Runnable).get()
+      BackgroundThreads.background.submit((() => ()): Runnable).get()
       val isGone = !old.exists
       LocalDirectory.deleteTree(old)
       isGone
@@ -99,7 +99,7 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
     val path = new File(root, s"$query/$store/unique")
     Files.createDirectories(path.toPath)
     Files.write(new File(path, "data").toPath, new Array[Byte](bytes))
-    val lock = new File(path, Home.LockName)
+    val lock = new File(path, StoreDirectory.LockName)
     Files.createFile(lock.toPath)
     assert(lock.setLastModified(now - hoursAgo * hour))
     path

@@ -3,8 +3,8 @@ package statemark.spark
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.{Causes, Distrust, StoreUnusableException}
-import statemark.spark.local.{Home, LoadSource, LocalDirectory}
+import statemark.common.{Causes, RejectReason, StoreUnusableException}
+import statemark.spark.local.{LoadSource, LocalDirectory, StoreDirectory}
 
 /** I6 under damage of the files of a home: whatever is broken, the answer is right; at once, or where only a
   * read can meet the damage, at the next attempt of the task.
@@ -41,7 +41,7 @@ class LocalDamageSuite extends AnyFunSuite with LocalStores {
   test("the lock file: gone, or with other words") {
     for (damage <- Seq[Path => Unit](Files.delete(_), Files.writeString(_, "seven"): Unit)) {
       val ids = write(3, Map.empty)
-      damage(homes.head.resolve(Home.LockName))
+      damage(homes.head.resolve(StoreDirectory.LockName))
       val after = open()
       check(after, 3, ids, expected(3))
       assertServed(after, 3, ids, LoadSource.Local)
@@ -69,7 +69,7 @@ class LocalDamageSuite extends AnyFunSuite with LocalStores {
       StatemarkStateStoreProvider.runningTask = () => query
       val after = open(extra)
       check(after, 3, ids, expected(3))
-      assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.OtherStore)
+      assertServed(after, 3, ids, LoadSource.Checkpoint, RejectReason.OtherStore)
     }
 
   // ---- helpers

@@ -8,10 +8,10 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.ref.WeakReference
-import statemark.common.{Causes, Distrust}
+import statemark.common.{Causes, RejectReason}
 import statemark.IsolationLevel
-import statemark.spark.local.{FlushPolicy, Home, LiveStores, LoadSource}
-import statemark.spark.process.Daemons
+import statemark.spark.local.{FlushPolicy, LoadSource, ReusableStores, StoreDirectory}
+import statemark.spark.process.BackgroundThreads
 import statemark.spark.reads.LiveRead
 import statemark.testkit.FileCounts
 import statemark.transaction.CommitPhase
@@ -55,7 +55,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       val killed = copyOfLocal()
       val after = open(extra + (localDir -> killed.toString))
       check(after, 2, ids, expected(2))
-      assertServed(after, 2, ids, LoadSource.Checkpoint, Distrust.Unproven)
+      assertServed(after, 2, ids, LoadSource.Checkpoint, RejectReason.Unproven)
     }
 
     test(s"counts, column families and further commits of a reopened store ($format)") {
@@ -126,7 +126,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     ) {
       val provider = open(extra)
       provider.getStore(0, None).abort()
-      def flushes = Daemons.background.asInstanceOf[ScheduledThreadPoolExecutor]
+      def flushes = BackgroundThreads.background.asInstanceOf[ScheduledThreadPoolExecutor]
       def await(): Unit = flushes.submit((() => ()): Runnable).get(): Unit // what is due at once
       def store = keeperOf(provider).generation.get.store
       await()
@@ -182,7 +182,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       val ids = write(4, extra)
       val zombie = open(extra)
       check(zombie, 2, ids, expected(2))
-      assertLoad(zombie, LoadSource.Checkpoint, Distrust.Ahead)
+      assertLoad(zombie, LoadSource.Checkpoint, RejectReason.Ahead)
       zombie.close()
       val after = open(extra)
       check(after, 4, ids, expected(4))
@@ -194,7 +194,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       StatemarkStateStoreProvider.runningTask = () => query.copy(partitions = 16)
       val after = open(extra)
       check(after, 3, ids, expected(3))
-      assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.OtherStore)
+      assertServed(after, 3, ids, LoadSource.Checkpoint, RejectReason.OtherStore)
     }
 
     test(s"a query with another id does not see the directory ($format)") {
@@ -219,7 +219,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       elsewhere.close()
       val after = open(extra)
       check(after, 5, rewritten, expected(3) ++ Map("other3" -> 3, "other4" -> 4))
-      assertServed(after, 5, rewritten, LoadSource.Checkpoint, Distrust.OtherHistory)
+      assertServed(after, 5, rewritten, LoadSource.Checkpoint, RejectReason.OtherHistory)
     }
 
     for ((what, damage) <- damages) test(s"$what: restored from the checkpoint ($format)") {
@@ -227,7 +227,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       damage(base)
       val after = open(extra)
       check(after, 3, ids, expected(3))
-      assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.Damaged)
+      assertServed(after, 3, ids, LoadSource.Checkpoint, RejectReason.Damaged)
       assert(homes.size == 1, "what was refused is deleted once a version is confirmed")
     }
 
@@ -282,7 +282,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     )
     val after = open()
     check(after, 3, ids, expected(3))
-    assertServed(after, 3, ids, LoadSource.Checkpoint, Distrust.OtherHistory)
+    assertServed(after, 3, ids, LoadSource.Checkpoint, RejectReason.OtherHistory)
   }
 
   test("the first snapshot after a restart uploads only what is new") {
@@ -326,7 +326,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       val ids = write(3, Map.empty)
       val moved =
         FileTime.from(Files.getLastModifiedTime(base).toInstant.plus(365L * years, ChronoUnit.DAYS))
-      (homes.head.resolve(Home.LockName).toFile +: base.toFile.listFiles)
+      (homes.head.resolve(StoreDirectory.LockName).toFile +: base.toFile.listFiles)
         .foreach(f => Files.setLastModifiedTime(f.toPath, moved))
       val after = open()
       check(after, 3, ids, expected(3))
@@ -346,7 +346,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
       "python3",
       "-c",
       "import fcntl,sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)",
-      homes.head.resolve(Home.LockName).toString
+      homes.head.resolve(StoreDirectory.LockName).toString
     ).redirectError(ProcessBuilder.Redirect.DISCARD).start()
     assert(probe.waitFor() == 1, "another process could take the home")
     assert(homes.size == 1, "providers that only read leave nothing")
@@ -373,15 +373,15 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
     val ids = commits(provider, 0 until 3)
     check(provider, 3, ids, expected(3))
     val parent = homes.head.getParent.toFile.getCanonicalFile
-    assert(LiveStores.of(parent).size == 1)
+    assert(ReusableStores.of(parent).size == 1)
     isInterrupted = true
     intercept[InterruptedException](provider.close())
-    assert(LiveStores.of(parent).isEmpty && !Home.isInUse(homes.head.toFile))
+    assert(ReusableStores.of(parent).isEmpty && !StoreDirectory.isInUse(homes.head.toFile))
     isInterrupted = false
     val after = open()
     check(after, 3, ids, expected(3))
     // Nothing was flushed: what is left proves nothing.
-    assertLoad(after, LoadSource.Checkpoint, Distrust.Unproven)
+    assertLoad(after, LoadSource.Checkpoint, RejectReason.Unproven)
   }
 
   test("directories are private to the user, and another user's are refused") {

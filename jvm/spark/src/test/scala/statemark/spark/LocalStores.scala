@@ -5,19 +5,19 @@ import java.nio.file.{CopyOption, Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.Suite
 import scala.jdk.CollectionConverters._
-import statemark.common.Distrust
+import statemark.common.RejectReason
 import statemark.spark.conf.StoreSettings
 import statemark.spark.local.LoadSource
 import statemark.spark.metrics.StoreMetrics
-import statemark.spark.process.RunningTask
-import statemark.spark.provider.StoreKeeper
+import statemark.spark.process.TaskInfo
+import statemark.spark.provider.StoreLifecycle
 
 /** Providers of one query whose homes outlive them, and what became of their stores. A commit of version
   * `v` adds the row `kv`.
   */
 trait LocalStores extends Providers { this: Suite =>
   protected val localDir = StoreSettings.Prefix + "localDir"
-  protected val query = RunningTask("0a1b2c3d-query", 4)
+  protected val query = TaskInfo("0a1b2c3d-query", 4)
   protected var local: Path = _
 
   // A test that fails with a store in its hands waits so long to close it.
@@ -33,7 +33,7 @@ trait LocalStores extends Providers { this: Suite =>
   }
 
   override protected def afterEach(): Unit = {
-    StatemarkStateStoreProvider.runningTask = () => RunningTask.now()
+    StatemarkStateStoreProvider.runningTask = () => TaskInfo.now()
     super.afterEach()
   }
 
@@ -70,7 +70,7 @@ trait LocalStores extends Providers { this: Suite =>
     finally store.abort()
   }
 
-  protected def keeperOf(provider: StateStoreProvider): StoreKeeper =
+  protected def keeperOf(provider: StateStoreProvider): StoreLifecycle =
     provider.asInstanceOf[StatemarkStateStoreProvider].keeper
 
   protected def awaitFlush(provider: StateStoreProvider): Unit =
@@ -137,7 +137,7 @@ trait LocalStores extends Providers { this: Suite =>
   protected def assertLoad(
       provider: StateStoreProvider,
       source: LoadSource,
-      why: Distrust*
+      why: RejectReason*
   ): Unit = {
     val load = keeperOf(provider).load
     assert(load.source == source)
@@ -150,7 +150,7 @@ trait LocalStores extends Providers { this: Suite =>
       version: Int,
       ids: Vector[Option[String]],
       source: LoadSource,
-      why: Distrust*
+      why: RejectReason*
   ): Unit = {
     assertLoad(provider, source, why: _*)
     commit(provider, version, Map("more" -> 1), ids(version)): Unit

@@ -8,11 +8,11 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.rocksdb.{CompressionType, LRUCache}
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.Distrust
+import statemark.common.RejectReason
 import statemark.engine.{EngineOptions, FormatVersion, OffsetsColumnFamily, RocksEngine}
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{LiveStores, LoadSource}
-import statemark.spark.process.Daemons
+import statemark.spark.local.{LoadSource, ReusableStores}
+import statemark.spark.process.BackgroundThreads
 import statemark.transaction.CommitPhase
 
 /** I6 in checkpoint format v1, where a run after a rollback writes files of the same names: whatever the moment at which
@@ -34,12 +34,14 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
   private val ends = Seq[(String, StateStoreProvider => Path)](
     "is closed" -> { before => before.close(); local },
     "is flushed in time, and killed" -> { before =>
-      Daemons.background.asInstanceOf[ScheduledThreadPoolExecutor].getQueue.forEach(_.run())
+      BackgroundThreads.background.asInstanceOf[ScheduledThreadPoolExecutor].getQueue.forEach(
+        _.run()
+      )
       awaitFlush(before)
       copyOfLocal()
     },
     "is copied by the next start" -> (_ => local),
-    "is caught by the exit hook" -> { _ => LiveStores.flushAll(); copyOfLocal() },
+    "is caught by the exit hook" -> { _ => ReusableStores.flushAll(); copyOfLocal() },
     "has an image taken, and is killed" -> { before =>
       keeperOf(before).generation.foreach(_.store.snapshot(
         keeperOf(before).generation.get.store.base.at,
@@ -107,7 +109,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
         before.getStore(3, None).abort()
         before.close()
       }
-      val distrust = if (how == "longer") Distrust.Unproven else Distrust.OtherHistory
+      val distrust = if (how == "longer") RejectReason.Unproven else RejectReason.OtherHistory
       checkNext(local, expected(2) ++ rows, Some(distrust))
     }
 
@@ -137,7 +139,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
     replace(Map.empty, at = 2)
     assert(bytesOf(3).sameElements(bytes))
     setTime(3, time)
-    checkNext(local, Map("a" -> 1, "b" -> 2), Some(Distrust.OtherHistory))
+    checkNext(local, Map("a" -> 1, "b" -> 2), Some(RejectReason.OtherHistory))
   }
 
   test("the same bytes on another base, before its writer learns of the file that was replaced") {
@@ -152,7 +154,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
       before.getStore(3, None).abort()
       before.close()
     }
-    checkNext(local, Map("a" -> 1, "b" -> 2), Some(Distrust.OtherHistory))
+    checkNext(local, Map("a" -> 1, "b" -> 2), Some(RejectReason.OtherHistory))
   }
 
   test("the same second: another content of the same length") {
@@ -165,7 +167,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
     replace(Map("k2" -> 72))
     assert(bytesOf(3).length == bytes.length && !bytesOf(3).sameElements(bytes))
     setTime(3, time)
-    checkNext(local, expected(2) ++ Map("k2" -> 72), Some(Distrust.OtherHistory))
+    checkNext(local, expected(2) ++ Map("k2" -> 72), Some(RejectReason.OtherHistory))
   }
 
   test("the same second: the same bytes on another base, where times are whole seconds") {
@@ -180,7 +182,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
       replace(Map("b" -> 2), at = 1)
       replace(Map.empty, at = 2)
       replace(Map.empty, at = 3)
-      checkNext(local, Map("a" -> 1, "b" -> 2), Some(Distrust.Unproven), version = 4)
+      checkNext(local, Map("a" -> 1, "b" -> 2), Some(RejectReason.Unproven), version = 4)
     }
   }
 
@@ -267,7 +269,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
     cache.close()
     val next = open()
     check(next, 3, ids, expected(3))
-    assertServed(next, 3, ids, LoadSource.Checkpoint, Distrust.OtherFormat)
+    assertServed(next, 3, ids, LoadSource.Checkpoint, RejectReason.OtherFormat)
     next.close()
     val again = open()
     again.getStore(4, None).abort()
@@ -287,7 +289,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
   private def checkNext(
       place: Path,
       rows: Map[String, Int] = rewritten,
-      why: Option[Distrust] = None,
+      why: Option[RejectReason] = None,
       version: Int = 3
   ): Unit = {
     val next = open(Map(localDir -> place.toString))

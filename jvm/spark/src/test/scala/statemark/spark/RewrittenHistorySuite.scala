@@ -4,7 +4,7 @@ import java.nio.file.Files
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
 import statemark.spark.local.LocalDirectory
-import statemark.spark.offline.cli.{Context, ExitCode}
+import statemark.spark.offline.cli.{CommandContext, ExitCode}
 import statemark.spark.offline.RecordingConsole
 import statemark.spark.offline.repartition.RepartitionCommand
 
@@ -89,7 +89,7 @@ class RewrittenHistorySuite extends AnyFunSuite with FileQueries {
 
   private def repartition(partitions: Int): Unit = {
     val words = Seq(checkpoint.toString, "--partitions", partitions.toString, "--observe", "0")
-    val context = new Context(spark, new RecordingConsole, Clock.system, _ => ())
+    val context = new CommandContext(spark, new RecordingConsole, Clock.system, _ => ())
     assert(RepartitionCommand.run(words, context) == ExitCode.Ok)
   }
 }

@@ -11,7 +11,7 @@ import statemark.spark.checkpoint.RestoreRules
   *
   * ''Source:'' Spark 4.2 `RocksDB.getFullLineage`.
   */
-final class CheckpointLineage(files: RocksDBFileManager, changelogs: OpenChangelogs) {
+final class CheckpointLineage(files: RocksDBFileManager, changelogs: ChangelogPrefetch) {
 
   /** Format v2: what leads to `at`, at least from its last snapshot; None in format v1. */
   def initial(at: VersionId): Option[Vector[VersionId]] = RestoreRules.initial(

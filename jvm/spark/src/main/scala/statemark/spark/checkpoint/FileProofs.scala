@@ -137,10 +137,10 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
       }
     } catch { case _: FileNotFoundException | _: ChecksumException => None }
 
-  private def unproven(why: String) = new DistrustException(Distrust.Unproven, why)
+  private def unproven(why: String) = new DistrustException(RejectReason.Unproven, why)
 
   private def replaced(version: Long) = new DistrustException(
-    Distrust.OtherHistory,
+    RejectReason.OtherHistory,
     s"the file of version $version in the checkpoint is not the one that it knew"
   )
 }

@@ -129,7 +129,7 @@ object LiveLookup {
   ): Array[Byte] = {
     val conf = StatemarkBridge.settings(spark)
     EvaluatePython.registerPicklers()
-    val values = rows.map(_.map(LineReads.pythonRow(_, schema, conf)).orNull)
+    val values = rows.map(_.map(VersionedReads.pythonRow(_, schema, conf)).orNull)
     new Pickler( /* useMemo = */ true, /* valueCompare = */ false).dumps(values.toArray[Any])
   }
 

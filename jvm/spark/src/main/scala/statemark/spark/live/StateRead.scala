@@ -72,7 +72,7 @@ private[live] final case class StateRead(
       new StateStoreInputPartition(
         partition.partition,
         later.query.runId,
-        LineReads.at(partition.sourceOptions, later.batch, ids)
+        VersionedReads.at(partition.sourceOptions, later.batch, ids)
       )
     }
 }

@@ -3,9 +3,9 @@ package statemark.spark.load
 import scala.util.control.NonFatal
 import statemark.common._
 import statemark.engine.VersionId
-import statemark.spark.changelog.{ChangelogReplay, CheckpointLineage, OpenChangelogs}
+import statemark.spark.changelog.{ChangelogPrefetch, ChangelogReplay, CheckpointLineage}
 import statemark.spark.conf.StoreConf
-import statemark.spark.local.LoadFigures
+import statemark.spark.local.LoadStats
 import statemark.spark.rows.RowChecksums
 import statemark.spark.snapshot.StoreCheckpoint
 import statemark.TransactionalStore
@@ -19,7 +19,7 @@ import statemark.TransactionalStore
 final class ChangelogPath(
     conf: StoreConf,
     checkpoint: StoreCheckpoint,
-    changelogs: OpenChangelogs,
+    changelogs: ChangelogPrefetch,
     lineages: CheckpointLineage,
     checksums: RowChecksums,
     clock: Clock
@@ -33,24 +33,27 @@ final class ChangelogPath(
     * @throws InterruptedException where it was interrupted, which proves nothing
     */
   def find(base: VersionId, at: VersionId): Vector[VersionId] = Interrupts.apart {
-    def distrust(reason: Distrust, why: String) =
+    def distrust(reason: RejectReason, why: String) =
       throw new DistrustException(
         reason,
         s"it is at ${ChangelogPath.show(base)} and ${ChangelogPath.show(at)} is asked for: $why"
       )
     val gap = at.version - base.version
-    if (gap < 0) distrust(Distrust.Ahead, "it cannot go back")
+    if (gap < 0) distrust(RejectReason.Ahead, "it cannot go back")
     if (gap > math.max(conf.rocksDb.minDeltasForSnapshot, 1))
-      distrust(Distrust.TooOld, s"a snapshot is nearer than $gap changelogs")
+      distrust(RejectReason.TooOld, s"a snapshot is nearer than $gap changelogs")
     val found = (base.checkpointId, at.checkpointId) match {
       case (None, None) => ChangelogPath.versions(base.version + 1, at.version)
       case (Some(_), Some(_)) =>
         lineageFrom(base, at).getOrElse(
-          distrust(Distrust.OtherHistory, "the lineage in the checkpoint does not name its version")
+          distrust(
+            RejectReason.OtherHistory,
+            "the lineage in the checkpoint does not name its version"
+          )
         )
-      case _ => distrust(Distrust.OtherHistory, "the checkpoint has changed its format")
+      case _ => distrust(RejectReason.OtherHistory, "the checkpoint has changed its format")
     }
-    if (hasNewFamilies(found)) distrust(Distrust.TooOld, "column families have changed since")
+    if (hasNewFamilies(found)) distrust(RejectReason.TooOld, "column families have changed since")
     found
   }
 
@@ -61,8 +64,8 @@ final class ChangelogPath(
   def replay(
       store: TransactionalStore,
       deltas: Vector[VersionId],
-      figures: LoadFigures
-  ): LoadFigures = {
+      figures: LoadStats
+  ): LoadStats = {
     var bytes = 0L
     val (_, ms) = Clock.timedMs(clock)(deltas.tails.filter(_.nonEmpty).foreach { rest =>
       changelogs.open(rest)

@@ -6,16 +6,16 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common._
 import statemark.engine._
-import statemark.spark.changelog.{CheckpointLineage, OpenChangelogs}
+import statemark.spark.changelog.{ChangelogPrefetch, CheckpointLineage}
 import statemark.spark.checkpoint.{RestoreRules, StoreFile}
 import statemark.spark.conf.StoreConf
 import statemark.spark.local.{
   BaseStores,
-  Generation,
-  Home,
-  Homes,
-  LoadFigures,
   LoadSource,
+  LoadStats,
+  LoadedStore,
+  StoreDirectories,
+  StoreDirectory,
   UploadedFile,
   UploadedFiles
 }
@@ -35,7 +35,7 @@ import statemark.TransactionalStore
 final class StoreLoader(
     conf: StoreConf,
     checkpoint: StoreCheckpoint,
-    homes: Homes,
+    homes: StoreDirectories,
     bases: BaseStores,
     checksums: RowChecksums,
     observer: CommitObserver,
@@ -44,7 +44,7 @@ final class StoreLoader(
 ) extends AutoCloseable {
   import checkpoint.files
 
-  private val changelogs = new OpenChangelogs(checkpoint.changelogs)
+  private val changelogs = new ChangelogPrefetch(checkpoint.changelogs)
   private val lineages = new CheckpointLineage(files, changelogs)
   private val path = new ChangelogPath(conf, checkpoint, changelogs, lineages, checksums, clock)
   private val search = new SnapshotSearch(
@@ -55,19 +55,22 @@ final class StoreLoader(
   )
 
   /** An empty store at `version`. */
-  def empty(version: Long): Generation = {
+  def empty(version: Long): LoadedStore = {
     // Makes the store's directory in the checkpoint location.
     files.existsSnapshotFile(version): Unit
     create(homes.create(), bases.empty(version), Map.empty)
   }
 
-  private val adoption = new Adoption(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
+  private val adoption = new LocalReuse(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
 
   /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
     * @param held homes of the store that the caller holds; they are this method's from now on
     * @return homes that are held and not used as well
     */
-  def load(at: VersionId, held: Seq[Home]): (Generation, LoadFigures, Seq[Home]) = {
+  def load(
+      at: VersionId,
+      held: Seq[StoreDirectory]
+  ): (LoadedStore, LoadStats, Seq[StoreDirectory]) = {
     val (found, ms) = Clock.timedMs(clock)(adoption.adopt(at, held))
     try {
       val (generation, figures) = found.adopted.fold(restore(at))(adopted)
@@ -85,7 +88,7 @@ final class StoreLoader(
   }
 
   /** Silence about the snapshot that it builds on would make the coordinator force one. */
-  private def adopted(found: (Generation, LoadFigures)): (Generation, LoadFigures) = {
+  private def adopted(found: (LoadedStore, LoadStats)): (LoadedStore, LoadStats) = {
     val state = found._1.store.base
     checkpoint.reportSnapshot(state.lastSnapshot.version)
     files.setMaxSeenVersion(state.version)
@@ -95,13 +98,13 @@ final class StoreLoader(
   /** The store at exactly `at` from the checkpoint location.
     * @throws SparkException where snapshot or changelogs are missing or damaged
     */
-  def restore(at: VersionId): (Generation, LoadFigures) = {
+  def restore(at: VersionId): (LoadedStore, LoadStats) = {
     val (loaded, ms) = Clock.timedMs(clock) {
       if (at.version == 0) {
         checkpoint.reportSnapshot(0)
         (
           create(homes.create(), bases.empty(0), Map.empty),
-          LoadFigures(LoadSource.New)
+          LoadStats(LoadSource.New)
         )
       } else fromCheckpoint(at)
     }
@@ -110,7 +113,7 @@ final class StoreLoader(
   }
 
   /** The store at `end`, from the snapshot at `start` and no other. */
-  def restoreFrom(start: VersionId, end: VersionId): (Generation, LoadFigures) = {
+  def restoreFrom(start: VersionId, end: VersionId): (LoadedStore, LoadStats) = {
     val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, isWanted = false))
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
@@ -122,10 +125,10 @@ final class StoreLoader(
   /** Brings a store that stands at an earlier version to `at` by the changelogs in between.
     * @throws DistrustException as `ChangelogPath.find`
     */
-  def catchUp(store: TransactionalStore, at: VersionId): LoadFigures =
-    path.replay(store, path.find(store.base.at, at), LoadFigures(LoadSource.Memory))
+  def catchUp(store: TransactionalStore, at: VersionId): LoadStats =
+    path.replay(store, path.find(store.base.at, at), LoadStats(LoadSource.Memory))
 
-  private def fromCheckpoint(at: VersionId): (Generation, LoadFigures) = {
+  private def fromCheckpoint(at: VersionId): (LoadedStore, LoadStats) = {
     val passedOver = mutable.ArrayBuffer.empty[Throwable]
     try
       fromNewest(at) { snapshot =>
@@ -149,9 +152,9 @@ final class StoreLoader(
       "that it names, back from a copy; `statemark verify` shows what is damaged."
   )
 
-  private def fromNewest(at: VersionId)(load: VersionId => Generation)
-      : (Generation, LoadFigures) = {
-    var imported: Option[Generation] = None
+  private def fromNewest(at: VersionId)(load: VersionId => LoadedStore)
+      : (LoadedStore, LoadStats) = {
+    var imported: Option[LoadedStore] = None
     val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
       search.load(at) { (snapshot, lineage) =>
         lineage.foreach(checkCovers(_, snapshot.version, at))
@@ -168,11 +171,11 @@ final class StoreLoader(
   }
 
   /** A generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
-  private def replayed(generation: Generation, snapshotMs: Long, isRepaired: Boolean)(
+  private def replayed(generation: LoadedStore, snapshotMs: Long, isRepaired: Boolean)(
       deltas: => Vector[VersionId]
-  ): (Generation, LoadFigures) =
+  ): (LoadedStore, LoadStats) =
     try {
-      val figures = LoadFigures(
+      val figures = LoadStats(
         LoadSource.Checkpoint,
         isRepaired = isRepaired,
         snapshotMs = snapshotMs,
@@ -199,7 +202,7 @@ final class StoreLoader(
   /** @param isWanted whether the version of the snapshot is that which is asked for
     * @throws InterruptedException where it was interrupted, which says nothing about the snapshot
     */
-  private def importSnapshot(at: VersionId, isWanted: Boolean): Generation = Interrupts.apart {
+  private def importSnapshot(at: VersionId, isWanted: Boolean): LoadedStore = Interrupts.apart {
     val home = homes.create()
     val target = home.base
     try {
@@ -227,7 +230,7 @@ final class StoreLoader(
     }
   }
 
-  private def verify(generation: Generation, at: VersionId): Unit =
+  private def verify(generation: LoadedStore, at: VersionId): Unit =
     try generation.store.verify()
     catch {
       case e: StoreUnusableException =>
@@ -258,11 +261,11 @@ final class StoreLoader(
   }
 
   private def create(
-      home: Home,
+      home: StoreDirectory,
       state: StoreState,
       uploaded: Map[String, UploadedFile]
-  ): Generation = {
-    val generation = Generation(bases.create(home, state), home, new UploadedFiles(uploaded))
+  ): LoadedStore = {
+    val generation = LoadedStore(bases.create(home, state), home, new UploadedFiles(uploaded))
     generation.noteUploads()
     generation
   }

@@ -22,7 +22,7 @@ final class BaseStores(
 ) {
 
   /** Makes a store from the files of a snapshot in `home`, or an empty one where there are none. */
-  def create(home: Home, state: StoreState): TransactionalStore = {
+  def create(home: StoreDirectory, state: StoreState): TransactionalStore = {
     RocksDBLoader.loadLibrary()
     TransactionalStore.create(
       home.base,
@@ -37,7 +37,7 @@ final class BaseStores(
   }
 
   /** Opens a store that another process or run left in `home`. */
-  def reopen(home: Home): ReopenedStore = ReopenedStore.open(
+  def reopen(home: StoreDirectory): ReopenedStore = ReopenedStore.open(
     home.base,
     options,
     identity,

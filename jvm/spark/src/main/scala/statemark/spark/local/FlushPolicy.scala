@@ -24,7 +24,7 @@ import statemark.TransactionalStore
 final class FlushPolicy(
     storeId: StateStoreId,
     memtableBytes: Long,
-    generation: Generation,
+    generation: LoadedStore,
     scheduler: ScheduledExecutorService
 ) extends AutoCloseable {
   private lazy val log = LoggerFactory.getLogger(classOf[FlushPolicy])

@@ -6,7 +6,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.spark.conf.StoreSettings
-import statemark.spark.process.Daemons
+import statemark.spark.process.BackgroundThreads
 
 /** Deletes homes that nobody uses: of queries that are gone, of partitions that moved. By age, and the
   * oldest first where a root holds more than it may. A home that some process holds, or that is another
@@ -22,7 +22,7 @@ object LocalCollector {
     val now = clock.nanos()
     if (Option(lastRun.get(root)).forall(now - _ >= EveryNanos)) {
       lastRun.put(root, now): Unit
-      Daemons.background.execute { () =>
+      BackgroundThreads.background.execute { () =>
         try collect(root, settings, clock.epochMs()): Unit
         catch {
           case NonFatal(e) => log.warn(s"$root could not be collected; it is tried again later.", e)
@@ -33,8 +33,9 @@ object LocalCollector {
 
   /** Deletes what is due; what was deleted. */
   def collect(root: File, settings: StoreSettings, nowMs: Long): Seq[File] = {
-    val idle = Home.all(root).sortBy(Home.usedAtMs)
-    val (old, young) = idle.partition(nowMs - Home.usedAtMs(_) > settings.localDirMaxAgeMs)
+    val idle = StoreDirectory.all(root).sortBy(StoreDirectory.usedAtMs)
+    val (old, young) =
+      idle.partition(nowMs - StoreDirectory.usedAtMs(_) > settings.localDirMaxAgeMs)
     val deleted = old.filter(delete) ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(young, _))
     val stores = deleted.map(_.getParentFile).distinct
     (stores ++ stores.map(_.getParentFile).distinct)
@@ -54,7 +55,7 @@ object LocalCollector {
   }
 
   private def delete(home: File): Boolean = {
-    val held = if (LocalDirectory.otherOwner(home).isEmpty) Home.tryHold(home) else None
+    val held = if (LocalDirectory.otherOwner(home).isEmpty) StoreDirectory.tryHold(home) else None
     held.exists(_.delete())
   }
 }

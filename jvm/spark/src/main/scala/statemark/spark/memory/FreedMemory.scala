@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit.MILLISECONDS
 import javax.management.{JMException, JMRuntimeException, ObjectName}
 import org.slf4j.LoggerFactory
 import statemark.common.Clock
-import statemark.spark.process.Daemons
+import statemark.spark.process.BackgroundThreads
 
 /** Gives native memory that was freed back to the operating system, soon after stores were written.
   *
@@ -52,7 +52,7 @@ private[spark] object FreedMemory {
   /** Of this process. */
   lazy val shared: FreedMemory = new FreedMemory(
     () => trimByJvm(),
-    (ms, run) => Daemons.background.schedule(run, ms, MILLISECONDS): Unit,
+    (ms, run) => BackgroundThreads.background.schedule(run, ms, MILLISECONDS): Unit,
     Clock.system
   )
 

@@ -3,9 +3,9 @@ package statemark.spark.metrics
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
 import org.rocksdb.{HistogramType, TickerType}
-import statemark.common.Distrust
-import statemark.spark.local.{LoadFigures, LoadSource}
-import statemark.spark.snapshot.SnapshotFigures
+import statemark.common.RejectReason
+import statemark.spark.local.{LoadSource, LoadStats}
+import statemark.spark.snapshot.SnapshotStats
 import statemark.TransactionalStore
 
 /** Counters of a provider between two commits of its store: an aborted task reports no metrics, so
@@ -34,10 +34,10 @@ final class EventCounts {
   *
   * @param totalMs serialize, changelog, and snapshot where the commit has one
   */
-final case class CommitFigures(
+final case class CommitStats(
     totalMs: Long,
     changelogMs: Long,
-    snapshot: Option[SnapshotFigures],
+    snapshot: Option[SnapshotStats],
     confirmMs: Long,
     uncommittedBytes: Long,
     spills: Long,
@@ -113,7 +113,7 @@ object StoreMetrics {
       s"Statemark: number of loads served from ${source.name}"
     )
   }.toMap
-  private val distrusted: Map[Distrust, StateStoreCustomMetric] = Distrust.all.map { reason =>
+  private val distrusted: Map[RejectReason, StateStoreCustomMetric] = RejectReason.all.map { reason =>
     reason -> StateStoreCustomSumMetric(
       s"statemarkDistrust${reason.name}Count",
       s"Statemark: number of local directories not used, reason ${reason.name}"
@@ -166,8 +166,8 @@ object StoreMetrics {
   def of(
       storeId: StateStoreId,
       store: TransactionalStore,
-      commit: CommitFigures,
-      load: LoadFigures,
+      commit: CommitStats,
+      load: LoadStats,
       events: EventCounts,
       memoryBytes: Long,
       pinnedBytes: Long,
@@ -177,7 +177,7 @@ object StoreMetrics {
     val (rollbacks, rewinds, reloads) = events.take()
     val families = state.families.byName.values
     val files = commit.snapshot.fold(load.files)(_.files)
-    val values = native(store) ++ LineMetrics.of(commit, load) ++ Map(
+    val values = native(store) ++ VersionedMetrics.of(commit, load) ++ Map(
       CUSTOM_METRIC_SST_FILE_SIZE -> store.property("rocksdb.total-sst-files-size"),
       CUSTOM_METRIC_GET_COUNT -> commit.gets,
       CUSTOM_METRIC_PUT_COUNT -> commit.puts,
@@ -219,7 +219,7 @@ object StoreMetrics {
   }
 
   /** How a load was served, and why local directories were not used for it. */
-  private[spark] def loadFigures(load: LoadFigures): Map[StateStoreCustomMetric, Long] = Map(
+  private[spark] def loadFigures(load: LoadStats): Map[StateStoreCustomMetric, Long] = Map(
     ReplayedCount -> load.replayed.toLong,
     CheckpointBytes -> (load.replayedBytes + load.files.bytesCopied),
     LoadLocalLatency -> load.localMs,

@@ -7,11 +7,11 @@ import scala.util.control.NonFatal
 import statemark.common.{Causes, Clock, StatemarkException}
 import statemark.spark.offline.cli.{
   Command,
+  CommandContext,
   Console,
-  Context,
   ExitCode,
-  Failure,
   StreamConsole,
+  UserError,
   Waiter
 }
 import statemark.spark.offline.inspect.InspectCommand
@@ -42,7 +42,7 @@ object Main {
     attempt(console, verbose.nonEmpty) {
       val (command, rest) = commandOf(words)
       val spark = session(command)
-      try command.run(rest, new Context(spark, console, Clock.system, Waiter.system))
+      try command.run(rest, new CommandContext(spark, console, Clock.system, Waiter.system))
       finally spark.stop()
     }
   }
@@ -76,7 +76,7 @@ object Main {
 
   private def commandOf(words: Seq[String]): (Command, Seq[String]) =
     words.headOption.flatMap(w => commands.find(_.name == w)).map((_, words.drop(1))).getOrElse {
-      throw Failure(
+      throw UserError(
         s"unknown command ${words.headOption.getOrElse("(none)")}",
         "the jar does not have it",
         s"use one of ${commands.map(_.name).mkString(", ")}"

@@ -5,7 +5,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import scala.util.Using
 import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
-import statemark.spark.changelog.{CheckpointLineage, OpenChangelogs, RangeDeletes}
+import statemark.spark.changelog.{ChangelogPrefetch, CheckpointLineage, RangeDeletes}
 
 /** The changes between two versions of a store, from their changelogs, in program order.
   *
@@ -24,7 +24,7 @@ final class ChangeFeed(
   override protected val versionsAndUniqueIds: Array[(Long, Option[String])] =
     if (end.checkpointId.isEmpty) (startVersion to end.version).map((_, None)).toArray
     else
-      Using.resource(new OpenChangelogs(context.checkpoint.changelogs)) { changelogs =>
+      Using.resource(new ChangelogPrefetch(context.checkpoint.changelogs)) { changelogs =>
         new CheckpointLineage(context.checkpoint.files, changelogs).full(startVersion, end)
           .map(v => (v.version, v.checkpointId)).toArray
       }

@@ -31,4 +31,7 @@ private[spark] object Checkout {
 }
 
 /** What a commit leaves for Spark to ask. */
-private[spark] final case class Commit(metrics: StateStoreMetrics, info: StateStoreCheckpointInfo)
+private[spark] final case class CommitResult(
+    metrics: StateStoreMetrics,
+    info: StateStoreCheckpointInfo
+)

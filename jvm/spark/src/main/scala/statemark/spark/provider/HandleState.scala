@@ -16,7 +16,7 @@ object HandleState {
   /** @param refusal what Spark's own store says where the operation is not allowed */
   sealed abstract class Operation(val refusal: HandleState => String)
   case object Update extends Operation(state => s"Cannot update after $state")
-  case object Commit
+  case object CommitResult
       extends Operation(state => s"Expected possible states (UPDATING) but found $state")
   case object Abort
       extends Operation(state => s"Expected possible states (UPDATING, ABORTED) but found $state")
@@ -25,7 +25,7 @@ object HandleState {
 
   private val allowed: Map[(HandleState, Operation), HandleState] = Map(
     (Updating, Update) -> Updating,
-    (Updating, Commit) -> Committed,
+    (Updating, CommitResult) -> Committed,
     (Updating, Abort) -> Aborted,
     (Updating, Release) -> Released,
     (Aborted, Abort) -> Aborted,

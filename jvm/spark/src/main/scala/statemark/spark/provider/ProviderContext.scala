@@ -9,12 +9,12 @@ import statemark.common.Clock
 import statemark.engine._
 import statemark.ReadRetention
 import statemark.spark.checkpoint.{CommittedVersions, StoreLocation}
-import statemark.spark.cluster.CommittedAttempt
+import statemark.spark.cluster.AttemptCheck
 import statemark.spark.conf.{LocalRoot, StoreConf}
 import statemark.spark.load.StoreLoader
-import statemark.spark.local.{BaseStores, Homes}
+import statemark.spark.local.{BaseStores, StoreDirectories}
 import statemark.spark.memory.{NativeMemory, NativePool, UncommittedStores}
-import statemark.spark.process.RunningTask
+import statemark.spark.process.TaskInfo
 import statemark.spark.reads.LiveRead
 import statemark.spark.rows.{RowChecksums, RowEncoderRegistry, RowFormat}
 import statemark.spark.snapshot.{Retention, SnapshotTaker, StaleSnapshots, StoreCheckpoint}
@@ -36,7 +36,7 @@ final class ProviderContext(
     val observer: CommitObserver,
     val clock: Clock,
     isOnCluster: Boolean,
-    task: RunningTask,
+    task: TaskInfo,
     val liveRead: Option[LiveRead]
 ) {
   import location.storeId
@@ -62,19 +62,19 @@ final class ProviderContext(
   /** Where homes outlive this process, if they do. */
   lazy val localRoot: Option[File] = LocalRoot.of(conf.own)
 
-  lazy val homes: Homes = new Homes(localRoot, task.queryId, storeId)
+  lazy val homes: StoreDirectories = new StoreDirectories(localRoot, task.queryId, storeId)
 
   // What is local goes with the process where there is no directory for it: nothing is proven then.
   val checkpoint: StoreCheckpoint = new StoreCheckpoint(
     location,
     conf,
     clock,
-    homes.parent.isDefined || CommittedAttempt.comparesFiles(isSole)
+    homes.parent.isDefined || AttemptCheck.comparesFiles(isSole)
   )
 
   /** Tells whether what this store has prepared is the attempt that counts. */
-  lazy val attempts: CommittedAttempt =
-    CommittedAttempt.of(location.address, location.storeId, isSole, checkpoint.proofs)
+  lazy val attempts: AttemptCheck =
+    AttemptCheck.of(location.address, location.storeId, isSole, checkpoint.proofs)
 
   /** Closes what was opened, newest first. Idempotent. */
   def close(): Unit = {

@@ -16,7 +16,7 @@ import statemark.transaction.{RowScan, Rows, Transaction}
 
 /** Ends what a handle has checked out. The handle holds the stamp when it calls. */
 private[spark] trait HandleOwner {
-  private[spark] def commit(handle: StatemarkRocksDBStateStore): Commit
+  private[spark] def commit(handle: StatemarkRocksDBStateStore): CommitResult
   private[spark] def abort(handle: StatemarkRocksDBStateStore): Unit
 }
 
@@ -47,7 +47,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   @volatile private var isReadOnly_ = startsReadOnly
   @volatile private[spark] var isSnapshotForced: Boolean = startsForced
   @volatile private var isValidated = false
-  @volatile private var committed: Option[Commit] = None
+  @volatile private var committed: Option[CommitResult] = None
   private[spark] var gets = 0L
   private[spark] var puts = 0L
   private val stored: Rows = checkedOut.rows
@@ -278,12 +278,12 @@ final class StatemarkRocksDBStateStore private[spark] (
   // ---- end
 
   override def commit(): Long = synchronized {
-    if (state != HandleState.Updating) HandleState.next(state, HandleState.Commit): Unit
+    if (state != HandleState.Updating) HandleState.next(state, HandleState.CommitResult): Unit
     try {
       verifyWritable()
       context.stateMachine.verifyStamp(stamp)
       committed = Some(owner.commit(this))
-      enter(HandleState.Commit)
+      enter(HandleState.CommitResult)
       version + 1
     } catch {
       case e: Throwable => throw StatemarkBridge.commitFailed(toString, e)
@@ -291,7 +291,9 @@ final class StatemarkRocksDBStateStore private[spark] (
   }
 
   override def abort(): Unit =
-    if (state != HandleState.Aborted && !(state == HandleState.Released && Reads.areAborted)) {
+    if (
+      state != HandleState.Aborted && !(state == HandleState.Released && ReleaseRules.areAborted)
+    ) {
       // What a committed or released store says to an abort comes before what its stamp says.
       HandleState.next(state, HandleState.Abort): Unit
       enter(HandleState.Abort)
@@ -349,7 +351,7 @@ final class StatemarkRocksDBStateStore private[spark] (
       (state == HandleState.Released && operation == HandleState.Release)
     if (operation != HandleState.Metrics && !isRepeated) context.stateMachine.verifyStamp(stamp)
     val next = HandleState.next(state, operation)
-    if (operation == HandleState.Commit || operation == HandleState.Release)
+    if (operation == HandleState.CommitResult || operation == HandleState.Release)
       context.stateMachine.releaseStamp(stamp): Unit
     state = next
   }

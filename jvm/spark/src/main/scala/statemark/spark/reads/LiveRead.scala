@@ -28,7 +28,7 @@ final case class LiveRead(
 
   /** The rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes them. */
   private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
-    OpenStores.view(address, at, level).map(view =>
+    ReadableStores.view(address, at, level).map(view =>
       new LiveReads(view, keys, () => end(view, address))
     ).orElse {
       for {
@@ -39,7 +39,7 @@ final case class LiveRead(
 
   private def end(view: ReadView, address: StoreAddress): Unit = {
     view.close()
-    read.foreach(OpenStores.ended(address, _))
+    read.foreach(ReadableStores.ended(address, _))
   }
 }
 

@@ -93,14 +93,14 @@ object ReadService {
 
   def answer(request: ReadRequest): ReadReply = request match {
     case note: ReadNote =>
-      OpenStores.note(note)
+      ReadableStores.note(note)
       ReadReply.Done
     case request: StoreRequest => read(request)
   }
 
   private def read(request: StoreRequest): ReadReply =
     try
-      OpenStores.view(request.address, request.at, IsolationLevel.of(request.level))
+      ReadableStores.view(request.address, request.at, IsolationLevel.of(request.level))
         .fold[ReadReply](ReadReply.NotHere) { view =>
           try {
             if (!request.families.forall(_.agreesWith(view.families))) throw rolledBack

@@ -5,7 +5,7 @@ import org.slf4j.LoggerFactory
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.CommittedVersions
 import statemark.spark.conf.StoreConf
-import statemark.spark.local.{Generation, LocalDirectory}
+import statemark.spark.local.{LoadedStore, LocalDirectory}
 import statemark.transaction.{CommitObserver, CommitPhase, PreparedTransaction}
 
 /** Takes the snapshots of one provider: inside a commit that needs one, and from maintenance when one
@@ -26,7 +26,7 @@ final class SnapshotTaker(
   def lastUploaded: Long = lastUploaded_
 
   /** A snapshot of a version that is being committed: the base stays where it is. */
-  def inCommit(generation: Generation, next: PreparedTransaction): SnapshotFigures =
+  def inCommit(generation: LoadedStore, next: PreparedTransaction): SnapshotStats =
     withImage(generation) { image =>
       prepare(generation)
       val (state, linked) = generation.store.snapshot(next, image)
@@ -44,7 +44,7 @@ final class SnapshotTaker(
     *
     * @param isCommittedAttempt whether the prepared version is the attempt that counts
     */
-  def ifDue(generation: Generation, isCommittedAttempt: VersionId => Boolean): Unit = {
+  def ifDue(generation: LoadedStore, isCommittedAttempt: VersionId => Boolean): Unit = {
     val store = generation.store
     def preparedAndCommitted = store.prepared.map(_.state).filter(isDue).filter { state =>
       committedVersions.contains(state.at) && isCommittedAttempt(state.at)
@@ -65,7 +65,7 @@ final class SnapshotTaker(
   }
 
   /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. */
-  private def prepare(generation: Generation): Unit = {
+  private def prepare(generation: LoadedStore): Unit = {
     if (conf.rocksDb.compactOnCommit) generation.store.compact()
     // An image flushes the base in any case; this is where tests see it.
     if (generation.home.isDurable) generation.store.flush()
@@ -88,11 +88,11 @@ final class SnapshotTaker(
   }
 
   private def upload(
-      generation: Generation,
+      generation: LoadedStore,
       image: File,
       state: StoreState,
       linked: Set[String]
-  )(keeps: => Boolean): SnapshotFigures = {
+  )(keeps: => Boolean): SnapshotStats = {
     val figures = checkpoint.snapshots.upload(image, state, linked, generation.uploaded)(keeps)
     if (figures.isKept) {
       lastUploaded_ = math.max(lastUploaded_, state.version)
@@ -102,7 +102,7 @@ final class SnapshotTaker(
     figures
   }
 
-  private def withImage[A](generation: Generation)(take: File => A): A = {
+  private def withImage[A](generation: LoadedStore)(take: File => A): A = {
     val image = generation.home.fresh("snapshot")
     try take(image)
     finally LocalDirectory.deleteTree(image)

@@ -73,7 +73,7 @@ final class StoreCheckpoint(
     clock
   )
 
-  lazy val snapshots: Snapshots = new Snapshots(
+  lazy val snapshots: SnapshotUploader = new SnapshotUploader(
     files,
     at => checkedFiles.delete(new Path(location.directory, StoreFile.snapshotName(at))),
     conf.rocksDb,

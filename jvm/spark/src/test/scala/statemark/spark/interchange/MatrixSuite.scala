@@ -15,7 +15,7 @@ import statemark.common.Clock
 import statemark.spark.{Line, StoppedMaintenance}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.offline.checkpoint.ProviderClass
-import statemark.spark.offline.cli.{Context, Waiter}
+import statemark.spark.offline.cli.{CommandContext, Waiter}
 import statemark.spark.offline.RecordingConsole
 import statemark.spark.offline.switching.SwitchCommand
 import statemark.spark.offline.verify.CheckpointVerifier
@@ -195,6 +195,6 @@ object MatrixSuite {
   }
 
   // Providers of a stopped query may still maintain their stores: `verify` waits for them.
-  private def contextOf(session: SparkSession): Context =
-    new Context(session, new RecordingConsole, Clock.system, Waiter.system)
+  private def contextOf(session: SparkSession): CommandContext =
+    new CommandContext(session, new RecordingConsole, Clock.system, Waiter.system)
 }

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.{sum, udf}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.cluster.{AttemptBegun, Attempts, CommittedAttempt, WriterOf}
+import statemark.spark.cluster.{AttemptBegun, AttemptCheck, AttemptRegistry, WriterOf}
 import statemark.spark.{OneSession, StatemarkStateStoreProvider}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.local.LocalDirectory
@@ -164,11 +164,11 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
     }
     val inProcess = StatemarkStateStoreProvider.runsOnCluster
     StatemarkStateStoreProvider.runsOnCluster = () => true
-    CommittedAttempt.driver = Some { message =>
+    AttemptCheck.driver = Some { message =>
       asked.add(message)
       message match {
-        case attempt: AttemptBegun => Attempts.begun(attempt)
-        case version: WriterOf => Attempts.writer(version)
+        case attempt: AttemptBegun => AttemptRegistry.begun(attempt)
+        case version: WriterOf => AttemptRegistry.writer(version)
         case other => fail(s"$other is asked")
       }
     }
@@ -182,7 +182,7 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       }
       query.stop()
     } finally {
-      CommittedAttempt.driver = None
+      AttemptCheck.driver = None
       StatemarkStateStoreProvider.runsOnCluster = inProcess
     }
   }

@@ -8,7 +8,7 @@ import org.json4s.{JArray, JInt, JNothing, JString, JValue}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.InvalidInputException
-import statemark.spark.local.{Home, LoadSource, LocalDirectory}
+import statemark.spark.local.{LoadSource, LocalDirectory, StoreDirectory}
 import statemark.spark.{LocalStores, Providers}
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.local.LocalCommand
@@ -22,7 +22,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     test(s"identity, version, id, size and last use; a restart uses the home as before ($format)") {
       val ids = write(3, extra)
       val before = contents(homes.head)
-      val usedAt = Home.usedAtMs(homes.head.toFile)
+      val usedAt = StoreDirectory.usedAtMs(homes.head.toFile)
       val listing = json()
       val Seq(home) = listed(listing): @unchecked
       assert(home \ "queryId" == JString(query.queryId) && home \ "store" == JString("0-0-default"))
@@ -36,7 +36,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
         line.startsWith(s"${query.queryId}  0-0-default  version 3  ${ids.last.getOrElse("-")}")
       )
       assert(line.endsWith("  idle") && total.startsWith(s"$local: 1 store, "))
-      assert(contents(homes.head) == before && Home.usedAtMs(homes.head.toFile) == usedAt)
+      assert(contents(homes.head) == before && StoreDirectory.usedAtMs(homes.head.toFile) == usedAt)
       val after = open(extra)
       check(after, 3, ids, expected(3))
       assertServed(after, 3, ids, LoadSource.Local)
@@ -50,14 +50,14 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       check(after, 3, ids, expected(3))
       assertServed(after, 3, ids, LoadSource.Local)
       after.close()
-      assert(!Home.isInUse(homes.head.toFile), "two may look at once")
+      assert(!StoreDirectory.isInUse(homes.head.toFile), "two may look at once")
     }
     // The place that a query takes is none that whoever looks asks for, or holds for a moment.
     holding(homes.head, "LOCK_EX, 1, 0") {
-      assert(!Home.isInUse(homes.head.toFile))
+      assert(!StoreDirectory.isInUse(homes.head.toFile))
     }
     holding(homes.head, "LOCK_EX, 1, 1") {
-      assert(Home.isInUse(homes.head.toFile))
+      assert(StoreDirectory.isInUse(homes.head.toFile))
     }
     open().getStore(4, None).abort()
     assert(listed(json()).map(_ \ "state") == Seq(JString("in-use")))
@@ -66,7 +66,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
   test("a home in use has the version that its owner noted, and is never deleted") {
     write(3, Map.empty): Unit
     val used = copied(homes.head, "used")
-    Files.writeString(used.resolve(Home.LockName), "7\n")
+    Files.writeString(used.resolve(StoreDirectory.LockName), "7\n")
     homes.foreach(grown(_, 30 * day))
     holding(used) {
       val states =
@@ -111,7 +111,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     Files.createSymbolicLink(parent.resolve("linked"), elsewhere.resolve("home"))
     val others = Seq("q/photos/2024", "q/0-0-default/no-lock").map(local.resolve)
     others.foreach(o => Files.createDirectories(o.resolve("base")))
-    Files.createFile(others.head.resolve(Home.LockName))
+    Files.createFile(others.head.resolve(StoreDirectory.LockName))
     (elsewhere.resolve("home") +: others).foreach(grown(_, 400 * day))
     assert(pruned(json("--prune", "--max-bytes", "1b")).isEmpty && listed(json()).isEmpty)
     assert((elsewhere.resolve("home/base/CURRENT") +: others).forall(Files.exists(_)))
@@ -231,7 +231,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
   }
 
   private def grown(home: Path, ms: Long): Unit = {
-    val lock = home.resolve(Home.LockName).toFile
+    val lock = home.resolve(StoreDirectory.LockName).toFile
     if (lock.exists)
       assert(lock.setLastModified(context(new RecordingConsole).clock.epochMs() - ms))
   }
@@ -244,7 +244,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       "python3",
       "-c",
       script,
-      home.resolve(Home.LockName).toString
+      home.resolve(StoreDirectory.LockName).toString
     ).start()
     try {
       assert(owner.inputReader.readLine() == "held")

@@ -10,7 +10,7 @@ import scala.collection.concurrent.TrieMap
 import statemark.common.Clock
 import statemark.spark.Line.MemoryStream
 import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
-import statemark.spark.offline.cli.{Console, Context, ExitCode}
+import statemark.spark.offline.cli.{CommandContext, Console, ExitCode}
 import statemark.spark.offline.switching.SwitchCommand
 
 /** Keeps what a command writes. */
@@ -62,8 +62,8 @@ trait OfflineSuite extends AnyFunSuite with BeforeAndAfterAll with BeforeAndAfte
   }
 
   /** A context whose waiting does `meanwhile`. */
-  protected def context(console: Console, meanwhile: () => Unit = () => ()): Context =
-    new Context(spark, console, Clock.system, _ => meanwhile())
+  protected def context(console: Console, meanwhile: () => Unit = () => ()): CommandContext =
+    new CommandContext(spark, console, Clock.system, _ => meanwhile())
 
   /** A query on rows of (key, seconds); what it wrote, by batch. */
   protected final class Job(

@@ -9,7 +9,7 @@ import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.spark.{Line, OneSession, StoppedMaintenance}
 import statemark.spark.offline.checkpoint.ProviderClass
-import statemark.spark.offline.cli.{Command, Console, Context, ExitCode, Waiter}
+import statemark.spark.offline.cli.{Command, CommandContext, Console, ExitCode, Waiter}
 import statemark.spark.offline.verify.VerifyCommand
 
 /** Checkpoints that queries wrote, and the commands on them. */
@@ -57,8 +57,8 @@ trait QueryCheckpoints extends StoppedMaintenance with OneSession { this: Suite 
 
   protected val counts: DataFrame => DataFrame = _.groupBy("value").count()
 
-  protected def context(console: Console, waiter: Waiter = _ => ()): Context =
-    new Context(spark, console, Clock.system, waiter)
+  protected def context(console: Console, waiter: Waiter = _ => ()): CommandContext =
+    new CommandContext(spark, console, Clock.system, waiter)
 
   /** The exit code and the lines of the result. */
   protected def command(

@@ -9,7 +9,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.Random
 import statemark.common.{Causes, Clock}
 import statemark.spark.local.LocalDirectory
-import statemark.spark.process.RunningTask
+import statemark.spark.process.TaskInfo
 import statemark.spark.StatemarkStateStoreProvider
 
 /** Random histories of a checkpoint and everything around it, against a sorted map: runs that overlap, rollbacks by
@@ -40,7 +40,7 @@ object Stress {
     val end = Clock.system.nanos() + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
     // Tasks are of Spark's own query; what no task asks for is of the history's.
     StatemarkStateStoreProvider.runningTask = () =>
-      Option(TaskContext.get()).fold(RunningTask(World.queryId, 1))(_ => RunningTask.now())
+      Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1))(_ => TaskInfo.now())
     val tally = new Tally
     val other = new OtherProcess
     val found = Iterator.iterate(first)(_ + 1).takeWhile(_ => Clock.system.nanos() < end)

@@ -9,7 +9,7 @@ import scala.collection.mutable
 import scala.util.Random
 import statemark.IsolationLevel
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.Home
+import statemark.spark.local.StoreDirectory
 import statemark.spark.provider.{Checkout, StatemarkRocksDBStateStore}
 import statemark.spark.reads.LiveRead
 import statemark.spark.{Line, StatemarkStateStoreProvider, TestFiles}
@@ -118,7 +118,7 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
         Files.createDirectories(to)
         Option(file.toFile.list).toSeq.flatten
           .foreach(name => copied(file.resolve(name), to.resolve(name)))
-      } else if (file.getFileName.toString == Home.LockName) Files.createFile(to): Unit
+      } else if (file.getFileName.toString == StoreDirectory.LockName) Files.createFile(to): Unit
       else Files.copy(file, to): Unit
     catch { case _: java.nio.file.NoSuchFileException => () }
 
@@ -288,10 +288,10 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
       if (home.isDurable && !other.isLocked(lockOf(home.path.toPath)))
         throw Disagreement(s"${home.path} locked", "another process could take it")
 
-  def lockOf(home: Path): Path = home.resolve(Home.LockName)
+  def lockOf(home: Path): Path = home.resolve(StoreDirectory.LockName)
 
   /** Homes below a directory. */
-  def homesOf(disk: Path): Seq[Path] = Home.all(disk.toFile).map(_.toPath)
+  def homesOf(disk: Path): Seq[Path] = StoreDirectory.all(disk.toFile).map(_.toPath)
 
   override def close(): Unit = {
     query_.foreach(_.close())

@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.FileSystem
 import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, ChecksumCheckpointFileManager}
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.StoreState
-import statemark.spark.checkpoint.SideBySideFileSystem
+import statemark.spark.checkpoint.ParallelFetchFileSystem
 
 /** How Spark's file manager is called. */
 object SnapshotFiles {
@@ -33,7 +33,7 @@ object SnapshotFiles {
     fileChecksumThreadPoolSize = Some(2)
   ) {
     override protected def getFileSystem(root: String, hadoopConf: Configuration): FileSystem =
-      new SideBySideFileSystem(super.getFileSystem(root, hadoopConf))
+      new ParallelFetchFileSystem(super.getFileSystem(root, hadoopConf))
   }
 
   def close(files: RocksDBFileManager): Unit = files.close()

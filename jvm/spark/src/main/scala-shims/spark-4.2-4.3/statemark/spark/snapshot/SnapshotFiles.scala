@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{
 }
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.StoreState
-import statemark.spark.checkpoint.SideBySideFileSystem
+import statemark.spark.checkpoint.ParallelFetchFileSystem
 
 /** How Spark's file manager is called. */
 object SnapshotFiles {
@@ -35,7 +35,7 @@ object SnapshotFiles {
     fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
   ) {
     override protected def getFileSystem(root: String, hadoopConf: Configuration): FileSystem =
-      new SideBySideFileSystem(super.getFileSystem(root, hadoopConf))
+      new ParallelFetchFileSystem(super.getFileSystem(root, hadoopConf))
   }
 
   def close(files: RocksDBFileManager): Unit = files.close()

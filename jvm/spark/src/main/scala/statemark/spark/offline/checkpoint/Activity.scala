@@ -1,7 +1,7 @@
 package statemark.spark.offline.checkpoint
 
 import org.apache.hadoop.fs.Path
-import statemark.spark.offline.cli.Context
+import statemark.spark.offline.cli.CommandContext
 
 /** Whether a query runs, as far as its checkpoint tells. */
 sealed trait Activity {
@@ -37,7 +37,7 @@ object Activity {
   /** Watches offset log, commit log and the directories of the stores: names, lengths, modification
     * times.
     */
-  def observe(checkpoint: QueryCheckpoint, ms: Long, context: Context): Activity = {
+  def observe(checkpoint: QueryCheckpoint, ms: Long, context: CommandContext): Activity = {
     val before = signature(checkpoint)
     if (ms > 0) {
       context.console.progress(

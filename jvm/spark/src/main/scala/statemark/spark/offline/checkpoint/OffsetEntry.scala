@@ -4,7 +4,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 import org.json4s.{JObject, JString, JValue}
 import scala.util.Try
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 
 /** One entry of a query's offset log: a version line, a line of JSON with the confs that Spark pins,
   * and a line for each source.
@@ -49,7 +49,7 @@ object OffsetEntry {
     */
   def parsed(batch: Long, text: String, where: String): OffsetEntry = {
     def bad(reason: String, remedy: String): Nothing =
-      throw Failure(s"the offset entry $where cannot be read", reason, remedy)
+      throw UserError(s"the offset entry $where cannot be read", reason, remedy)
     val lines = text.split("\n", -1)
     val version = lines.head.trim
     if (!Versions(version)) {

@@ -11,7 +11,7 @@ import org.json4s.jackson.JsonMethods.parse
 import org.json4s.{JObject, JString}
 import scala.util.control.NonFatal
 import scala.util.Try
-import statemark.spark.offline.cli.{Context, Failure}
+import statemark.spark.offline.cli.{CommandContext, UserError}
 import statemark.spark.process.Relocated.CheckpointFileManager
 
 /** The checkpoint of a query as it lies in its location, read through Spark's own file manager and
@@ -45,7 +45,7 @@ final class QueryCheckpoint private (
       try offset(batch)
       catch {
         case e: FileNotFoundException =>
-          throw Failure(
+          throw UserError(
             s"the offset entry of batch $batch of $root was deleted while the log was read",
             "the query runs, or another command does",
             "wait until it has ended, then run the command again",
@@ -54,7 +54,7 @@ final class QueryCheckpoint private (
       }
     }
     if (entries.isEmpty) {
-      throw Failure(
+      throw UserError(
         s"$root has no batch yet",
         "its offset log is empty: the query never started one",
         "there is nothing to do; the query takes the settings that it starts with"
@@ -112,7 +112,7 @@ final class QueryCheckpoint private (
   /** @throws statemark.common.InvalidInputException where the query keeps no state */
   def requireState(): Unit =
     if (!isStateful) {
-      throw Failure(
+      throw UserError(
         s"$root is the checkpoint of a stateless query",
         "it has no state of any operator",
         "there is nothing to do: no state store provider is used"
@@ -203,7 +203,7 @@ final class QueryCheckpoint private (
     try read
     catch {
       case NonFatal(e) =>
-        throw Failure(
+        throw UserError(
           s"$what cannot be read",
           String.valueOf(e.getMessage),
           "use the Statemark of the Spark that wrote it; if the file is damaged, bring it back",
@@ -237,7 +237,7 @@ object QueryCheckpoint {
   ).map { case (key, value) => s"spark.sql.streaming.stateStore.$key" -> value }
 
   /** Opens the checkpoint that a command was given. */
-  def open(location: String, context: Context): QueryCheckpoint =
+  def open(location: String, context: CommandContext): QueryCheckpoint =
     open(location, context.spark, context.hadoopConf)
 
   /** @param location a path or URI
@@ -251,7 +251,7 @@ object QueryCheckpoint {
         (root, CheckpointFileManager.create(root, hadoopConf))
       } catch {
         case NonFatal(e) =>
-          throw Failure(
+          throw UserError(
             s"$location cannot be read",
             String.valueOf(e.getMessage),
             "correct the location; the file system's classes and settings come with --packages, " +
@@ -260,13 +260,13 @@ object QueryCheckpoint {
           )
       }
     if (!files.exists(root)) {
-      throw Failure(s"$root does not exist", "nothing is at this path", "correct the location")
+      throw UserError(s"$root does not exist", "nothing is at this path", "correct the location")
     }
     new QueryCheckpoint(root, queryIdOf(root, files), files, spark, hadoopConf)
   }
 
   private def queryIdOf(root: Path, files: CheckpointFileManager): String = {
-    def notOne(reason: String, cause: Option[Throwable] = None) = Failure(
+    def notOne(reason: String, cause: Option[Throwable] = None) = UserError(
       s"$root is not the checkpoint of a query",
       reason,
       "name the directory that the query has as its checkpointLocation",
@@ -282,7 +282,7 @@ object QueryCheckpoint {
         case e: FileNotFoundException if StoreListing.isGone(files, path, e) =>
           throw notOne("it has no file 'metadata'", Some(e))
         case e: IOException =>
-          throw Failure(
+          throw UserError(
             s"$root cannot be read",
             s"its file 'metadata' cannot be opened: ${e.getMessage}",
             "give whoever runs this command the right to read it",

@@ -7,13 +7,13 @@ final case class Arguments(checkpoint: String, values: Map[String, String], flag
 
   def required(option: String): String = values.getOrElse(
     option,
-    throw Failure(s"$option is missing", "the command needs it", s"add $option VALUE")
+    throw UserError(s"$option is missing", "the command needs it", s"add $option VALUE")
   )
 
   /** The option's value as a number, `default` where it is not given. */
   def number(option: String, default: Double): Double = values.get(option).fold(default) { text =>
     text.toDoubleOption.filter(n => n >= 0 && !n.isInfinite).getOrElse(
-      throw Failure(s"$option is $text", "it is no number from 0 up", s"correct $option")
+      throw UserError(s"$option is $text", "it is no number from 0 up", s"correct $option")
     )
   }
 }
@@ -32,7 +32,7 @@ object Arguments {
   def parseOptions(words: Seq[String], valued: Set[String], flags: Set[String]): Arguments = {
     val (found, places) = split(words, valued, flags)
     places.headOption.foreach(word =>
-      throw Failure(s"bad argument $word", "the command takes options only", "leave it away")
+      throw UserError(s"bad argument $word", "the command takes options only", "leave it away")
     )
     found
   }
@@ -48,7 +48,7 @@ object Arguments {
         case word :: _ if word.startsWith("--") =>
           val known = (valued.map(_ + " VALUE") ++ flags).toSeq.sorted.mkString(", ")
           val reason = if (valued(word)) "it has no value" else "the command does not know it"
-          throw Failure(s"bad option $word", reason, s"use $known")
+          throw UserError(s"bad option $word", reason, s"use $known")
         case place :: more => go(more, found, place :: places)
       }
     go(words.toList, Arguments("", Map.empty, Set.empty), Nil)
@@ -57,7 +57,7 @@ object Arguments {
   private def finished(found: Arguments, places: List[String]): Arguments = places match {
     case List(checkpoint) if checkpoint.nonEmpty => found.copy(checkpoint = checkpoint)
     case _ =>
-      throw Failure(
+      throw UserError(
         s"${places.length} checkpoints were given",
         "the command works on one",
         "name one checkpoint location: a path, or a URI that Spark can read"

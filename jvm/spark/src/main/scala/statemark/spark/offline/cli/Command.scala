@@ -23,13 +23,13 @@ trait Command {
   def name: String
 
   /** @param args the words after the command's name
-    * @throws InvalidInputException as [[Failure]] makes it
+    * @throws InvalidInputException as [[UserError]] makes it
     */
-  def run(args: Seq[String], context: Context): ExitCode
+  def run(args: Seq[String], context: CommandContext): ExitCode
 }
 
 /** What a command works with. */
-final class Context(
+final class CommandContext(
     val spark: SparkSession,
     val console: Console,
     val clock: Clock,
@@ -42,7 +42,7 @@ final class Context(
 }
 
 /** Errors as all of Statemark's: what failed, why, and what to do. */
-object Failure {
+object UserError {
   def apply(
       problem: String,
       reason: String,

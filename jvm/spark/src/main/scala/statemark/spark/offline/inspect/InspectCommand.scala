@@ -9,7 +9,7 @@ import org.json4s.{JArray, JNothing, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import scala.util.Try
 import statemark.spark.offline.checkpoint.{PinnedKeys, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode}
+import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode}
 import statemark.spark.offline.verify.OperatorFacts
 
 /** `inspect CHECKPOINT [--json]`: what a checkpoint holds, and how large it is. Reads logs, listings and
@@ -18,7 +18,7 @@ import statemark.spark.offline.verify.OperatorFacts
 object InspectCommand extends Command {
   override val name: String = "inspect"
 
-  override def run(words: Seq[String], context: Context): ExitCode = {
+  override def run(words: Seq[String], context: CommandContext): ExitCode = {
     val args = Arguments.parse(words, Set.empty, Set("--json"))
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val facts = new CheckpointFacts(

@@ -7,7 +7,7 @@ import org.json4s.JObject
 import org.json4s.JsonDSL._
 import statemark.spark.conf.{LocalRoot, StoreSettings}
 import statemark.spark.local.LocalCollector
-import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, Failure}
+import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode, UserError}
 import statemark.spark.offline.verify.Sizes
 
 /** `local [--local-dir D] [--json] [--prune [--max-age A] [--max-bytes B]]`: what lies in the local directory of
@@ -17,11 +17,11 @@ object LocalCommand extends Command {
   override val name: String = "local"
   private val Limits = Map("--max-age" -> "localDirMaxAge", "--max-bytes" -> "localDirMaxBytes")
 
-  override def run(words: Seq[String], context: Context): ExitCode = {
+  override def run(words: Seq[String], context: CommandContext): ExitCode = {
     val args =
       Arguments.parseOptions(words, Limits.keySet + "--local-dir", Set("--json", "--prune"))
     Limits.keys.find(args.values.contains).filterNot(_ => args.flags("--prune")).foreach { option =>
-      throw Failure(
+      throw UserError(
         s"$option is given without --prune",
         "it says what is deleted, and nothing is",
         s"add --prune, or leave $option away"
@@ -30,7 +30,7 @@ object LocalCommand extends Command {
     val settings = settingsOf(args, context)
     val root = checked(rootOf(settings))
     hidden(root).foreach(d => context.console.progress(s"$d cannot be read and is not shown"))
-    val homes = new LocalHomes(root).all
+    val homes = new LocalStores(root).all
     val deleted =
       if (args.flags("--prune")) {
         val paths = LocalCollector.collect(root, settings, context.clock.epochMs()).toSet
@@ -43,7 +43,7 @@ object LocalCommand extends Command {
   }
 
   /** Options of the command before the settings of the session. */
-  private def settingsOf(args: Arguments, context: Context): StoreSettings = {
+  private def settingsOf(args: Arguments, context: CommandContext): StoreSettings = {
     val limits = Limits.flatMap { case (option, key) => args.values.get(option).map(key -> _) }
     val place = args.values.get("--local-dir").map { given =>
       "localDir" -> (if (given.startsWith("file:")) given else new File(given).getAbsolutePath)
@@ -57,7 +57,7 @@ object LocalCommand extends Command {
 
   private def rootOf(settings: StoreSettings): File =
     settings.localDir.map(new File(_)).orElse(LocalRoot.of(settings)).getOrElse(
-      throw Failure(
+      throw UserError(
         "no local directory is known",
         s"${StoreSettings.Prefix}localDir is not set, and only on a local master one stays without it",
         "name it with --local-dir"
@@ -65,7 +65,7 @@ object LocalCommand extends Command {
     )
 
   private def checked(root: File): File = {
-    def refused(reason: String): Nothing = throw Failure(
+    def refused(reason: String): Nothing = throw UserError(
       s"$root cannot be listed",
       reason,
       "name the local directory of a query with --local-dir; on a cluster run this on the machine of an " +
@@ -88,7 +88,11 @@ object LocalCommand extends Command {
   * @param homes that are there
   * @param deleted those that were deleted, where that was asked for
   */
-final case class LocalListing(root: File, homes: Seq[HomeFacts], deleted: Option[Seq[HomeFacts]]) {
+final case class LocalListing(
+    root: File,
+    homes: Seq[DirectoryFacts],
+    deleted: Option[Seq[DirectoryFacts]]
+) {
 
   def lines: Seq[String] = {
     val gone = deleted.toSeq.flatten
@@ -108,21 +112,22 @@ final case class LocalListing(root: File, homes: Seq[HomeFacts], deleted: Option
       ("deleted" -> deleted.map(_.map(homeJson))) ~
       ("deletedBytes" -> deleted.map(bytesOf))
 
-  private def homeJson(h: HomeFacts): JObject =
+  private def homeJson(h: DirectoryFacts): JObject =
     ("path" -> h.path.getPath) ~ ("queryId" -> h.queryId) ~ ("store" -> h.store) ~
       ("version" -> h.version) ~ ("checkpointId" -> h.checkpointId) ~
       ("partitions" -> h.partitions) ~ ("bytes" -> h.bytes) ~ ("usedAt" -> h.usedAt.toString) ~
       ("state" -> h.state.name) ~ ("problem" -> h.problem) ~ ("owner" -> h.otherOwner)
 
   private def inUse: Option[Int] =
-    Some(homes.count(_.state == HomeState.InUse)).filter(_ > 0)
+    Some(homes.count(_.state == DirectoryState.InUse)).filter(_ > 0)
 
-  private def count(of: Seq[HomeFacts]) = if (of.length == 1) "1 store" else s"${of.length} stores"
+  private def count(of: Seq[DirectoryFacts]) =
+    if (of.length == 1) "1 store" else s"${of.length} stores"
 
-  private def bytesOf(of: Seq[HomeFacts]): Long = of.map(_.bytes).sum
+  private def bytesOf(of: Seq[DirectoryFacts]): Long = of.map(_.bytes).sum
 
   /** One line for each, in columns. */
-  private def table(of: Seq[HomeFacts]): Seq[String] = {
+  private def table(of: Seq[DirectoryFacts]): Seq[String] = {
     val rows = of.map { h =>
       Seq(
         h.queryId,

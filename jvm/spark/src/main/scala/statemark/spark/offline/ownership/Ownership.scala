@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import scala.util.control.NonFatal
 import statemark.common.InvalidInputException
 import statemark.spark.offline.checkpoint.QueryCheckpoint
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 
 /** Which of several commands that change one checkpoint goes on: the last that took it. A command that was
   * killed cannot give it back, so that nobody waits for an owner; whoever has lost it fails at its next step.
@@ -77,7 +77,7 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
     try publish(from, path)(moves.move)
     catch {
       case _: FileAlreadyExistsException =>
-        throw Failure(
+        throw UserError(
           s"$path was written by someone else in the meantime",
           "the query runs, or another command does",
           "stop the query, then run the command again"
@@ -174,7 +174,7 @@ object Ownership {
   }
 
   /** What a command says that has lost the checkpoint. */
-  def lost(root: Path): InvalidInputException = Failure(
+  def lost(root: Path): InvalidInputException = UserError(
     s"$root was taken by another command in the meantime",
     "a switch, a repartition or a rollback was started beside this one",
     "wait until the other one has ended, look at what it did, then run the command again"

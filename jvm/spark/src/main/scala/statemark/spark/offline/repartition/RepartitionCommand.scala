@@ -1,13 +1,20 @@
 package statemark.spark.offline.repartition
 
 import statemark.spark.offline.checkpoint.{Activity, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, Failure, ProgressLines}
+import statemark.spark.offline.cli.{
+  Arguments,
+  Command,
+  CommandContext,
+  ExitCode,
+  ProgressLines,
+  UserError
+}
 
 /** `repartition CHECKPOINT --partitions N`, or `--rollback` of one that did not finish. */
 object RepartitionCommand extends Command {
   override val name: String = "repartition"
 
-  override def run(args: Seq[String], context: Context): ExitCode = {
+  override def run(args: Seq[String], context: CommandContext): ExitCode = {
     val parsed = Arguments.parse(
       args,
       valued = Set("--partitions", "--observe"),
@@ -26,12 +33,12 @@ object RepartitionCommand extends Command {
     (parsed.values.get("--partitions"), parsed.flags("--rollback")) match {
       case (Some(number), false) =>
         val partitions = number.toIntOption.filter(_ > 0).getOrElse(
-          throw Failure(s"--partitions is $number", "it is no number from 1 up", "correct it")
+          throw UserError(s"--partitions is $number", "it is no number from 1 up", "correct it")
         )
         _.run(partitions, parsed.flags("--skip-uncommitted"))
       case (None, true) => _.rollback()
       case _ =>
-        throw Failure(
+        throw UserError(
           "not clear what to do",
           "one of --partitions N and --rollback is needed, and not both",
           "give one of them"
@@ -42,13 +49,13 @@ object RepartitionCommand extends Command {
   private def requireStopped(
       checkpoint: QueryCheckpoint,
       observeMs: Long,
-      context: Context
+      context: CommandContext
   ): Unit = {
     checkpoint.requireState()
     checkpoint.latestOffset: Unit
     Activity.observe(checkpoint, observeMs, context) match {
       case activity: Activity.Running =>
-        throw Failure(
+        throw UserError(
           s"the query of ${checkpoint.root} runs",
           activity.seen,
           "stop it, then run the command again"

@@ -8,7 +8,7 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 import org.json4s.{JArray, JInt, JObject, JString, JValue}
 import scala.util.Try
 import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass, QueryCheckpoint}
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 import statemark.spark.offline.ownership.Ownership
 
 /** One change of pinned providers: what it means to do, and the entries as they were, in a directory of
@@ -46,7 +46,7 @@ final class Journal private (
     now.filterNot { case (b, bytes) =>
       Arrays.equals(bytes, changed(b)) || Arrays.equals(bytes, original(b))
     }.headOption.foreach { case (b, _) =>
-      throw Failure(
+      throw UserError(
         s"the offset entry ${entryPath(checkpoint, b)} is neither what it was nor what it should become",
         s"somebody else changed it after an interrupted switch; the original is in $directory/offsets",
         s"compare the two, keep one, then delete $directory"
@@ -84,7 +84,7 @@ final class Journal private (
     // Some file systems keep the old file and say nothing.
     if (!Arrays.equals(checkpoint.bytesOf(path), bytes)) {
       owner.requireHeld()
-      throw Failure(
+      throw UserError(
         s"$path could not be replaced",
         s"the file system of ${checkpoint.root} does not replace files in a rename",
         "copy the checkpoint to one that does, and run the command there"
@@ -154,7 +154,7 @@ object Journal {
           case _ => None
         }
       }
-    journal.getOrElse(throw Failure(
+    journal.getOrElse(throw UserError(
       s"$path cannot be read",
       s"it is no manifest of format $Format",
       "use the Statemark that wrote it; the offset entries as they were lie beside it"

@@ -11,7 +11,7 @@ import scala.annotation.tailrec
 import scala.util.Using
 import statemark.spark.checkpoint.StoreFile
 import statemark.spark.offline.checkpoint.{Jobs, ProviderClass, QueryCheckpoint, StoreListing}
-import statemark.spark.offline.cli.{Context, Failure, ProgressLines}
+import statemark.spark.offline.cli.{CommandContext, ProgressLines, UserError}
 import statemark.spark.offline.ownership.{OwnedFileManager, Ownership}
 import statemark.spark.offline.verify.OperatorFacts
 import statemark.spark.StatemarkStateStoreProvider
@@ -49,7 +49,7 @@ final case class Imported(version: Long, stores: Int, rows: Long) {
   *
   * @param version the version that the query's next batch begins with
   */
-final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Context) {
+final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: CommandContext) {
   private val entry = checkpoint.latestOffset
 
   private lazy val stores: Seq[StoreImport] =
@@ -184,7 +184,7 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Con
     ))
 
   private def refuse(reason: String, remedy: String): Nothing =
-    throw Failure(s"the state of ${checkpoint.root} cannot be imported", reason, remedy)
+    throw UserError(s"the state of ${checkpoint.root} cannot be imported", reason, remedy)
 }
 
 private object StateImport {

@@ -1,7 +1,7 @@
 package statemark.spark.offline.switching
 
 import statemark.spark.offline.checkpoint.{Activity, OffsetEntry, ProviderClass, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, Failure}
+import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode, UserError}
 import statemark.spark.offline.ownership.Ownership
 import statemark.spark.offline.verify.ColumnFamilyCheck
 
@@ -26,7 +26,7 @@ object SwitchCommand extends Command {
       imported: Option[Long]
   )
 
-  override def run(args: Seq[String], context: Context): ExitCode = {
+  override def run(args: Seq[String], context: CommandContext): ExitCode = {
     val parsed = Arguments.parse(args, valued = Set("--to", "--observe"), flags = Set("--force"))
     val to = target(parsed.required("--to"))
     val observeMs = (parsed.number("--observe", 5) * 1000).toLong
@@ -52,7 +52,7 @@ object SwitchCommand extends Command {
 
   private def target(name: String): ProviderClass =
     Targets.find(_.shortName == name).getOrElse {
-      throw Failure(
+      throw UserError(
         s"--to $name",
         "it is no provider that a checkpoint can be switched to",
         s"use ${Targets.mkString(" or ")}"
@@ -65,13 +65,13 @@ object SwitchCommand extends Command {
     checkpoint.offsets.foreach { entry =>
       entry.provider match {
         case Some(ProviderClass.Unknown(className)) =>
-          throw Failure(
+          throw UserError(
             s"the offset entry of batch ${entry.batch} pins the state store provider $className",
             s"only ${ProviderClass.known.map(_.className).mkString(", ")} are known",
             "continue the query with the provider that it has"
           )
         case None =>
-          throw Failure(
+          throw UserError(
             s"the offset entry of batch ${entry.batch} pins no state store provider",
             "a Spark older than 2.4 wrote it",
             "run one batch of the query with this Spark, until older entries are purged"
@@ -80,7 +80,7 @@ object SwitchCommand extends Command {
       }
     }
     if (checkpoint.lastCommit.exists(_ > checkpoint.latestOffset.batch)) {
-      throw Failure(
+      throw UserError(
         s"the logs of ${checkpoint.root} disagree",
         s"batch ${checkpoint.lastCommit.mkString} is committed, and the offset log ends with " +
           s"${checkpoint.latestOffset.batch}",
@@ -90,7 +90,7 @@ object SwitchCommand extends Command {
     val unknown = checkpoint.unknownLogFiles ++
       checkpoint.listedStores.flatMap(s => s.unknownFiles.map(f => s"${s.directory}/${f.name}"))
     if (unknown.nonEmpty) {
-      throw Failure(
+      throw UserError(
         s"${checkpoint.root} holds ${unknown.length} files that this command does not know",
         s"they are ${unknown.take(5).mkString(", ")}${if (unknown.length > 5) ", …" else ""}",
         "move them out of the checkpoint if they are not Spark's, else use the Statemark of that Spark"
@@ -98,10 +98,10 @@ object SwitchCommand extends Command {
     }
   }
 
-  private def checkFamilies(checkpoint: QueryCheckpoint, context: Context): Unit =
+  private def checkFamilies(checkpoint: QueryCheckpoint, context: CommandContext): Unit =
     ColumnFamilyCheck.foreign(checkpoint.listedStores, context.spark, context.hadoopConf).headOption
       .foreach { case (snapshot, families) =>
-        throw Failure(
+        throw UserError(
           s"Spark's provider could not open the snapshot $snapshot",
           s"it has the column families ${families.mkString(", ")}",
           "run the query on Statemark until there is a newer snapshot, and report this"
@@ -130,18 +130,18 @@ object SwitchCommand extends Command {
       checkpoint: QueryCheckpoint,
       observeMs: Long,
       isForced: Boolean,
-      context: Context
+      context: CommandContext
   ): String = Activity.observe(checkpoint, observeMs, context) match {
     case activity: Activity.Stopped => s"the query is taken for stopped: ${activity.seen}"
     case activity if isForced => s"--force was given although ${activity.seen}"
     case activity: Activity.Running =>
-      throw Failure(
+      throw UserError(
         s"the query of ${checkpoint.root} runs",
         activity.seen,
         "stop it and run the command again; --force goes on all the same"
       )
     case activity: Activity.OpenBatch =>
-      throw Failure(
+      throw UserError(
         s"whether the query of ${checkpoint.root} runs cannot be known",
         activity.seen,
         "start the query and stop it after a batch, or, if you know that it does not run, add " +
@@ -153,7 +153,7 @@ object SwitchCommand extends Command {
   private def requireUnchanged(before: QueryCheckpoint, now: QueryCheckpoint): Unit = {
     def last(of: QueryCheckpoint) = (of.latestOffset.batch, of.lastCommit)
     if (last(before) != last(now)) {
-      throw Failure(
+      throw UserError(
         s"the logs of ${now.root} went on while this command began",
         s"batch ${now.latestOffset.batch} is the last now, and ${before.latestOffset.batch} was: the query runs, " +
           "or another command does",
@@ -165,7 +165,7 @@ object SwitchCommand extends Command {
   private def settleInterrupted(
       checkpoint: QueryCheckpoint,
       owner: Ownership,
-      context: Context
+      context: CommandContext
   ): Unit =
     Journal.unfinished(checkpoint).foreach { journal =>
       val how = journal.settle(owner) match {
@@ -180,7 +180,7 @@ object SwitchCommand extends Command {
       to: ProviderClass,
       basis: String,
       owner: Ownership,
-      context: Context
+      context: CommandContext
   ): ExitCode = {
     val console = context.console
     val todo = plan(checkpoint, to)

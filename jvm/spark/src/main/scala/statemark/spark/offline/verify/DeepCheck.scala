@@ -13,7 +13,7 @@ import statemark.engine.VersionId
 import statemark.spark.checkpoint.{StoreFile, StoreLocation}
 import statemark.spark.conf.StoreConf
 import statemark.spark.offline.checkpoint.ProviderClass
-import statemark.spark.process.RunningTask
+import statemark.spark.process.TaskInfo
 import statemark.spark.provider.ProviderContext
 import statemark.transaction.{CommitObserver, TransactionScan}
 
@@ -154,7 +154,7 @@ final class DeepCheck(
       CommitObserver.none,
       Clock.system,
       isOnCluster = false,
-      RunningTask.none,
+      TaskInfo.none,
       liveRead = None
     )
   }

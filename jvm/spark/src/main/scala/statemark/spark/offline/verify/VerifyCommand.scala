@@ -8,7 +8,7 @@ import org.json4s.JsonDSL._
 import scala.annotation.tailrec
 import scala.collection.mutable
 import statemark.spark.offline.checkpoint.{Jobs, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, Context, ExitCode, ProgressLines}
+import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode, ProgressLines}
 
 /** What `verify` has found.
   *
@@ -41,7 +41,7 @@ final case class Verification(
   * is found is looked for again, after a pause and from the logs as they are then, until it stays, or
   * is gone; a store in which somebody writes gets more time.
   */
-final class CheckpointVerifier(context: Context, location: String, isDeep: Boolean) {
+final class CheckpointVerifier(context: CommandContext, location: String, isDeep: Boolean) {
   import CheckpointVerifier._
 
   def run(): Verification = {
@@ -126,7 +126,7 @@ object CheckpointVerifier {
 object VerifyCommand extends Command {
   override val name: String = "verify"
 
-  override def run(words: Seq[String], context: Context): ExitCode = {
+  override def run(words: Seq[String], context: CommandContext): ExitCode = {
     val args = Arguments.parse(words, Set.empty, Set("--deep", "--json"))
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val found = new CheckpointVerifier(context, args.checkpoint, args.flags("--deep")).run()

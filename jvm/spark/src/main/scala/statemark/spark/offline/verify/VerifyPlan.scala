@@ -15,7 +15,7 @@ import scala.collection.mutable
 import statemark.common.InvalidInputException
 import statemark.spark.checkpoint.RepairLimits
 import statemark.spark.offline.checkpoint.{OffsetEntry, PinnedKeys, QueryCheckpoint, StoreListing}
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 import statemark.spark.snapshot.SnapshotSearch
 
 /** What there is to verify in a checkpoint, as its logs say now: its stores with their committed
@@ -303,7 +303,7 @@ object OperatorFacts {
     case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq
     case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq
     case other =>
-      throw Failure(
+      throw UserError(
         s"the metadata of operator ${other.operatorInfo.operatorId} cannot be read",
         s"its version ${other.version} is not known",
         "use the Statemark of the Spark that wrote the checkpoint"

@@ -3,7 +3,7 @@ package statemark.spark.offline.repartition
 import org.apache.spark.sql.SparkSession
 import scala.annotation.unused
 import statemark.spark.offline.checkpoint.QueryCheckpoint
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 
 /** These lines of Spark cannot write a store anew at a version, and start a query beside an unfinished
   * repartition.
@@ -20,7 +20,7 @@ final class Repartition(
 
   def rollback(): RepartitionResult = refuse()
 
-  private def refuse(): Nothing = throw Failure(
+  private def refuse(): Nothing = throw UserError(
     s"${checkpoint.root} cannot be repartitioned with Spark ${session.version}",
     "a repartition needs Spark 4.2 or newer",
     "run the command with the statemark and pyspark of Spark 4.2; the query needs that Spark from then on"

@@ -13,7 +13,7 @@ import scala.annotation.tailrec
 import scala.util.Try
 import statemark.spark.checkpoint.StoreFile
 import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 import statemark.spark.offline.ownership.Ownership
 
 /** Moves the state of a stopped query onto another number of partitions (docs/adr/0006).
@@ -49,7 +49,11 @@ final class Repartition(
     */
   def run(partitions: Int, skipUncommitted: Boolean = false): RepartitionResult = {
     if (partitions < 1) {
-      throw Failure(s"$partitions partitions were asked for", "there is none", "ask for 1 or more")
+      throw UserError(
+        s"$partitions partitions were asked for",
+        "there is none",
+        "ask for 1 or more"
+      )
     }
     checkpoint.requireState()
     owning(decide(partitions, skipUncommitted)) {
@@ -88,14 +92,14 @@ final class Repartition(
     unfinished(last, committed) match {
       case Some(started) if started.to == partitions => Right(Continue(started))
       case Some(other) =>
-        throw Failure(
+        throw UserError(
           s"$location cannot go to $partitions partitions",
           s"a repartition to ${other.to} was begun and not finished",
           s"finish it with --partitions ${other.to}, or take it back with --rollback"
         )
       case None if partitionsOf(committed) == partitions => Left(Unchanged(partitions))
       case None if last > committed && !skipUncommitted =>
-        throw Failure(
+        throw UserError(
           s"batch $last of $location was started and not committed",
           s"the last committed batch is $committed, and what the sink has of batch $last would come twice",
           "start the query and stop it when the batch is through; or give the batch up with " +
@@ -123,14 +127,14 @@ final class Repartition(
 
   private def lastBatches(): (Long, Long) = {
     val last = logs.offsetLog.getLatestBatchId().getOrElse(
-      throw Failure(
+      throw UserError(
         s"$location has no batch yet",
         "its offset log is empty",
         "set spark.sql.shuffle.partitions where the query is started"
       )
     )
     val committed = logs.commitLog.getLatestBatchId().getOrElse(
-      throw Failure(
+      throw UserError(
         s"$location has no state to move",
         "its query has not committed a batch yet",
         "start the query until it has, or start it anew with another spark.sql.shuffle.partitions"
@@ -152,7 +156,7 @@ final class Repartition(
         v1.copy(metadataOpt = v1.metadataOpt.map(m => m.copy(conf = m.conf + change)))
       case v2: OffsetMap => v2.copy(metadata = v2.metadata.copy(conf = v2.metadata.conf + change))
       case other =>
-        throw Failure(
+        throw UserError(
           s"the offset log of $location cannot be continued",
           s"it is of version ${other.version}, which this Statemark does not know",
           "use the Statemark of the Spark that wrote it"
@@ -237,7 +241,7 @@ final class Repartition(
   private def requireKnownProvider(batch: Long): Unit = {
     val pinned = OffsetSeqMetadata.readValue(metadataOf(batch), SQLConf.STATE_STORE_PROVIDER_CLASS)
     if (!ProviderClass.of(pinned).usesRocksDbFiles) {
-      throw Failure(
+      throw UserError(
         s"$location cannot be repartitioned",
         s"its state is held by $pinned",
         "move it first: statemark switch CHECKPOINT --to statemark"
@@ -264,7 +268,7 @@ final class Repartition(
   private def layouts(started: Started): Seq[(OperatorStateMetadata, Seq[StoreLayout])] = {
     val found = checkpoint.operators(started.read)
     if (found.isEmpty) {
-      throw Failure(
+      throw UserError(
         s"$location cannot be repartitioned",
         "its operators have no metadata: the query was last run by a Spark before 3.5",
         "run one batch of it with this Spark"
@@ -344,13 +348,13 @@ final class Repartition(
     (folders.map(_.getPath) ++ below.flatMap(_._1), found.map(_.getPath) ++ below.flatMap(_._2))
   }
 
-  private def missing(log: Path, batch: Long) = Failure(
+  private def missing(log: Path, batch: Long) = UserError(
     s"$log has no entry for batch $batch",
     "it was deleted",
     "bring it back: nothing else says what the batch was"
   )
 
-  private def unpinned(batch: Long) = Failure(
+  private def unpinned(batch: Long) = UserError(
     s"the number of partitions of $location is not known",
     s"the offset entry of batch $batch does not record ${SQLConf.SHUFFLE_PARTITIONS.key}",
     "run one batch of the query with this Spark"

@@ -11,7 +11,7 @@ import org.apache.spark.sql.functions.col
 import org.apache.spark.TaskContext
 import org.apache.spark.util.SerializableConfiguration
 import statemark.spark.offline.checkpoint.Jobs
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 import statemark.spark.offline.ownership.OwnedFileManager
 
 /** What a move reads: a version of every store of the query.
@@ -152,7 +152,7 @@ private[offline] object StateMove {
     * that of queries first run before Spark 3.3, would be dealt wrongly again.
     */
   private def misplaced(layout: StoreLayout, found: Int, expected: Int) =
-    Failure(
+    UserError(
       s"store ${layout.name} of operator ${layout.operatorId} (${layout.operatorName}) cannot be moved",
       s"partition $found has a row that belongs into $expected by the hash of its key: the query " +
         "deals its rows by another rule, as queries first run before Spark 3.3 may",

@@ -23,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.transformwith
 }
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.{NullType, StructType}
-import statemark.spark.offline.cli.Failure
+import statemark.spark.offline.cli.UserError
 
 /** A column family of a store, and how a row's key tells the partition that holds it. */
 private[offline] final case class FamilyLayout(
@@ -243,7 +243,7 @@ private[offline] object StoreLayout {
               PrefixKeyScanStateEncoderSpec(schema.keySchema, v1.numColsPrefixKey)
             else NoPrefixKeyStateEncoderSpec(schema.keySchema)
           schema.copy(keyStateEncoderSpec = Some(spec))
-        case _ => throw Failure(
+        case _ => throw UserError(
             s"the schema of column family ${schema.colFamilyName} of operator $operatorId is damaged",
             s"it does not say how keys are encoded, although $stateLocation has metadata of version 2",
             "bring the schema file back"

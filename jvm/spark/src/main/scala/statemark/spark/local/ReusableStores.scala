@@ -7,16 +7,16 @@ import org.apache.hadoop.util.ShutdownHookManager
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.spark.process.Daemons
+import statemark.spark.process.BackgroundThreads
 
 /** Durable stores that are open in this JVM, by the parent of their homes. A query that is stopped and
   * started in one session meets the stores of its earlier run here: Spark unloads them a minute later.
   *
   * ''Thread:'' any.
   */
-object LiveStores {
+object ReusableStores {
   private val log = LoggerFactory.getLogger(getClass)
-  private val open = new ConcurrentHashMap[File, Set[LiveStore]]()
+  private val open = new ConcurrentHashMap[File, Set[ReusableStore]]()
   private val FlushAtOnce = 8
 
   // Where the process is asked to end, and not killed, nothing needs to be replayed that it had confirmed.
@@ -27,7 +27,7 @@ object LiveStores {
   )
 
   private[spark] def flushAll(): Unit = {
-    val flushes = Daemons.pool("statemark-flush-at-exit", FlushAtOnce)
+    val flushes = BackgroundThreads.pool("statemark-flush-at-exit", FlushAtOnce)
     open.values.asScala.toSeq.flatten.map(store =>
       flushes.submit[Unit](() => store.flush())
     ).foreach {
@@ -39,16 +39,16 @@ object LiveStores {
     }
   }
 
-  def of(parent: File): Set[LiveStore] = open.getOrDefault(parent, Set.empty)
+  def of(parent: File): Set[ReusableStore] = open.getOrDefault(parent, Set.empty)
 
   /** How many are open. */
   def count: Int = open.values.stream.mapToInt(_.size).sum
 
-  def add(parent: File, store: LiveStore): Unit =
+  def add(parent: File, store: ReusableStore): Unit =
     open.merge(parent, Set(store), _ ++ _): Unit
 
   /** @return whether another stays that [[isReplaced replaces]] it: of two that end at once, one is left */
-  def remove(parent: File, store: LiveStore): Boolean = {
+  def remove(parent: File, store: ReusableStore): Boolean = {
     val remaining = open.computeIfPresent(
       parent,
       (_, stores) => Option(stores - store).filter(_.nonEmpty).orNull
@@ -57,17 +57,17 @@ object LiveStores {
   }
 
   /** Whether a later process has no use for a store, as another that leads as far will be left to it. */
-  def isReplaced(parent: File, store: LiveStore): Boolean = of(parent).exists(_.replaces(store))
+  def isReplaced(parent: File, store: ReusableStore): Boolean = of(parent).exists(_.replaces(store))
 }
 
 /** A store that is open, and outlives this process. */
-final class LiveStore(generation: Generation) {
+final class ReusableStore(generation: LoadedStore) {
   import generation.store
 
   /** Whether it is left to a later process when it is closed: what a reader made is not. */
   @volatile var isKept: Boolean = !generation.home.isFresh
 
-  private[spark] def replaces(other: LiveStore): Boolean =
+  private[spark] def replaces(other: ReusableStore): Boolean =
     other != this && isKept && flushed >= other.flushed
 
   /** Version on disk. */
@@ -80,7 +80,7 @@ final class LiveStore(generation: Generation) {
   }
 
   /** A durable copy of its base in `target`; false where it is closed. */
-  def copyTo(target: Home): Boolean = {
+  def copyTo(target: StoreDirectory): Boolean = {
     flush()
     val isCopied = store.copyTo(target.base)
     if (isCopied) target.note(store.flushed)

@@ -4,7 +4,7 @@ import java.util.concurrent._
 import java.util.concurrent.atomic.AtomicInteger
 
 /** Threads that do not keep a JVM alive. */
-object Daemons {
+object BackgroundThreads {
 
   /** One thread for what all stores of the JVM do in the background: flushes, collection of directories that nobody
     * uses, memory that is given back.

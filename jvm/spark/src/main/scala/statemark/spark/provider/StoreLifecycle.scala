@@ -8,18 +8,18 @@ import statemark.engine.{StoreState, VersionId}
 import statemark.spark.load.StoreLoader
 import statemark.spark.local.{
   FlushPolicy,
-  Generation,
-  Home,
-  LiveStore,
-  LiveStores,
-  LoadFigures,
   LoadSource,
-  LocalCollector
+  LoadStats,
+  LoadedStore,
+  LocalCollector,
+  ReusableStore,
+  ReusableStores,
+  StoreDirectory
 }
 import statemark.spark.memory.FreedMemory
 import statemark.spark.metrics.EventCounts
-import statemark.spark.process.Daemons
-import statemark.spark.reads.OpenStores
+import statemark.spark.process.BackgroundThreads
+import statemark.spark.reads.ReadableStores
 import statemark.transaction.CommitPhase
 
 /** The store that a provider holds: brings it to the version that Spark asks for, in the cheapest way
@@ -27,24 +27,24 @@ import statemark.transaction.CommitPhase
   *
   * ''Thread:'' the owner of the stamp of Spark's state machine; `generation` from any.
   */
-private[spark] final class StoreKeeper(context: ProviderContext, events: EventCounts) {
-  private lazy val log = LoggerFactory.getLogger(classOf[StoreKeeper])
-  @volatile private var current: Option[Generation] = None
+private[spark] final class StoreLifecycle(context: ProviderContext, events: EventCounts) {
+  private lazy val log = LoggerFactory.getLogger(classOf[StoreLifecycle])
+  @volatile private var current: Option[LoadedStore] = None
   private var flushes: Option[FlushPolicy] = None
-  private var live: Option[LiveStore] = None
-  private var superseded = Seq.empty[Home]
+  private var live: Option[ReusableStore] = None
+  private var superseded = Seq.empty[StoreDirectory]
   private val attempts = context.attempts
   // The damage may have come with the snapshot.
   private var wasDamaged = false
   private val staleSnapshots = context.staleSnapshots
   private var hasCommitted = false
-  private var load_ = LoadFigures.none
+  private var load_ = LoadStats.none
   private var confirmMs_ = 0L
 
-  def generation: Option[Generation] = current
+  def generation: Option[LoadedStore] = current
 
   /** How the last load was served. */
-  def load: LoadFigures = load_
+  def load: LoadStats = load_
 
   /** How long the confirm took that came with the last load, 0 for none. */
   def confirmMs: Long = confirmMs_
@@ -53,7 +53,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   def moveTo(asked: VersionId): Unit = {
     val at = identified(asked)
     attempts.begin(at)
-    load_ = LoadFigures.none
+    load_ = LoadStats.none
     confirmMs_ = 0
     current.filter(_.store.isDamaged).foreach { damaged =>
       discard(damaged)
@@ -78,7 +78,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** An empty store at `version`. */
   def empty(version: Long): Unit = {
     retire()
-    begin(loading(_.empty(version)), LoadFigures(LoadSource.New))
+    begin(loading(_.empty(version)), LoadStats(LoadSource.New))
   }
 
   /** The store at `end`, from the snapshot at `start` and no other. */
@@ -115,7 +115,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   }
 
   private def flushLive(): Unit =
-    for (store <- live; parent <- context.homes.parent if !LiveStores.isReplaced(parent, store))
+    for (store <- live; parent <- context.homes.parent if !ReusableStores.isReplaced(parent, store))
       try store.flush()
       catch {
         case NonFatal(e) =>
@@ -148,13 +148,13 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   }
 
   /** Confirms the prepared version if it is the one that is asked for, else drops it. */
-  private def settlePrepared(generation: Generation, at: VersionId): Unit =
+  private def settlePrepared(generation: LoadedStore, at: VersionId): Unit =
     generation.store.prepared.foreach { prepared =>
       if (prepared.state.at == at && isCommittedAttempt(at)) confirm(generation)
       else if (generation.store.dropPrepared()) events.rewound()
     }
 
-  private def confirm(generation: Generation): Unit =
+  private def confirm(generation: LoadedStore): Unit =
     try {
       confirmMs_ = Clock.timedMs(context.clock) {
         generation.store.confirm()
@@ -168,7 +168,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
         discard(generation)
     }
 
-  private def catchUp(generation: Generation, at: VersionId): Option[LoadFigures] =
+  private def catchUp(generation: LoadedStore, at: VersionId): Option[LoadStats] =
     try Some(loading(_.catchUp(generation.store, at)))
     catch {
       case NonFatal(e) =>
@@ -193,21 +193,21 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
 
   private def loading[A](body: StoreLoader => A): A = Using.resource(context.newLoad())(body)
 
-  private def begin(generation: Generation, figures: LoadFigures): Unit = {
+  private def begin(generation: LoadedStore, figures: LoadStats): Unit = {
     current = Some(generation)
     flushes = Some(new FlushPolicy(
       context.location.storeId,
       context.options.memtableBytes,
       generation,
-      Daemons.background
+      BackgroundThreads.background
     ))
     staleSnapshots.loaded()
     if (context.liveRead.isEmpty)
-      OpenStores.add(context.location.address, generation.store, isCommittedAttempt)
+      ReadableStores.add(context.location.address, generation.store, isCommittedAttempt)
     context.homes.parent.foreach { parent =>
-      val store = new LiveStore(generation)
+      val store = new ReusableStore(generation)
       if (hasCommitted) store.isKept = true
-      LiveStores.add(parent, store)
+      ReusableStores.add(parent, store)
       live = Some(store)
     }
     loaded(figures)
@@ -215,7 +215,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     context.localRoot.foreach(LocalCollector.tick(_, context.conf.own, context.clock))
   }
 
-  private def loaded(figures: LoadFigures): Unit = {
+  private def loaded(figures: LoadStats): Unit = {
     load_ = figures
     if (figures.readsCheckpoint) events.reloaded()
   }
@@ -230,14 +230,14 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
     } else discard(generation)
   }
 
-  private def discard(generation: Generation): Unit = forget(_ => generation.discard())
+  private def discard(generation: LoadedStore): Unit = forget(_ => generation.discard())
 
-  private def forget(end: Generation => Unit): Unit = {
+  private def forget(end: LoadedStore => Unit): Unit = {
     hide(): Unit
     val ended = current
     flushes.foreach(_.close())
     flushes = None
-    ended.foreach(g => OpenStores.remove(context.location.address, g.store))
+    ended.foreach(g => ReadableStores.remove(context.location.address, g.store))
     current = None
     ended.foreach { generation =>
       end(generation)
@@ -248,7 +248,7 @@ private[spark] final class StoreKeeper(context: ProviderContext, events: EventCo
   /** No other run starts from the store any more; whether another replaces it. */
   private def hide(): Boolean = {
     val isReplaced =
-      for (store <- live; parent <- context.homes.parent) yield LiveStores.remove(parent, store)
+      for (store <- live; parent <- context.homes.parent) yield ReusableStores.remove(parent, store)
     live = None
     isReplaced.contains(true)
   }

@@ -9,15 +9,15 @@ import scala.util.Try
 import statemark.common._
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.StoreFile
-import statemark.spark.process.Daemons
+import statemark.spark.process.BackgroundThreads
 
 /** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
   * and back, so that several are opened side by side before their turn comes; each is opened once.
   *
   * ''Thread:'' the owner of the store.
   */
-final class OpenChangelogs(files: ChangelogFiles) extends AutoCloseable {
-  import OpenChangelogs._
+final class ChangelogPrefetch(files: ChangelogFiles) extends AutoCloseable {
+  import ChangelogPrefetch._
 
   private val ahead = mutable.Map.empty[VersionId, Future[OpenChangelog]]
 
@@ -73,9 +73,9 @@ final class OpenChangelogs(files: ChangelogFiles) extends AutoCloseable {
     }
 }
 
-private[spark] object OpenChangelogs {
+private[spark] object ChangelogPrefetch {
   private val OpenAtOnce = 8
-  private val Openers: ExecutorService = Daemons.pool("statemark-open", 2 * OpenAtOnce)
+  private val Openers: ExecutorService = BackgroundThreads.pool("statemark-open", 2 * OpenAtOnce)
 
   private def resultOf[A](task: Future[A]): A =
     try task.get()

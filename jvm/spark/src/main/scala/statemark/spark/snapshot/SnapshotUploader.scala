@@ -10,14 +10,14 @@ import statemark.spark.local.{UploadedFile, UploadedFiles}
 /** What an upload did.
   * @param isKept whether the snapshot is there
   */
-final case class SnapshotFigures(files: RocksDBFileManagerMetrics, totalMs: Long, isKept: Boolean)
+final case class SnapshotStats(files: RocksDBFileManagerMetrics, totalMs: Long, isKept: Boolean)
 
 /** Uploads images of a store as snapshots in Spark's layout; a file that is there already is not sent
   * again.
   *
   * ''Thread:'' any; one upload at a time.
   */
-final class Snapshots(
+final class SnapshotUploader(
     files: RocksDBFileManager,
     delete: VersionId => Unit,
     conf: RocksDBConf,
@@ -33,7 +33,7 @@ final class Snapshots(
       state: StoreState,
       linked: Set[String],
       uploaded: UploadedFiles
-  )(keeps: => Boolean): SnapshotFigures =
+  )(keeps: => Boolean): SnapshotStats =
     synchronized {
       val (isKept, ms) = Clock.timedMs(clock) {
         val suffix = UUID.randomUUID().toString
@@ -61,7 +61,7 @@ final class Snapshots(
         else delete(state.at)
         isKept
       }
-      SnapshotFigures(files.latestSaveCheckpointMetrics, ms, isKept)
+      SnapshotStats(files.latestSaveCheckpointMetrics, ms, isKept)
     }
 
   private def oldestSafeVersion(uploaded: UploadedFiles): Long =

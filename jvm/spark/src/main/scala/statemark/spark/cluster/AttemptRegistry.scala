@@ -20,7 +20,7 @@ final case class WriterOf(runId: String, store: String, version: Long)
   *
   * Answers are of classes that every JVM of Spark has: what reads them on an executor does not see the plugin's jar.
   */
-object Attempts {
+object AttemptRegistry {
 
   /** Which executor alone began to write a version; None where several did, or none is known. */
   type Writer = Option[String]

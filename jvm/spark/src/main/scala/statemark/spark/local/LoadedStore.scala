@@ -2,14 +2,18 @@ package statemark.spark.local
 
 import org.apache.spark.sql.execution.streaming.state.RocksDBFileManagerMetrics
 import statemark.TransactionalStore
-import statemark.common.Distrust
+import statemark.common.RejectReason
 import statemark.engine.UploadedSst
 
 /** One incarnation of a store: its base in a home of its own.
   *
   * @param uploaded its SST files that lie in the checkpoint location
   */
-final case class Generation(store: TransactionalStore, home: Home, uploaded: UploadedFiles) {
+final case class LoadedStore(
+    store: TransactionalStore,
+    home: StoreDirectory,
+    uploaded: UploadedFiles
+) {
 
   /** Closes the store and leaves its files to a later process, where they outlive this one. */
   def close(): Unit =
@@ -65,12 +69,12 @@ object LoadSource {
   * @param distrusted why homes that were there were not used
   * @param localMs time to open and prove a home
   */
-final case class LoadFigures(
+final case class LoadStats(
     source: LoadSource,
     replayed: Int = 0,
     replayedBytes: Long = 0,
     isRepaired: Boolean = false,
-    distrusted: Seq[Distrust] = Nil,
+    distrusted: Seq[RejectReason] = Nil,
     localMs: Long = 0,
     snapshotMs: Long = 0,
     replayMs: Long = 0,
@@ -82,8 +86,8 @@ final case class LoadFigures(
   def readsCheckpoint: Boolean = source == LoadSource.Checkpoint || replayed > 0
 }
 
-object LoadFigures {
+object LoadStats {
 
   /** The store stood where it was asked for. */
-  val none: LoadFigures = LoadFigures(LoadSource.Memory)
+  val none: LoadStats = LoadStats(LoadSource.Memory)
 }

@@ -17,10 +17,14 @@ import statemark.spark.conf.StoreSettings
   *
   * ''Thread:'' `fresh` from any, the rest from one.
   */
-final class Home private[spark] (val path: File, lock: Option[HomeLock], val isFresh: Boolean) {
+final class StoreDirectory private[spark] (
+    val path: File,
+    lock: Option[DirectoryLock],
+    val isFresh: Boolean
+) {
   private var created = 0
 
-  val base: File = new File(path, Home.BaseName)
+  val base: File = new File(path, StoreDirectory.BaseName)
 
   /** Whether it outlives its process. */
   def isDurable: Boolean = lock.isDefined
@@ -51,28 +55,31 @@ final class Home private[spark] (val path: File, lock: Option[HomeLock], val isF
   def delete(): Boolean =
     try {
       Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
-      Option(path.listFiles).toSeq.flatten.filterNot(_.getName == Home.LockName)
+      Option(path.listFiles).toSeq.flatten.filterNot(_.getName == StoreDirectory.LockName)
         .foreach(LocalDirectory.deleteTree)
       LocalDirectory.deleteTree(path)
       true
     } catch {
       case e: IOException =>
-        Home.log.warn(s"$path cannot be deleted; it is tried again when it is collected.", e)
+        StoreDirectory.log.warn(
+          s"$path cannot be deleted; it is tried again when it is collected.",
+          e
+        )
         false
     } finally lock.foreach(_.release())
 
   /** Removes what an earlier owner worked with. */
   private[spark] def clean(): this.type = {
     Option(path.listFiles).toSeq.flatten.filterNot(f =>
-      f.getName == Home.BaseName || f.getName == Home.LockName
+      f.getName == StoreDirectory.BaseName || f.getName == StoreDirectory.LockName
     )
       .foreach(LocalDirectory.deleteTree)
     this
   }
 }
 
-object Home {
-  private val log = LoggerFactory.getLogger(classOf[Home])
+object StoreDirectory {
+  private val log = LoggerFactory.getLogger(classOf[StoreDirectory])
   val LockName = "owner.lock"
   val BaseName = "base"
 
@@ -92,19 +99,20 @@ object Home {
   }
 
   /** Whether some process holds it, this one included; keeps nobody from holding it. */
-  def isInUse(path: File): Boolean = HomeLock.isInUse(path)
+  def isInUse(path: File): Boolean = DirectoryLock.isInUse(path)
 
   /** The version that its owner noted; None where this process is the owner, as its lock does not survive
     * that somebody reads the file.
     */
-  def notedVersion(path: File): Option[Long] = HomeLock.notedIn(path).flatMap(_.trim.toLongOption)
+  def notedVersion(path: File): Option[Long] =
+    DirectoryLock.notedIn(path).flatMap(_.trim.toLongOption)
 
   /** Operator, partition and store. */
   private val StoreName = """\d+-\d+-.+""".r
 
   /** The home in `path`, held from now on; None where somebody holds it, in this process or another. */
-  private[spark] def tryHold(path: File, isFresh: Boolean = false): Option[Home] =
-    HomeLock.tryHold(path).map(lock => new Home(path, Some(lock), isFresh))
+  private[spark] def tryHold(path: File, isFresh: Boolean = false): Option[StoreDirectory] =
+    DirectoryLock.tryHold(path).map(lock => new StoreDirectory(path, Some(lock), isFresh))
 }
 
 /** The homes of one store.
@@ -115,7 +123,7 @@ object Home {
   *
   * @param root where they outlive the process; None where they do not
   */
-final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
+final class StoreDirectories(root: Option[File], queryId: String, storeId: StateStoreId) {
   private val name = s"${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}"
 
   // Runs find each other's homes whatever name of the root each was given.
@@ -133,24 +141,28 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
   /** A new home.
     * @throws InvalidInputException where the root cannot be written, or is another user's
     */
-  def create(): Home = parent match {
+  def create(): StoreDirectory = parent match {
     case None =>
-      new Home(StatemarkBridge.newLocalDirectory(s"statemark-$name-"), None, isFresh = true)
+      new StoreDirectory(
+        StatemarkBridge.newLocalDirectory(s"statemark-$name-"),
+        None,
+        isFresh = true
+      )
     case Some(all) =>
-      try made(all, Homes.Tries)
+      try made(all, StoreDirectories.Tries)
       catch { case e: IOException => throw unwritable(all, e) }
   }
 
   /** Until its lock is held a directory is nobody's: others delete a parent that is empty, or take it for a home that
     * was left. Another one is made then.
     */
-  @tailrec private def made(all: File, tries: Int): Home = {
+  @tailrec private def made(all: File, tries: Int): StoreDirectory = {
     val own = new File(all, UUID.randomUUID().toString)
     val home =
       try {
         LocalDirectory.createPrivate(own.toPath)
         LocalDirectory.checkOwners(own, there)
-        Home.tryHold(own, isFresh = true)
+        StoreDirectory.tryHold(own, isFresh = true)
       } catch { case _: NoSuchFileException if tries > 1 => None }
     home match {
       case Some(held) => held
@@ -162,12 +174,12 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
   /** Homes that no process uses, held from now on: the caller releases or deletes each.
     * @throws InvalidInputException where one is another user's
     */
-  def abandoned(): Seq[Home] = {
+  def abandoned(): Seq[StoreDirectory] = {
     val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
     val ours =
       try all.filter(isOurs)
       catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
-    val held = ours.flatMap(Home.tryHold(_))
+    val held = ours.flatMap(StoreDirectory.tryHold(_))
     try held.map(_.clean())
     catch {
       case e: IOException =>
@@ -192,7 +204,7 @@ final class Homes(root: Option[File], queryId: String, storeId: StateStoreId) {
   )
 }
 
-private[spark] object Homes {
+private[spark] object StoreDirectories {
 
   /** Each is lost only where somebody deletes what is empty, or looks for homes, at that very moment. */
   private val Tries = 1000

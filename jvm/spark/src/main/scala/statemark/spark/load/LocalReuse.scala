@@ -10,27 +10,27 @@ import statemark.ReopenedStore
 import statemark.spark.checkpoint.FileProofs
 import statemark.spark.local.{
   BaseStores,
-  Generation,
-  Home,
-  Homes,
-  LiveStore,
-  LiveStores,
-  LoadFigures,
   LoadSource,
+  LoadStats,
+  LoadedStore,
+  ReusableStore,
+  ReusableStores,
+  StoreDirectories,
+  StoreDirectory,
   UploadedFile,
   UploadedFiles
 }
 import statemark.transaction.{CommitObserver, CommitPhase}
 
-/** What [[Adoption.adopt]] found.
+/** What [[LocalReuse.adopt]] found.
   *
   * @param adopted a store at the version that was asked for
   * @param rest homes that are still held, and are of no use once another has confirmed a version
   */
-final case class Adopted(
-    adopted: Option[(Generation, LoadFigures)],
-    rest: Seq[Home],
-    distrusted: Seq[Distrust]
+final case class Reused(
+    adopted: Option[(LoadedStore, LoadStats)],
+    rest: Seq[StoreDirectory],
+    distrusted: Seq[RejectReason]
 )
 
 /** Finds homes of a store that earlier processes or runs left, and uses the newest that identity and
@@ -41,24 +41,24 @@ final case class Adopted(
   *
   * @param proofs prove versions in checkpoint format v1; None in v2
   */
-final class Adoption(
-    homes: Homes,
+final class LocalReuse(
+    homes: StoreDirectories,
     bases: BaseStores,
     proofs: Option[FileProofs],
     path: ChangelogPath,
     observer: CommitObserver,
     clock: Clock
 ) {
-  private lazy val log = LoggerFactory.getLogger(classOf[Adoption])
+  private lazy val log = LoggerFactory.getLogger(classOf[LocalReuse])
 
   /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
-  def adopt(at: VersionId, held: Seq[Home]): Adopted = {
+  def adopt(at: VersionId, held: Seq[StoreDirectory]): Reused = {
     val candidates = mutable.ArrayBuffer.from(held)
     try {
       val (found, ms) = Clock.timedMs(clock) {
         if (at.version > 0) openStores.foreach(live => candidates ++= copyOf(live))
         candidates ++= homes.abandoned()
-        if (at.version == 0) Adopted(None, candidates.toSeq, Nil)
+        if (at.version == 0) Reused(None, candidates.toSeq, Nil)
         else firstProven(at, candidates.sortBy(-_.noted.getOrElse(-1L)).toList)
       }
       found.copy(adopted = found.adopted.map { case (generation, figures) =>
@@ -72,10 +72,10 @@ final class Adoption(
   }
 
   /** Of an earlier run, in the same process. */
-  private def openStores: Seq[LiveStore] = homes.parent.toSeq.flatMap(LiveStores.of)
+  private def openStores: Seq[ReusableStore] = homes.parent.toSeq.flatMap(ReusableStores.of)
 
   /** A copy of hard links is ours at once. */
-  private def copyOf(live: LiveStore): Option[Home] = {
+  private def copyOf(live: ReusableStore): Option[StoreDirectory] = {
     val home = homes.create()
     var isCopied = false
     try {
@@ -89,11 +89,11 @@ final class Adoption(
   }
 
   /** @param candidates the newest first, by what their owners noted; the others need not be opened then */
-  private def firstProven(at: VersionId, candidates: List[Home]): Adopted =
+  private def firstProven(at: VersionId, candidates: List[StoreDirectory]): Reused =
     candidates match {
-      case Nil => Adopted(None, Nil, Nil)
+      case Nil => Reused(None, Nil, Nil)
       case home :: others =>
-        try Adopted(Some(proven(home, at)), others, Nil)
+        try Reused(Some(proven(home, at)), others, Nil)
         catch {
           case e: DistrustException =>
             firstProven(at, others).reporting(Seq(home), Seq(refused(home, e)))
@@ -101,17 +101,17 @@ final class Adoption(
     }
 
   /** @throws DistrustException where the home is of no use for `at` */
-  private def proven(home: Home, at: VersionId): (Generation, LoadFigures) = {
+  private def proven(home: StoreDirectory, at: VersionId): (LoadedStore, LoadStats) = {
     val reopened = bases.reopen(home)
     try {
       val figures = brought(reopened, at)
-      (Generation(reopened.store, home, uploads(reopened, home)), figures)
+      (LoadedStore(reopened.store, home, uploads(reopened, home)), figures)
     } catch {
       case e: Throwable =>
         reopened.store.close()
         throw e match {
           case unusable: StoreUnusableException =>
-            new DistrustException(Distrust.Damaged, unusable.getMessage, Some(unusable))
+            new DistrustException(RejectReason.Damaged, unusable.getMessage, Some(unusable))
           case other => other
         }
     }
@@ -120,44 +120,44 @@ final class Adoption(
   /** Proves that the base is a version of the history that leads to `at`, and replays the rest.
     * @throws DistrustException where that is not so, or changelogs are missing
     */
-  private def brought(reopened: ReopenedStore, at: VersionId): LoadFigures = {
+  private def brought(reopened: ReopenedStore, at: VersionId): LoadStats = {
     val base = reopened.store.base.at
     if (base.version == 0)
-      throw new DistrustException(Distrust.Unproven, "its first version never went to disk")
+      throw new DistrustException(RejectReason.Unproven, "its first version never went to disk")
     val deltas = path.find(base, at)
     if (base.checkpointId.isEmpty)
       proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
     observer.reached(CommitPhase.HomeProven)
-    try path.replay(reopened.store, deltas, LoadFigures(LoadSource.Local))
+    try path.replay(reopened.store, deltas, LoadStats(LoadSource.Local))
     catch {
       case e: StoreUnusableException => throw e
       case NonFatal(e) =>
         val why = s"the changelogs after ${base.version} cannot be replayed: $e"
-        throw new DistrustException(Distrust.TooOld, why, Some(e))
+        throw new DistrustException(RejectReason.TooOld, why, Some(e))
     }
   }
 
   private def inOtherFormat = new DistrustException(
-    Distrust.OtherHistory,
+    RejectReason.OtherHistory,
     "its version is of checkpoint format v1, and the query runs in v2"
   )
 
   /** Only files that are still those which were uploaded count as uploaded. */
-  private def uploads(reopened: ReopenedStore, home: Home): UploadedFiles = {
+  private def uploads(reopened: ReopenedStore, home: StoreDirectory): UploadedFiles = {
     val there = reopened.uploads.filter(u => new File(home.base, u.localName).length == u.bytes)
     new UploadedFiles(there.map(u =>
       u.localName -> UploadedFile.of(u.localName, u.remoteName, u.bytes, u.version)
     ).toMap)
   }
 
-  private def refused(home: Home, why: DistrustException): Distrust = {
+  private def refused(home: StoreDirectory, why: DistrustException): RejectReason = {
     log.warn(s"${home.path} is not used for ${bases.identity} (${why.reason.name}): " +
       s"${why.getMessage}. The store is loaded from the next source.")
     why.reason
   }
 
-  private implicit class Reporting(found: Adopted) {
-    def reporting(homes: Seq[Home], reasons: Seq[Distrust]): Adopted =
+  private implicit class Reporting(found: Reused) {
+    def reporting(homes: Seq[StoreDirectory], reasons: Seq[RejectReason]): Reused =
       found.copy(rest = found.rest ++ homes, distrusted = found.distrusted ++ reasons)
   }
 }

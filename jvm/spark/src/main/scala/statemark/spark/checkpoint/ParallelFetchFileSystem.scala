@@ -12,7 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
 import scala.util.Try
-import statemark.spark.process.Daemons
+import statemark.spark.process.BackgroundThreads
 
 /** Brings the SST files of a snapshot side by side, for a file manager that asks for one after the other:
   * with the first one all that the snapshot names are fetched. A snapshot's metadata lies beside
@@ -21,8 +21,8 @@ import statemark.spark.process.Daemons
   * ''Thread:'' any; one directory by one thread.
   * ''Source:'' Spark 4.2 `RocksDBFileManager.loadCheckpointFromDfs`.
   */
-final class SideBySideFileSystem(under: FileSystem) extends FilterFileSystem(under) {
-  import SideBySideFileSystem._
+final class ParallelFetchFileSystem(under: FileSystem) extends FilterFileSystem(under) {
+  import ParallelFetchFileSystem._
 
   override def copyToLocalFile(from: Path, to: Path): Unit = {
     val target = new File(to.toUri)
@@ -66,9 +66,9 @@ final class SideBySideFileSystem(under: FileSystem) extends FilterFileSystem(und
   }
 }
 
-private[spark] object SideBySideFileSystem {
-  private val log = LoggerFactory.getLogger(classOf[SideBySideFileSystem])
-  private val Fetchers: ExecutorService = Daemons.pool("statemark-fetch", 16)
+private[spark] object ParallelFetchFileSystem {
+  private val log = LoggerFactory.getLogger(classOf[ParallelFetchFileSystem])
+  private val Fetchers: ExecutorService = BackgroundThreads.pool("statemark-fetch", 16)
 
   private def fetched(target: File): File = new File(s"$target.fetched")
 

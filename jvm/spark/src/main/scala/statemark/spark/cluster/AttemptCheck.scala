@@ -11,7 +11,7 @@ import statemark.spark.checkpoint.{FileProofs, StoreAddress}
   *
   * ''Thread:'' [[isPrepared]] from any, the rest the owner of the store.
   */
-private[spark] sealed trait CommittedAttempt {
+private[spark] sealed trait AttemptCheck {
 
   /** A task asks for `at`, to build on it.
     * @throws InvalidInputException where the query has gone on without the task
@@ -25,7 +25,7 @@ private[spark] sealed trait CommittedAttempt {
   def isPrepared(at: VersionId): Boolean
 }
 
-private[spark] object CommittedAttempt {
+private[spark] object AttemptCheck {
 
   /** Asks the driver; set by the executor's plugin. */
   @volatile private[spark] var driver: Option[AnyRef => AnyRef] = None
@@ -38,22 +38,22 @@ private[spark] object CommittedAttempt {
       id: StateStoreId,
       isSole: Boolean,
       proofs: => Option[FileProofs]
-  ): CommittedAttempt =
+  ): AttemptCheck =
     if (isSole) Sole
-    else driver.fold[CommittedAttempt](new ByFile(proofs))(new ByDriver(address, id, _))
+    else driver.fold[AttemptCheck](new ByFile(proofs))(new ByDriver(address, id, _))
 
   /** Whether the files of versions are compared, so that their fingerprints are needed. */
   def comparesFiles(isSole: Boolean): Boolean = !isSole && driver.isEmpty
 
   /** Nobody else writes, or the id of the version tells. */
-  private object Sole extends CommittedAttempt {
+  private object Sole extends AttemptCheck {
     override def begin(at: VersionId): Unit = ()
     override def prepared(version: StoreState): Unit = ()
     override def isPrepared(at: VersionId): Boolean = true
   }
 
   /** Without the plugin: the changelog in the checkpoint location is still the one that was written here. */
-  private final class ByFile(compared: => Option[FileProofs]) extends CommittedAttempt {
+  private final class ByFile(compared: => Option[FileProofs]) extends AttemptCheck {
     @volatile private var known: Option[StoreState] = None
 
     override def begin(at: VersionId): Unit = ()
@@ -71,7 +71,7 @@ private[spark] object CommittedAttempt {
 
   /** The driver knows every attempt before it writes, so that nothing is asked of the checkpoint location. */
   private final class ByDriver(address: StoreAddress, id: StateStoreId, ask: AnyRef => AnyRef)
-      extends CommittedAttempt {
+      extends AttemptCheck {
     private val runId = address.runId.toString
     private val executor = SparkEnv.get.executorId
     private val store = s"${address.operator}-${address.partition}-${address.name}"

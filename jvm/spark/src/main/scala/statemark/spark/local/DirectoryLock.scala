@@ -15,15 +15,15 @@ import scala.collection.mutable
   * whatever name. So the file of a home that this process holds is not opened again, and its channel is for
   * locking alone: an interrupt of a thread that reads or writes would close it. Two places of the file are locked:
   *
-  *   - who has [[HomeLock.Ownership]] owns the home, and nobody else takes that place;
-  *   - [[HomeLock.Presence]] tells others that somebody does. Who only looks holds it for a moment, and so keeps no
+  *   - who has [[DirectoryLock.Ownership]] owns the home, and nobody else takes that place;
+  *   - [[DirectoryLock.Presence]] tells others that somebody does. Who only looks holds it for a moment, and so keeps no
   *     process from owning the home.
   *
   * ''Thread:'' any.
   *
   * @param names of the home and of the lock file, as the process's set has them
   */
-private[spark] final class HomeLock private (file: RandomAccessFile, names: Set[String]) {
+private[spark] final class DirectoryLock private (file: RandomAccessFile, names: Set[String]) {
   private var isHeld = true
   private var isPresent = false
 
@@ -38,23 +38,24 @@ private[spark] final class HomeLock private (file: RandomAccessFile, names: Set[
   /** What the last owner noted; None once the lock is released. */
   def noted: Option[String] = synchronized(Option.when(isHeld) {
     file.seek(0)
-    val bytes = new Array[Byte](HomeLock.MaxNote)
+    val bytes = new Array[Byte](DirectoryLock.MaxNote)
     new String(bytes, 0, math.max(file.read(bytes), 0), UTF_8)
   })
 
   /** Idempotent. */
-  def release(): Unit = HomeLock.held.synchronized(synchronized(if (isHeld) {
+  def release(): Unit = DirectoryLock.held.synchronized(synchronized(if (isHeld) {
     isHeld = false
     try file.close()
-    finally names.foreach(HomeLock.held.remove)
+    finally names.foreach(DirectoryLock.held.remove)
   }))
 
   /** Where somebody looks at this moment, the next note does it. */
   private def showPresence(): Unit =
-    if (!isPresent) isPresent = HomeLock.taken(file, HomeLock.Presence, isShared = false)(())
+    if (!isPresent)
+      isPresent = DirectoryLock.taken(file, DirectoryLock.Presence, isShared = false)(())
 }
 
-private[spark] object HomeLock {
+private[spark] object DirectoryLock {
   private val Ownership = 0L
   private val Presence = 1L
   private val MaxNote = 32
@@ -78,7 +79,7 @@ private[spark] object HomeLock {
   /** The lock of the home in `path`, held from now on; None where somebody holds it, in this process or another, or
     * where it cannot be opened.
     */
-  def tryHold(path: File): Option[HomeLock] = held.synchronized {
+  def tryHold(path: File): Option[DirectoryLock] = held.synchronized {
     val lock = fileOf(path)
     if (isHeld(path)) None
     else
@@ -92,9 +93,9 @@ private[spark] object HomeLock {
       }
   }
 
-  private def owned(file: RandomAccessFile, names: Set[String]): HomeLock = {
+  private def owned(file: RandomAccessFile, names: Set[String]): DirectoryLock = {
     names.foreach(held.add)
-    val lock = new HomeLock(file, names)
+    val lock = new DirectoryLock(file, names)
     lock.synchronized(lock.showPresence())
     lock
   }
@@ -123,7 +124,7 @@ private[spark] object HomeLock {
     catch { case _: FileNotFoundException => None }
   }
 
-  private def fileOf(path: File): File = new File(path, Home.LockName)
+  private def fileOf(path: File): File = new File(path, StoreDirectory.LockName)
 
   private def isHeld(path: File): Boolean = namesOf(path).exists(held.contains)
 

@@ -1,10 +1,10 @@
 package statemark.spark.metrics
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
-import statemark.spark.local.LoadFigures
+import statemark.spark.local.LoadStats
 
 /** Those of Spark's metrics of a RocksDB store that not every line of Spark has: none on Spark 4.0. */
-object LineMetrics {
+object VersionedMetrics {
   @annotation.nowarn("msg=never used")
-  def of(commit: CommitFigures, load: LoadFigures): Map[StateStoreCustomMetric, Long] = Map.empty
+  def of(commit: CommitStats, load: LoadStats): Map[StateStoreCustomMetric, Long] = Map.empty
 }

@@ -7,7 +7,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 
 /** What reads of a running query need and lines of Spark have differently. */
-private[live] object LineReads {
+private[live] object VersionedReads {
 
   /** The same read of another batch.
     * @param ids checkpoint ids of the operator's stores, in format v2

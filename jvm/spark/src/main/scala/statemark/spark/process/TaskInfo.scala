@@ -7,13 +7,13 @@ import org.apache.spark.TaskContext
   * @param queryId persistent id of the streaming query, empty where none runs
   * @param partitions number of state partitions, -1 where unknown
   */
-final case class RunningTask(queryId: String, partitions: Int)
+final case class TaskInfo(queryId: String, partitions: Int)
 
-object RunningTask {
-  val none: RunningTask = RunningTask("", -1)
+object TaskInfo {
+  val none: TaskInfo = TaskInfo("", -1)
 
-  def now(): RunningTask = Option(TaskContext.get()).fold(none) { task =>
+  def now(): TaskInfo = Option(TaskContext.get()).fold(none) { task =>
     val queryId = Option(task.getLocalProperty("sql.streaming.queryId")).getOrElse("")
-    RunningTask(queryId, task.numPartitions())
+    TaskInfo(queryId, task.numPartitions())
   }
 }

@@ -11,15 +11,15 @@ import statemark.spark.checkpoint.StoreAddress
   *
   * ''Thread:'' any.
   */
-object OpenStores {
-  private val open = new ConcurrentHashMap[StoreAddress, OpenStore]()
+object ReadableStores {
+  private val open = new ConcurrentHashMap[StoreAddress, ReadableStore]()
 
   /** @param isCommittedAttempt whether what the store has prepared is the attempt at that version that counts */
   private[spark] def add(
       address: StoreAddress,
       store: TransactionalStore,
       isCommittedAttempt: VersionId => Boolean
-  ): Unit = open.put(address, new OpenStore(store, isCommittedAttempt)): Unit
+  ): Unit = open.put(address, new ReadableStore(store, isCommittedAttempt)): Unit
 
   private[spark] def remove(address: StoreAddress, store: TransactionalStore): Unit =
     open.computeIfPresent(address, (_, o) => Option.when(o.store ne store)(o).orNull): Unit
@@ -59,7 +59,7 @@ object OpenStores {
     }
 }
 
-private final class OpenStore(
+private final class ReadableStore(
     val store: TransactionalStore,
     isCommittedAttempt: VersionId => Boolean
 ) {

@@ -15,7 +15,7 @@ import statemark.common.StoreUnusableException
   *
   * ''Source:'' RocksDB 9.8 `db/log_format.h`.
   */
-private[engine] object Manifest {
+private[engine] object RocksManifest {
   private val BlockBytes = 32 * 1024
   private val HeaderBytes = 7
   // Full, first, middle, last.

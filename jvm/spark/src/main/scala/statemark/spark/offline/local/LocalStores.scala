@@ -7,21 +7,21 @@ import org.rocksdb.{CompressionType, LRUCache}
 import statemark.common.DistrustException
 import statemark.engine.{BaseRecords, EngineOptions}
 import statemark.ReopenedStore
-import statemark.spark.local.{Home, LocalDirectory}
+import statemark.spark.local.{LocalDirectory, StoreDirectory}
 
 /** How a home stands. */
-sealed abstract class HomeState(val name: String)
+sealed abstract class DirectoryState(val name: String)
 
-object HomeState {
+object DirectoryState {
 
   /** A restart of its query may use it. */
-  case object Idle extends HomeState("idle")
+  case object Idle extends DirectoryState("idle")
 
   /** Some process uses it. */
-  case object InUse extends HomeState("in-use")
+  case object InUse extends DirectoryState("in-use")
 
   /** No process uses it, and none can. */
-  case object Unusable extends HomeState("unusable")
+  case object Unusable extends DirectoryState("unusable")
 }
 
 /** What a home says of itself.
@@ -33,7 +33,7 @@ object HomeState {
   * @param problem why it is unusable
   * @param otherOwner the user whose it is, where that is another than this process's
   */
-final case class HomeFacts(
+final case class DirectoryFacts(
     path: File,
     queryId: String,
     store: String,
@@ -42,7 +42,7 @@ final case class HomeFacts(
     partitions: Option[Int],
     bytes: Long,
     usedAtMs: Long,
-    state: HomeState,
+    state: DirectoryState,
     problem: Option[String],
     otherOwner: Option[String]
 ) {
@@ -52,41 +52,41 @@ final case class HomeFacts(
 /** Reads homes below a root, without harm to whoever uses them: what no process uses is opened read-only, of the
   * others the owner's note is read.
   */
-final class LocalHomes(root: File) {
+final class LocalStores(root: File) {
 
   /** Ordered by query, store and last use. */
-  def all: Seq[HomeFacts] = {
+  def all: Seq[DirectoryFacts] = {
     RocksDBLoader.loadLibrary()
-    val cache = new LRUCache(LocalHomes.CacheBytes)
+    val cache = new LRUCache(LocalStores.CacheBytes)
     try
-      Home.all(root).map(facts(_, LocalHomes.options(cache)))
+      StoreDirectory.all(root).map(facts(_, LocalStores.options(cache)))
         .filter(_.path.exists) // its owner may have deleted it meanwhile
         .sortBy(h => (h.queryId, h.store, h.usedAtMs))
     finally cache.close()
   }
 
-  private def facts(home: File, options: EngineOptions): HomeFacts = {
+  private def facts(home: File, options: EngineOptions): DirectoryFacts = {
     val store = home.getParentFile
     val otherOwner = LocalDirectory.otherOwner(home).map(_.getName)
-    val isInUse = Home.isInUse(home)
+    val isInUse = StoreDirectory.isInUse(home)
     val records: Either[String, BaseRecords] =
       if (isInUse) Left("in use")
       else
-        try ofItsPath(ReopenedStore.inspect(new File(home, Home.BaseName), options), home)
+        try ofItsPath(ReopenedStore.inspect(new File(home, StoreDirectory.BaseName), options), home)
         catch { case e: DistrustException => Left(s"${e.reason.name}: ${e.getMessage}") }
     val found = records.toOption
-    HomeFacts(
+    DirectoryFacts(
       home,
       store.getParentFile.getName,
       store.getName,
-      if (isInUse) Home.notedVersion(home) else found.map(_.state.version),
+      if (isInUse) StoreDirectory.notedVersion(home) else found.map(_.state.version),
       found.flatMap(_.state.at.checkpointId),
       found.map(_.identity.partitions).filter(_ > 0),
       LocalDirectory.bytesOf(home),
-      Home.usedAtMs(home),
-      if (isInUse) HomeState.InUse
-      else if (found.isDefined) HomeState.Idle
-      else HomeState.Unusable,
+      StoreDirectory.usedAtMs(home),
+      if (isInUse) DirectoryState.InUse
+      else if (found.isDefined) DirectoryState.Idle
+      else DirectoryState.Unusable,
       if (isInUse) None else records.left.toOption,
       otherOwner
     )
@@ -102,7 +102,7 @@ final class LocalHomes(root: File) {
   }
 }
 
-private object LocalHomes {
+private object LocalStores {
   private val CacheBytes = 1L << 20
 
   /** Enough to read a few records. */

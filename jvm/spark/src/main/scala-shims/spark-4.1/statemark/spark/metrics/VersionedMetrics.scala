@@ -2,11 +2,11 @@ package statemark.spark.metrics
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider._
-import statemark.spark.local.LoadFigures
+import statemark.spark.local.LoadStats
 
 /** Those of Spark's metrics of a RocksDB store that not every line of Spark has. */
-object LineMetrics {
-  def of(commit: CommitFigures, load: LoadFigures): Map[StateStoreCustomMetric, Long] = Map(
+object VersionedMetrics {
+  def of(commit: CommitStats, load: LoadStats): Map[StateStoreCustomMetric, Long] = Map(
     CUSTOM_METRIC_CHANGE_LOG_WRITER_COMMIT_TIME -> commit.changelogMs,
     CUSTOM_METRIC_SAVE_ZIP_FILES_TIME ->
       commit.snapshot.flatMap(_.files.saveZipFilesTimeMs).getOrElse(0L),
