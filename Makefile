@@ -123,6 +123,7 @@ check-python: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check $(PYTHON_CODE)
 	$(VENV)/bin/ruff check $(PYTHON_CODE)
 	$(VENV)/bin/mypy --config-file python/pyproject.toml python/src
+	@PYTHONPATH=tests $(PY) -m support.packages
 	$(PY) -m pytest -q -c python/pyproject.toml --rootdir . tests/test_house_rules.py tests/test_docs.py tests/test_durations.py
 
 demo: ## real flights on Spark's RocksDB provider and on Statemark, one injected failure, live counts

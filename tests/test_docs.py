@@ -18,9 +18,9 @@ _MAIN = ROOT / "jvm/spark/src/main"
 _METRICS = "".join(
     path.read_text()
     for path in (
-        _MAIN / "scala/statemark/spark/StoreMetrics.scala",
-        _MAIN / "scala/statemark/spark/Generation.scala",  # how loads are served
-        *_MAIN.glob("scala-shims/*/InstanceMetrics.scala"),
+        _MAIN / "scala/statemark/spark/metrics/StoreMetrics.scala",
+        _MAIN / "scala/statemark/spark/local/LoadedStore.scala",  # how loads are served
+        *_MAIN.glob("scala-shims/*/statemark/spark/metrics/InstanceMetrics.scala"),
     )
 )
 _TESTS = [*ROOT.glob("jvm/*/src/test/**/*.scala"), *ROOT.glob("jvm/*/src/main/**/*.scala")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,12 +28,9 @@ SPARK = "jvm/spark/src/main/scala"
 SHIMS = "jvm/spark/src/main/scala-shims"
 PYTHON = "python/src"
 CLOCK = f"{CORE}/statemark/common/Clock.scala"
-HOME_LOCK = f"{SPARK}/statemark/spark/HomeLock.scala"
+HOME_LOCK = f"{SPARK}/statemark/spark/local/DirectoryLock.scala"
 JVM_MODULE = f"{PYTHON}/statemark/_jvm.py"
 INVARIANTS = "ARCHITECTURE.md"
-
-#: Packages of core, lowest first; each imports only those before it. The empty name is the root.
-PACKAGES = ("common", "changelog", "engine", "transaction", "")
 
 #: Built or fetched, not written here.
 _SKIPPED = {"target", "jars", "results", "build", "dist", "__pycache__"}
@@ -41,7 +39,6 @@ _SCRIPTS = ("Makefile", "build.sbt", "docker-compose.yml", "python/pyproject.tom
 _SCRIPT_FOLDERS = (".ci", "bin", "conf", "project")
 
 _COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"])//[^\n]*", re.DOTALL)
-_PACKAGE = re.compile(r"\bstatemark\.(?:(?P<package>[a-z]\w*)|(?P<root>[A-Z{_]))")
 # In two parts: this file is read by its own rule.
 _UNOWNED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b(?!\(#\d+\))")
 _HOST = re.compile(r"https?://(repo|repo1|registry|files|maven|pypi|plugins|packages)\b[\w.-]*")
@@ -112,25 +109,27 @@ def one_bridge(root: Path) -> Iterator[str]:
 
 
 def package_order(root: Path) -> Iterator[str]:
-    base = root / CORE / "statemark"
-    for path in sorted(base.rglob("*.scala")):
-        folder = path.relative_to(base).parent.parts
-        own = folder[0] if folder else ""
-        where = path.relative_to(root)
-        if own not in PACKAGES:
-            yield f"{where}: package {own} has no place in the order; add it to PACKAGES here"
-            continue
-        for number, line in _code(path):
-            if line.lstrip().startswith("package "):
-                continue
-            for used in _PACKAGE.finditer(line):
-                name = used["package"] or ""
-                if name not in PACKAGES or PACKAGES.index(name) > PACKAGES.index(own):
-                    yield (
-                        f"{where}:{number}: {own or 'root'} uses statemark.{name or '_'}, but the "
-                        f"order is {' < '.join(p or 'root' for p in PACKAGES)}; move the type "
-                        "down, or pass the call in as a function instead"
-                    )
+    for path, wrong in packages.misplaced(root):
+        yield (
+            f"{path.relative_to(root)}: {wrong}; move the type down, or pass the call in as a "
+            "function instead (the order: tests/support/packages.py)"
+        )
+
+
+def crowded_folders(root: Path) -> Iterator[str]:
+    for folder, files in packages.crowded(root):
+        yield (
+            f"{folder.relative_to(root)}: {files} files; split it by what they do, at most "
+            f"{packages.MAX_FILES} a folder"
+        )
+
+
+def file_knots(root: Path) -> Iterator[str]:
+    for knot in packages.knots(root):
+        yield (
+            f"{', '.join(knot)}: use each other in a circle; move what all of them need into a "
+            "file of its own"
+        )
 
 
 def download_hosts(root: Path) -> Iterator[str]:
@@ -197,6 +196,8 @@ RULES = [
     core_alone,
     one_bridge,
     package_order,
+    crowded_folders,
+    file_knots,
     download_hosts,
     unowned_tasks,
     cited_invariants,
@@ -223,7 +224,7 @@ _CLEAN = {
     ),
     f"{SHIMS}/spark-4.0/BridgeShims.scala": "package org.apache.spark.sql\ntrait BridgeShims\n",
     f"{CORE}/statemark/Store.scala": "package statemark\nimport statemark.engine._\n",
-    HOME_LOCK: "object HomeLock { def lock() = file.getChannel.tryLock() }\n",
+    HOME_LOCK: "object DirectoryLock { def lock() = file.getChannel.tryLock() }\n",
     _BRIDGE: "package org.apache.spark.sql.execution.streaming.state\nobject StatemarkBridge\n",
     JVM_MODULE: "from py4j import java_gateway\n",
     f"{PYTHON}/statemark/jars.py": "from statemark import _jvm\n_jvm.started()\n",
@@ -248,10 +249,32 @@ _PLANTED = [
     (one_bridge, f"{SPARK}/org/apache/spark/Second.scala", "package org.apache.spark"),
     (one_bridge, f"{SHIMS}/spark-4.0/B.scala", "package org.apache.spark.sql"),
     (sleeps, f"{SHIMS}/spark-4.0/B.scala", "object B { Thread.sleep(10) }"),
-    (package_order, f"{CORE}/statemark/common/B.scala", "import statemark.engine.RocksEngine"),
-    (package_order, f"{CORE}/statemark/engine/B.scala", "class B(t: statemark.transaction.T)"),
-    (package_order, f"{CORE}/statemark/transaction/B.scala", "import statemark.IsolationLevel"),
+    (
+        package_order,
+        f"{CORE}/statemark/common/B.scala",
+        "package statemark.common\nimport statemark.engine.RocksEngine",
+    ),
+    (
+        package_order,
+        f"{CORE}/statemark/engine/B.scala",
+        "package statemark.engine\nclass B(t: statemark.transaction.T)",
+    ),
+    (
+        package_order,
+        f"{CORE}/statemark/transaction/B.scala",
+        "package statemark.transaction\nimport statemark.IsolationLevel",
+    ),
     (package_order, f"{CORE}/statemark/query/B.scala", "package statemark.query"),
+    (
+        package_order,
+        f"{SPARK}/statemark/spark/reads/B.scala",
+        "package statemark.spark.reads\nimport statemark.spark.live.LiveLookup",
+    ),
+    (
+        package_order,
+        f"{SHIMS}/spark-4.0/statemark/spark/offline/cli/B.scala",
+        "package statemark.spark.offline.cli\nimport statemark.spark.offline.verify.Finding",
+    ),
     (download_hosts, "bin/get", "curl https://repo.example.org/x.jar"),
     (download_hosts, "python/pyproject.toml", 'index = "https://pypi.example.org/simple"'),
     (download_hosts, "tests/fetch.sh", "wget http://files.example.org/x"),
@@ -290,13 +313,33 @@ def test_planted_violation_is_found(rule: Rule, path: str, text: str, tree: Path
     assert re.search(r"instead|split|move|add it", violations[0]), "it says what to do"
 
 
+def test_files_that_use_each_other_in_a_circle_are_found(tree: Path) -> None:
+    for name, used in ("One", "Two"), ("Two", "Three"), ("Three", "One"):
+        text = f"package statemark.spark.rows\nclass {name}(next: {used})\n"
+        _write(tree / f"{SPARK}/statemark/spark/rows/{name}.scala", text)
+    assert [v.split(":")[0] for v in file_knots(tree)] == ["One, Three, Two"]
+    # A pair is a class and what was cut out of it.
+    _write(tree / f"{SPARK}/statemark/spark/rows/Three.scala", "package statemark.spark.rows\n")
+    assert not list(file_knots(tree))
+
+
+def test_a_crowded_folder_is_found(tree: Path) -> None:
+    folder = f"{SPARK}/statemark/spark/rows"
+    for number in range(packages.MAX_FILES):
+        _write(tree / f"{folder}/R{number}.scala", "package statemark.spark.rows\n")
+    assert not list(crowded_folders(tree))
+    _write(tree / f"{folder}/More.scala", "package statemark.spark.rows\n")
+    assert [v.split(":")[0] for v in crowded_folders(tree)] == [folder]
+
+
 def test_missing_bridge_is_found(tree: Path) -> None:
     (tree / _BRIDGE).unlink()
     assert [v for v in one_bridge(tree) if "found none" in v]
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    assert {rule for rule, _, _ in _PLANTED} == set(RULES)
+    in_several_files = {crowded_folders, file_knots}
+    assert {rule for rule, _, _ in _PLANTED} | in_several_files == set(RULES)
 
 
 # ---- reading sources

@@ -4,6 +4,7 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicBoolean
 import statemark.common.{Gate, Position}
 import statemark.engine._
+import statemark.staging.{StagedLookup, StagedRows, TransactionBuffer}
 import statemark.transaction._
 
 /** A store for readers beside its owner: at one version, or with what the open transaction has staged so far.

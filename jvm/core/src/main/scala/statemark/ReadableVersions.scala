@@ -3,7 +3,8 @@ package statemark
 import java.util.concurrent.TimeUnit
 import statemark.common.Clock
 import statemark.engine.{EngineView, StoreState, VersionId}
-import statemark.transaction.{PreparedTransaction, StagedRows, Transaction}
+import statemark.staging.StagedRows
+import statemark.transaction.{PreparedTransaction, Transaction}
 
 /** Which versions that a store has left can still be read.
   *

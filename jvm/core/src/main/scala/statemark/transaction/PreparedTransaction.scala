@@ -2,6 +2,7 @@ package statemark.transaction
 
 import statemark.common.Fingerprint
 import statemark.engine.{FileBatch, HeapBatch, SerializedBatch, StoreState}
+import statemark.staging.{PreparedRows, StagedRows}
 
 /** A committed version that is not in the base store yet: its writes, sorted and serialized, and
   * what the store will say of itself once they are applied.

@@ -1,6 +1,7 @@
 package statemark.transaction
 
 import statemark.engine.RowCursor
+import statemark.staging.StagedCursor
 
 /** What a scan reads from, and its transaction closes. Apart from the scan, which holds a row: where a reader lets go of
   * a scan without closing it, this alone is left until the transaction ends.

@@ -1,6 +1,14 @@
 package statemark.transaction
 
 import statemark.engine.{BaseRows, BatchRecord, FileBatch, HeapBatch, RowCounts}
+import statemark.staging.{
+  RangeTombstones,
+  SpilledCursor,
+  SpilledWrite,
+  SpilledWrites,
+  StagedEntry,
+  TransactionBuffer
+}
 
 /** Writes out the version of a transaction that has spilled, a part at a time. Merges are resolved against the base,
   * so that the file can be applied again after a crash.

@@ -3,6 +3,7 @@ package statemark.transaction
 import java.io.File
 import java.util.concurrent.atomic.AtomicInteger
 import statemark.engine.{BatchWriter, EngineOptions, FileBatch, ScratchStore}
+import statemark.staging.SpilledWrites
 
 /** Where a store puts staged writes that memory has no room for.
   *

@@ -3,6 +3,7 @@ package statemark.transaction
 import statemark.changelog.ChangelogWriter
 import statemark.common.{Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
+import statemark.staging.{OpenRows, StagedEntry, StagedLookup, StagedRows, TransactionBuffer}
 
 /** All writes of one store between the load of a version and its commit or rollback.
   *

@@ -1,6 +1,7 @@
 package statemark.transaction
 
 import statemark.common.{Bytes, Gate, IllegalCallException}
+import statemark.staging.StagedLookup
 
 /** Rows that a transaction or a view sees in a key range, in key order: staged writes over the base, both as
   * they stood when the scan was opened (I7).

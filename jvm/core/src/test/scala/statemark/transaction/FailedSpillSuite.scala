@@ -5,6 +5,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
 import statemark.common.ScratchFullException
 import statemark.engine.ScratchStore
+import statemark.staging.{SpilledWrites, StagedEntry, StagedLookup, StagedScan, TransactionBuffer}
 
 /** A disk is full in the middle of a spill, and has room again at the next one: an operator may have caught what its
   * write threw. Scans go on as they were opened (I7).

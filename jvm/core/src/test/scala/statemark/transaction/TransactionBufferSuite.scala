@@ -4,7 +4,15 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.SortedMap
 import scala.util.Random
 import statemark.common.Bytes
-import statemark.transaction.StagedLookup._
+import statemark.staging.StagedLookup._
+import statemark.staging.{
+  EntrySort,
+  RangeTombstones,
+  StagedEntry,
+  StagedLookup,
+  StagedScan,
+  TransactionBuffer
+}
 
 class TransactionBufferSuite extends AnyFunSuite {
   private def key(s: String): Array[Byte] = s.getBytes

@@ -26,9 +26,7 @@ private[spark] trait HandleOwner {
   * the writes. Listeners end it with the task; abort and release may come several times.
   *
   * ''Thread:'' one at a time, not always the task's own (PySpark's transformWithState).
-  * ''Source:'' Spark 4.2 `StateStore`, `ReadStateStore`.
-  *
-  * (Suites of Spark's look for `RocksDBStateStore` in the name of a store's class.)
+  * ''Source:'' Spark 4.2 `StateStore`, `ReadStateStore`, whose suites look for `RocksDBStateStore` in the name of a class.
   */
 final class StatemarkRocksDBStateStore private[spark] (
     owner: HandleOwner,

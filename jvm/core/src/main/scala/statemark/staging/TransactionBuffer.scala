@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 import java.util.Arrays
 import java.lang.invoke.VarHandle
@@ -52,11 +52,11 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   def bytes: Long = bytes_ + openScans.bytes
 
   /** About what a batch of all that is in memory takes. */
-  private[transaction] def expectedBatchBytes: Long =
+  private[statemark] def expectedBatchBytes: Long =
     bytes_ - entries * (EntryOverhead - BatchRecordOverhead)
 
   /** What memory had no room for. */
-  private[transaction] def spilled: Option[SpilledWrites] = spilled_
+  private[statemark] def spilled: Option[SpilledWrites] = spilled_
 
   def tombstones: RangeTombstones = tombstones_
 
@@ -142,7 +142,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     * @throws statemark.common.ScratchFullException where the disk does not take it: all writes are in memory as
     *   before. Scans that have moved stay where they are: what lies there by the next try is later than they see
     */
-  private[transaction] def spill(make: () => SpilledWrites): Unit = {
+  private[statemark] def spill(make: () => SpilledWrites): Unit = {
     if (writes > 0) {
       val target = spilled_.getOrElse(make())
       changing { spilled_ = Some(target) }
@@ -190,7 +190,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   }
 
   /** The owner is done: spilled writes are deleted. */
-  private[transaction] def close(): Unit = spilled_.foreach(_.close())
+  private[statemark] def close(): Unit = spilled_.foreach(_.close())
 
   /** All entries with a write, in key order: from the index where it lacks few of them. */
   private[statemark] def sorted: Array[StagedEntry] =
@@ -203,7 +203,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     }
 
   /** As [[lookup]], from another thread. */
-  private[transaction] def lookupBeside(key: Array[Byte]): StagedLookup =
+  private[statemark] def lookupBeside(key: Array[Byte]): StagedLookup =
     beside {
       val entry = find(key)
       if (entry != null && entry.hasWrite) Left(resultOf(entry.op, entry.value, entry.length))
@@ -218,7 +218,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     }
 
   /** Writes in `[begin, end)` from another thread, each as it was at some moment of the call. */
-  private[transaction] def scanBeside(
+  private[statemark] def scanBeside(
       begin: Option[Array[Byte]],
       end: Option[Array[Byte]]
   ): StagedCursor = {
@@ -289,7 +289,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     changes.getOpaque == since
   }
 
-  private[transaction] def resultOf(op: Byte, value: Array[Byte], length: Int): StagedLookup =
+  private[statemark] def resultOf(op: Byte, value: Array[Byte], length: Int): StagedLookup =
     op match {
       case Put => StagedLookup.Value(exact(value, length))
       case Delete => StagedLookup.Deleted

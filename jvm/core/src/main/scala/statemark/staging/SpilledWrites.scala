@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 import java.util.Arrays
 import statemark.common.ViewClosedException
@@ -9,7 +9,7 @@ import statemark.engine.{RowCursor, ScratchStore}
   *
   * ''Thread:'' the owner of the transaction; `lookupBeside` and `scanBeside` any.
   */
-private[transaction] class SpilledWrites(scratch: ScratchStore) extends AutoCloseable {
+private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoCloseable {
   import SpilledWrites._
 
   private var bytes_ = 0L
@@ -88,9 +88,9 @@ private[transaction] class SpilledWrites(scratch: ScratchStore) extends AutoClos
 }
 
 /** @param inBase as in [[StagedEntry]] */
-private[transaction] final case class SpilledWrite(op: Byte, inBase: Byte, value: Array[Byte])
+private[statemark] final case class SpilledWrite(op: Byte, inBase: Byte, value: Array[Byte])
 
-private[transaction] object SpilledWrites {
+private[statemark] object SpilledWrites {
   private val InBaseShift = 4
   private val OpMask = (1 << InBaseShift) - 1
 
@@ -114,7 +114,7 @@ private[transaction] object SpilledWrites {
   *
   * @param rangeDeletes how many there had been when it was opened
   */
-private[transaction] final class SpilledCursor(
+private[statemark] final class SpilledCursor(
     rows: RowCursor,
     val rangeDeletes: Int,
     onClose: () => Unit

@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 import statemark.common.Bytes
 
@@ -21,7 +21,7 @@ private[statemark] trait StagedCursor extends AutoCloseable {
 }
 
 /** A part of what is staged, in key order. */
-private[transaction] trait StagedLayer extends AutoCloseable {
+private[statemark] trait StagedLayer extends AutoCloseable {
   def headKey: Option[Array[Byte]]
   def head: Option[(Array[Byte], StagedLookup)]
   def advance(): Unit
@@ -31,7 +31,7 @@ private[transaction] trait StagedLayer extends AutoCloseable {
   *
   * ''Thread:'' one.
   */
-private[transaction] class LayeredCursor(
+private[statemark] class LayeredCursor(
     initial: Vector[StagedLayer],
     val tombstones: RangeTombstones
 ) extends StagedCursor {
@@ -61,7 +61,7 @@ private[transaction] class LayeredCursor(
 }
 
 /** Writes in memory of an open transaction, in key order: where they are, not what they give. */
-private[transaction] final class MemoryLayer(
+private[statemark] final class MemoryLayer(
     writes: Iterator[(Array[Byte], StagedEntry.OlderWrite)],
     resultOf: StagedEntry.OlderWrite => StagedLookup
 ) extends StagedLayer {
@@ -75,7 +75,7 @@ private[transaction] final class MemoryLayer(
 }
 
 /** Writes in key order. */
-private[transaction] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
+private[statemark] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
     extends StagedLayer {
   private var current = writes.nextOption()
 

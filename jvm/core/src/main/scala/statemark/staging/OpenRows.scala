@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 /** The writes of an open transaction, as they are at the moment of each read: its owner goes on. A scan sees
   * each key as it stood at some moment while the scan was opened.

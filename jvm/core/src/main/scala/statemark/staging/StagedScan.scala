@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 /** Staged writes of a key range in key order, as they stood when the scan was opened: those in memory over those
   * that are spilled. Where memory is spilled meanwhile, the scan goes on with what was written of it.
@@ -8,11 +8,11 @@ package statemark.transaction
   * @param seq of the newest write that it sees
   * @param closed is told when the scan is closed
   */
-final class StagedScan private[transaction] (
+final class StagedScan private[statemark] (
     memory: StagedLayer,
     spilled: Option[SpilledCursor],
     end: Option[Array[Byte]],
-    private[transaction] val seq: Long,
+    private[statemark] val seq: Long,
     tombstones: RangeTombstones,
     closed: StagedScan => Unit
 ) extends LayeredCursor(memory +: spilled.toVector, tombstones) {
@@ -20,7 +20,7 @@ final class StagedScan private[transaction] (
   /** Memory has been spilled as this scan sees it, and nothing later has. Older cursors are of use only where
     * ranges were deleted after they were opened.
     */
-  private[transaction] def moveTo(spilled: SpilledWrites): Unit = {
+  private[statemark] def moveTo(spilled: SpilledWrites): Unit = {
     val at = headKey
     val (useful, useless) = layers.partition {
       case cursor: SpilledCursor => cursor.rangeDeletes != spilled.rangeDeletes

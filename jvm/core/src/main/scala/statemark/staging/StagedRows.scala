@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 import statemark.common.Bytes
 import statemark.engine.{BatchReader, BatchRecord, SerializedBatch}

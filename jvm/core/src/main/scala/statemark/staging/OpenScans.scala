@@ -1,8 +1,8 @@
-package statemark.transaction
+package statemark.staging
 
 import java.util.Arrays
 import scala.collection.mutable
-import statemark.transaction.StagedEntry.OlderWrite
+import statemark.staging.StagedEntry.OlderWrite
 
 /** The open scans of a transaction that read what is in memory, and the writes that are kept for them although later
   * ones have replaced them: no more than twice what they needed when that was looked through last, as a scan that closes
@@ -10,7 +10,7 @@ import statemark.transaction.StagedEntry.OlderWrite
   *
   * ''Thread:'' the owner of the transaction.
   */
-private[transaction] final class OpenScans {
+private[statemark] final class OpenScans {
   import OpenScans._
 
   // In the order in which they were opened, which is that of what they see.

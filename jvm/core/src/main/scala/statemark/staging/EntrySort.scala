@@ -1,11 +1,11 @@
-package statemark.transaction
+package statemark.staging
 
 import java.util.{Arrays, Comparator}
 
 /** Puts entries in key order: a radix sort by the eight bytes after what all keys share, as encoded rows begin
   * with bytes that are the same in every key. Keys that agree in those as well are sorted among themselves.
   */
-private[transaction] object EntrySort {
+private[statemark] object EntrySort {
   // Below, comparing is faster than counting.
   private val MinForRadix = 64
   private val PrefixBytes = 8

@@ -1,4 +1,4 @@
-package statemark.transaction
+package statemark.staging
 
 /** What a transaction knows of one key: the write that stands, if any, and whether the base has it.
   *
@@ -8,7 +8,7 @@ package statemark.transaction
   * A value is the first `length` bytes of `value`: merges append to the array beyond what older
   * writes see of it.
   */
-private[transaction] final class StagedEntry(val key: Array[Byte], val hash: Int) {
+private[statemark] final class StagedEntry(val key: Array[Byte], val hash: Int) {
   var op: Byte = StagedEntry.NoWrite
   var seq: Long = 0L
   var value: Array[Byte] = Array.emptyByteArray
@@ -40,7 +40,7 @@ private[transaction] final class StagedEntry(val key: Array[Byte], val hash: Int
     }
 }
 
-private[transaction] object StagedEntry {
+private[statemark] object StagedEntry {
   final val NoWrite: Byte = 0
   final val Put: Byte = 1
   final val Delete: Byte = 2
