@@ -25,12 +25,15 @@ object SparkVersions {
       source: Source = Maven
   ) {
 
-    /** Those folders of `dir` whose name covers this line: `spark-4.0`, `spark-4.1-4.2`. */
+    /** Those folders of `dir` whose name covers this line: `spark-4.0`, `spark-4.0-4.1`, and `spark-4.2+` from that
+      * line on, so that a new line of Spark begins with all that the newest one has.
+      */
     def shims(dir: File): Seq[File] = IO.listFiles(dir).toSeq.sorted.filter { folder =>
       folder.getName match {
         case Range(from, to) => position(from) <= position(line) && position(line) <= position(to)
+        case From(from) => position(from) <= position(line)
         case Single(only) => only == line
-        case name => sys.error(s"$dir/$name: name it spark-<line> or spark-<line>-<line>")
+        case name => sys.error(s"$dir/$name: name it spark-<line>, spark-<line>-<line> or spark-<line>+")
       }
     }
 
@@ -66,6 +69,7 @@ object SparkVersions {
   }
 
   private val Range = raw"spark-(\d+\.\d+)-(\d+\.\d+)".r
+  private val From = raw"spark-(\d+\.\d+)\+".r
   private val Single = raw"spark-(\d+\.\d+)".r
 
   private def position(line: String): Int = {
