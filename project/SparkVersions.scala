@@ -33,7 +33,8 @@ object SparkVersions {
         case Range(from, to) => position(from) <= position(line) && position(line) <= position(to)
         case From(from) => position(from) <= position(line)
         case Single(only) => only == line
-        case name => sys.error(s"$dir/$name: name it spark-<line>, spark-<line>-<line> or spark-<line>+")
+        case name =>
+          sys.error(s"$dir/$name: name it spark-<line>, spark-<line>-<line> or spark-<line>+")
       }
     }
 

@@ -4,7 +4,7 @@ import java.io.File
 import org.rocksdb.{HistogramType, TickerType}
 import scala.annotation.tailrec
 import scala.util.control.NonFatal
-import statemark.changelog.ChangelogWriter
+import statemark.changelog.{ChangelogCommit, ChangelogWriter}
 import statemark.common._
 import statemark.engine._
 import statemark.transaction._
@@ -151,7 +151,7 @@ final class TransactionalStore private[statemark] (
     val next =
       try {
         observer.reached(CommitPhase.BatchSerialized)
-        val durable = serialized.seenAs(transaction.changelog.commit())
+        val durable = serialized.after(transaction.changelog.commit())
         observer.reached(CommitPhase.ChangelogDurable)
         uploadSnapshot.foreach { upload =>
           upload(durable)
@@ -228,7 +228,7 @@ final class TransactionalStore private[statemark] (
       val fingerprint = writes(transaction)
       val at = VersionId(base.version + 1, checkpointId)
       val next = transaction.serialize(at, usesFamilies, position = None)
-      synchronized(apply(next.seenAs(fingerprint)))
+      synchronized(apply(next.after(ChangelogCommit(fingerprint, 0))))
     } finally transaction.rollback()
   }
 

@@ -4,7 +4,7 @@ import java.io.File
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
 import scala.ref.WeakReference
-import statemark.changelog.ChangelogWriter
+import statemark.changelog.{ChangelogCommit, ChangelogWriter}
 import statemark.common.{Fingerprint, IllegalCallException, InvalidInputException}
 import statemark.engine._
 import statemark.transaction._
@@ -352,7 +352,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Option[Fingerprint] = Some(seen)
+    override def commit(): ChangelogCommit = ChangelogCommit(Some(seen), 0)
     override def abort(): Unit = ()
   }
 
@@ -362,7 +362,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Option[Fingerprint] = throw new java.io.IOException("disk full")
+    override def commit(): ChangelogCommit = throw new java.io.IOException("disk full")
     override def abort(): Unit = aborts += 1
   }
 }

@@ -18,12 +18,25 @@ trait ChangelogWriter {
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit
 
   /** Makes the log durable, all of it or nothing; when this returns, it can be replayed.
-    * @return what tells it from any other log of the same version, where somebody needs that
+    * @return what that did
     */
-  def commit(): Option[Fingerprint]
+  def commit(): ChangelogCommit
 
   /** Drops the log. Idempotent; does nothing after `commit`. */
   def abort(): Unit
+}
+
+/** What the commit of a changelog did.
+  *
+  * @param fingerprint tells the log from any other one of the same version, where a store needs that
+  * @param ms how long it took, in milliseconds
+  */
+final case class ChangelogCommit(fingerprint: Option[Fingerprint], ms: Long)
+
+object ChangelogCommit {
+
+  /** Nothing was written. */
+  val nothing: ChangelogCommit = ChangelogCommit(None, 0)
 }
 
 object ChangelogWriter {
@@ -34,7 +47,7 @@ object ChangelogWriter {
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Option[Fingerprint] = scala.None
+    override def commit(): ChangelogCommit = ChangelogCommit.nothing
     override def abort(): Unit = ()
   }
 }

@@ -1,17 +1,23 @@
 package statemark.transaction
 
-import statemark.common.Fingerprint
+import statemark.changelog.ChangelogCommit
 import statemark.engine.{FileBatch, HeapBatch, SerializedBatch, StoreState}
 import statemark.staging.{PreparedRows, StagedRows}
 
 /** A committed version that is not in the base store yet: its writes, sorted and serialized, and
   * what the store will say of itself once they are applied.
+  *
+  * @param changelogMs how long the commit of its changelog took
   */
-final case class PreparedTransaction(batch: SerializedBatch, state: StoreState) {
+final case class PreparedTransaction(
+    batch: SerializedBatch,
+    state: StoreState,
+    changelogMs: Long = 0
+) {
 
-  /** Itself, which brought a file of that fingerprint. */
-  private[statemark] def seenAs(fingerprint: Option[Fingerprint]): PreparedTransaction =
-    copy(state = state.copy(fingerprint = fingerprint))
+  /** The same version, after its changelog was committed. */
+  private[statemark] def after(commit: ChangelogCommit): PreparedTransaction =
+    copy(state = state.copy(fingerprint = commit.fingerprint), changelogMs = commit.ms)
 
   /** Heap bytes held. */
   def bytes: Long = batch.heapBytes

@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicInteger
 import org.rocksdb.{HistogramType, TickerType}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
-import statemark.changelog.ChangelogWriter
-import statemark.common.{Fingerprint, Gate, IllegalCallException, StoreUnusableException}
+import statemark.changelog.{ChangelogCommit, ChangelogWriter}
+import statemark.common.{Gate, IllegalCallException, StoreUnusableException}
 import statemark.engine._
 
 /** Goal: a thread that ends a transaction, or closes its store, while another one uses it frees nothing under that one,
@@ -224,7 +224,7 @@ private object EndedElsewhereSuite {
     override def delete(key: Array[Byte]): Unit = ()
     override def merge(key: Array[Byte], operand: Array[Byte]): Unit = ()
     override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = ()
-    override def commit(): Option[Fingerprint] = None
+    override def commit(): ChangelogCommit = ChangelogCommit.nothing
     override def abort(): Unit = aborts += 1
   }
 }

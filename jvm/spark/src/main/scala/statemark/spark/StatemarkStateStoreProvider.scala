@@ -49,7 +49,6 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
   private lazy val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
   @volatile private var initialized: Option[ProviderContext] = None
   @volatile private var holding: Option[StoreLifecycle] = None
-  @volatile private var changelogMs = 0L
   private val events = new EventCounts
   private val maintenance = new Object
 
@@ -252,7 +251,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       context.checkpoint.files.setMaxSeenVersion(next)
       val figures = CommitStats(
         totalMs,
-        changelogMs,
+        prepared.changelogMs,
         uploaded,
         keeper.confirmMs,
         transaction.approximateNumUncommittedBytes,
@@ -342,15 +341,13 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
     val generation = loaded
     val nextId = Option.when(context.conf.usesCheckpointIds)(UUID.randomUUID().toString)
     val base = generation.store.base
-    changelogMs = 0
     def openChangelog(): ChangelogWriter =
       if (!hasChangelog) ChangelogWriter.None
       else {
         context.checkpoint.changelogs.create(
           base,
           nextId,
-          context.checksums(verifiesAll = false),
-          ms => changelogMs = ms
+          context.checksums(verifiesAll = false)
         )
       }
     val transaction = generation.store.newTransaction(() => openChangelog())

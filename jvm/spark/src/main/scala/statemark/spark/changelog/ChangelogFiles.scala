@@ -37,13 +37,11 @@ final class ChangelogFiles(
 
   /** A changelog for version `base + 1`.
     * @param id of the new version, in checkpoint format v2
-    * @param committed is told how many milliseconds its commit took
     */
   def create(
       base: StoreState,
       id: Option[String],
-      checksums: RowChecksums,
-      committed: Long => Unit
+      checksums: RowChecksums
   ): ChangelogWriter = {
     val version = base.version + 1
     def sparks() = files.getChangeLogWriter(
@@ -58,7 +56,7 @@ final class ChangelogFiles(
         val (writer, count) = openWriter(version)
         (writer, () => count.whole.flatMap(proofs.written(version, _, base.fingerprint)))
     }
-    new FileChangelog(writer, checksums, clock, committed, fingerprint)
+    new FileChangelog(writer, checksums, clock, fingerprint)
   }
 
   /** Opens a changelog for reading.

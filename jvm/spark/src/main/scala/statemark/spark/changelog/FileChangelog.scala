@@ -1,7 +1,7 @@
 package statemark.spark.changelog
 
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.changelog.ChangelogWriter
+import statemark.changelog.{ChangelogCommit, ChangelogWriter}
 import statemark.common.{Clock, Fingerprint}
 import statemark.spark.rows.RowChecksums
 
@@ -11,14 +11,12 @@ import statemark.spark.rows.RowChecksums
   *
   * ''Source:'' Spark 4.2 `StateStoreChangelogWriter`, formats v1 to v4.
   *
-  * @param committed is told how many milliseconds the commit of the file took
   * @param fingerprint is asked of the file once it is there
   */
 final class FileChangelog(
     writer: StateStoreChangelogWriter,
     checksums: RowChecksums,
     clock: Clock,
-    committed: Long => Unit,
     fingerprint: () => Option[Fingerprint]
 ) extends ChangelogWriter {
   private var isOpen = true
@@ -32,14 +30,13 @@ final class FileChangelog(
   override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
     RangeDeletes.write(writer, begin, checksums.encode(begin, end))
 
-  override def commit(): Option[Fingerprint] = {
+  override def commit(): ChangelogCommit = {
     isOpen = false
     val (seen, ms) = Clock.timedMs(clock) {
       writer.commit()
       fingerprint()
     }
-    committed(ms)
-    seen
+    ChangelogCommit(seen, ms)
   }
 
   override def abort(): Unit = if (isOpen) {
