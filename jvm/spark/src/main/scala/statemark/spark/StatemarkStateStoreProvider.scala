@@ -17,16 +17,7 @@ import statemark.spark.local.LoadedStore
 import statemark.spark.memory.NativeMemory
 import statemark.spark.metrics.{CommitStats, EventCounts, StoreMetrics}
 import statemark.spark.process.{Executors, TaskInfo}
-import statemark.spark.provider.{
-  ChangeFeed,
-  Checkout,
-  CommitResult,
-  HandleOwner,
-  ProviderBase,
-  ProviderContext,
-  StatemarkRocksDBStateStore,
-  StoreLifecycle
-}
+import statemark.spark.provider._
 import statemark.spark.reads.LiveRead
 import statemark.spark.snapshot.SnapshotStats
 import statemark.transaction.{CommitObserver, PreparedTransaction}
