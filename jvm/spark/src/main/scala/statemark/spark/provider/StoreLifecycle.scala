@@ -3,6 +3,7 @@ package statemark.spark.provider
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import scala.util.Using
+import statemark.TransactionalStore
 import statemark.common.{Clock, StoreUnusableException}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.load.StoreLoader
@@ -28,10 +29,10 @@ import statemark.transaction.CommitPhase
   * ''Thread:'' the owner of the stamp of Spark's state machine; `generation` from any.
   */
 private[spark] final class StoreLifecycle(context: ProviderContext, events: EventCounts) {
+  import StoreLifecycle._
+
   private lazy val log = LoggerFactory.getLogger(classOf[StoreLifecycle])
-  @volatile private var current: Option[LoadedStore] = None
-  private var flushes: Option[FlushPolicy] = None
-  private var live: Option[ReusableStore] = None
+  @volatile private var current: Option[OpenStore] = None
   private var superseded = Seq.empty[StoreDirectory]
   private val attempts = context.attempts
   // The damage may have come with the snapshot.
@@ -41,7 +42,8 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   private var load_ = LoadStats.none
   private var confirmMs_ = 0L
 
-  def generation: Option[LoadedStore] = current
+  /** The store that is loaded. */
+  def generation: Option[LoadedStore] = current.map(_.loaded)
 
   /** How the last load was served. */
   def load: LoadStats = load_
@@ -55,20 +57,20 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     attempts.begin(at)
     load_ = LoadStats.none
     confirmMs_ = 0
-    current.filter(_.store.isDamaged).foreach { damaged =>
-      discard(damaged)
+    if (current.exists(_.store.isDamaged)) {
+      discard()
       wasDamaged = true
     }
     current.foreach(settlePrepared(_, at))
     current match {
-      case Some(generation) if generation.store.base.at == at =>
-        if (context.conf.rocksDb.resetStatsOnLoad) generation.store.resetStatistics()
-      case Some(generation) =>
-        catchUp(generation, at) match {
+      case Some(open) if open.store.base.at == at =>
+        if (context.conf.rocksDb.resetStatsOnLoad) open.store.resetStatistics()
+      case Some(open) =>
+        catchUp(open.store, at) match {
           case Some(figures) =>
             staleSnapshots.loaded()
             loaded(figures)
-            flushes.foreach(_.noted())
+            open.flushes.noted()
           case None => load(at)
         }
       case None => load(at)
@@ -92,7 +94,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   def committed(version: StoreState): Unit = {
     staleSnapshots.committed()
     hasCommitted = true
-    live.foreach(_.isKept = true)
+    current.flatMap(_.reusable).foreach(_.isKept = true)
     attempts.prepared(version)
   }
 
@@ -106,16 +108,19 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     * what nobody has a use for.
     */
   def close(): Unit = {
-    flushes.foreach(_.close())
+    current.foreach(_.flushes.close())
     // Whatever ends the first two, an interrupt too, nobody comes to close the rest.
-    try if (current.exists(_.home.isFresh) && !hasCommitted) current.foreach(discard)
+    try if (current.exists(_.loaded.home.isFresh) && !hasCommitted) discard()
     finally
-      try flushLive()
+      try flushForLater()
       finally leave()
   }
 
-  private def flushLive(): Unit =
-    for (store <- live; parent <- context.homes.parent if !ReusableStores.isReplaced(parent, store))
+  private def flushForLater(): Unit =
+    for {
+      store <- current.flatMap(_.reusable)
+      parent <- context.homes.parent if !ReusableStores.isReplaced(parent, store)
+    }
       try store.flush()
       catch {
         case NonFatal(e) =>
@@ -126,7 +131,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
       }
 
   private def leave(): Unit = {
-    val isReplaced = hide()
+    val isReplaced = current.exists(hide)
     val flushed = current.filter(_ => hasCommitted).map(_.store.flushed)
     val (useless, useful) =
       superseded.partition(home => home.noted.exists(noted => flushed.exists(noted <= _)))
@@ -142,38 +147,37 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     * provider; the checkpoint has no file without an id that could say otherwise.
     */
   private def identified(asked: VersionId): VersionId = {
-    def here = current.toSeq.flatMap(g => g.store.prepared.map(_.state.at) ++ Seq(g.store.base.at))
+    def here =
+      current.toSeq.flatMap(open => open.store.prepared.map(_.state.at) ++ Seq(open.store.base.at))
     if (asked.checkpointId.isDefined || !context.conf.usesCheckpointIds) asked
     else here.find(_.version == asked.version).getOrElse(asked)
   }
 
   /** Confirms the prepared version if it is the one that is asked for, else drops it. */
-  private def settlePrepared(generation: LoadedStore, at: VersionId): Unit =
-    generation.store.prepared.foreach { prepared =>
-      if (prepared.state.at == at && isCommittedAttempt(at)) confirm(generation)
-      else if (generation.store.dropPrepared()) events.rewound()
+  private def settlePrepared(open: OpenStore, at: VersionId): Unit =
+    open.store.prepared.foreach { prepared =>
+      if (prepared.state.at == at && isCommittedAttempt(at)) confirm(open)
+      else if (open.store.dropPrepared()) events.rewound()
     }
 
-  private def confirm(generation: LoadedStore): Unit =
+  private def confirm(open: OpenStore): Unit =
     try {
-      confirmMs_ = Clock.timedMs(context.clock) {
-        generation.store.confirm()
-      }._2
+      confirmMs_ = Clock.timedMs(context.clock)(open.store.confirm())._2
       superseded.foreach(_.delete())
       superseded = Nil
-      flushes.foreach(_.noted())
+      open.flushes.noted()
     } catch {
       case e: StoreUnusableException =>
         log.warn(s"${context.location.storeId} is restored.", e)
-        discard(generation)
+        discard()
     }
 
-  private def catchUp(generation: LoadedStore, at: VersionId): Option[LoadStats] =
-    try Some(loading(_.catchUp(generation.store, at)))
+  private def catchUp(store: TransactionalStore, at: VersionId): Option[LoadStats] =
+    try Some(loading(_.catchUp(store, at)))
     catch {
       case NonFatal(e) =>
         log.info(
-          s"${context.location.storeId} cannot go from ${generation.store.base.at} to $at by changelogs " +
+          s"${context.location.storeId} cannot go from ${store.base.at} to $at by changelogs " +
             s"alone and is loaded: $e"
         )
         None
@@ -194,24 +198,21 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   private def loading[A](body: StoreLoader => A): A = Using.resource(context.newLoad())(body)
 
   private def begin(generation: LoadedStore, figures: LoadStats): Unit = {
-    current = Some(generation)
-    flushes = Some(new FlushPolicy(
+    val reusable = context.homes.parent.map(_ => new ReusableStore(generation))
+    if (hasCommitted) reusable.foreach(_.isKept = true)
+    val flushes = new FlushPolicy(
       context.location.storeId,
       context.options.memtableBytes,
       generation,
       BackgroundThreads.background
-    ))
+    )
+    current = Some(OpenStore(generation, flushes, reusable))
     staleSnapshots.loaded()
     if (context.liveRead.isEmpty)
       ReadableStores.add(context.location.address, generation.store, isCommittedAttempt)
-    context.homes.parent.foreach { parent =>
-      val store = new ReusableStore(generation)
-      if (hasCommitted) store.isKept = true
-      ReusableStores.add(parent, store)
-      live = Some(store)
-    }
+    for (parent <- context.homes.parent; store <- reusable) ReusableStores.add(parent, store)
     loaded(figures)
-    flushes.foreach(_.noted())
+    flushes.noted()
     context.localRoot.foreach(LocalCollector.tick(_, context.conf.own, context.clock))
   }
 
@@ -223,33 +224,44 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   /** Closes what is open, but keeps its files until another generation has confirmed a version: a zombie
     * may have asked for an older one.
     */
-  private def retire(): Unit = current.foreach { generation =>
-    if (generation.home.isDurable) {
+  private def retire(): Unit = current.map(_.loaded.home).foreach { home =>
+    if (home.isDurable) {
       forget(_.store.close())
-      superseded = superseded :+ generation.home
-    } else discard(generation)
+      superseded = superseded :+ home
+    } else discard()
   }
 
-  private def discard(generation: LoadedStore): Unit = forget(_ => generation.discard())
+  private def discard(): Unit = forget(_.discard())
 
-  private def forget(end: LoadedStore => Unit): Unit = {
-    hide(): Unit
-    val ended = current
-    flushes.foreach(_.close())
-    flushes = None
-    ended.foreach(g => ReadableStores.remove(context.location.address, g.store))
+  private def forget(end: LoadedStore => Unit): Unit = current.foreach { open =>
+    hide(open): Unit
+    open.flushes.close()
+    ReadableStores.remove(context.location.address, open.store)
     current = None
-    ended.foreach { generation =>
-      end(generation)
-      FreedMemory.shared.noted()
-    }
+    end(open.loaded)
+    FreedMemory.shared.noted()
   }
 
-  /** No other run starts from the store any more; whether another replaces it. */
-  private def hide(): Boolean = {
-    val isReplaced =
-      for (store <- live; parent <- context.homes.parent) yield ReusableStores.remove(parent, store)
-    live = None
-    isReplaced.contains(true)
+  /** Has no other run start from the store any more.
+    * @return whether another replaces it
+    */
+  private def hide(open: OpenStore): Boolean = {
+    for (parent <- context.homes.parent; store <- open.reusable)
+      yield ReusableStores.remove(parent, store)
+  }.contains(true)
+}
+
+private[spark] object StoreLifecycle {
+
+  /** A store that is loaded, and what is at work for it.
+    *
+    * @param reusable the same as later runs and processes see it, where it outlives this one
+    */
+  private final case class OpenStore(
+      loaded: LoadedStore,
+      flushes: FlushPolicy,
+      reusable: Option[ReusableStore]
+  ) {
+    def store: TransactionalStore = loaded.store
   }
 }
