@@ -33,8 +33,6 @@ final class ChangelogFiles(
     usesFamilies: Boolean,
     clock: Clock
 ) {
-  @volatile private var isDirectoryMade = false
-
   /** A changelog for version `base + 1`.
     * @param id of the new version, in checkpoint format v2
     */
@@ -77,10 +75,8 @@ final class ChangelogFiles(
 
   private def openWriter(version: Long): (StateStoreChangelogWriter, ByteCount) =
     try {
-      if (!isDirectoryMade) {
-        if (!manager.exists(directory)) manager.mkdirs(directory)
-        isDirectoryMade = true
-      }
+      // A later version has one before it, whose files lie there.
+      if (version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
       val path = new Path(directory, StoreFile.changelogName(VersionId(version, None)))
       counted.follow(path) {
         if (usesFamilies) new StateStoreChangelogWriterV2(manager, path, codec)

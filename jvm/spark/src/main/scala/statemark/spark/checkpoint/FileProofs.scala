@@ -125,7 +125,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
   private def bytesOf(file: FileStatus): Option[FileBytes] =
     try {
       val opened = file.getPath.getFileSystem(hadoopConf).openFile(file.getPath)
-        .opt("fs.option.openfile.length", file.getLen.toString)
+        .withFileStatus(file)
         .opt("fs.option.openfile.read.policy", "whole-file")
         .build()
       Using.resource(FutureIO.awaitFuture(opened)) { in =>
