@@ -220,6 +220,19 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
       assert(Seq(6L, 12L).forall(report.restorable.contains))
       assert(report.restorable.forall(history.restored.contains))
     }
+
+    test(s"--deep: a changelog in the place of one whose version has a snapshot ($format)") {
+      val history = new History(more, repairs)
+      for (from <- Seq(1, 8, 10)) {
+        rewrite(file(9, ".changelog"))(_ => Files.readAllBytes(file(from, ".changelog")))
+        val report = history.report(isDeep = true)
+        withClue(s"the changelog of $from, ${report.findings}: ") {
+          assert(report.findings.exists(f => f.kind != FindingKind.Missing))
+          assert(report.restorable.diff(history.restored).isEmpty)
+        }
+        history.heal()
+      }
+    }
   }
 
   test("a header that names later versions leads to none of them") {

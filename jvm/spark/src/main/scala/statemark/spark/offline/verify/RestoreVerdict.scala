@@ -174,8 +174,7 @@ final class RestoreVerdict(
     rocksDb.lineageProblem(at).orElse(other.map { n =>
       s"its header continues attempt ${n.checkpointId.getOrElse("")} of version ${n.version}, and the " +
         s"commit log names ${idOf(n.version).getOrElse("")}"
-    }).filterNot(_ => rocksDb.snapshots(at))
-      .map(Problem(StoreFile.changelogName(at), FindingKind.BrokenLineage, _))
+    }).map(Problem(StoreFile.changelogName(at), FindingKind.BrokenLineage, _))
   }
 
   private def snapshotUnits(file: String): Set[VersionId] = StoreFile.of(mainFile(file)) match {
