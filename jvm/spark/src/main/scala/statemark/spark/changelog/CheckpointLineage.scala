@@ -1,7 +1,6 @@
 package statemark.spark.changelog
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StatemarkBridge}
-import scala.annotation.tailrec
 import scala.util.control.NonFatal
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.RestoreRules
@@ -41,23 +40,11 @@ final class CheckpointLineage(files: RocksDBFileManager, changelogs: ChangelogPr
     *   lead back that far
     */
   def full(from: Long, end: VersionId): Vector[VersionId] = {
-    @tailrec def back(known: Vector[VersionId]): Vector[VersionId] =
-      if (known.head.version <= from) known
-      else {
-        val before =
-          changelogs.lineage(known.head)
-            .filter(v => v.version >= from && v.version < known.head.version)
-        if (before.isEmpty) {
-          throw invalid(known, s"No header leads from version ${known.head.version} back to $from.")
-        }
-        back(before ++ known)
-      }
-    val all = back(Vector(end))
-    val expected = (from to end.version).toVector
-    if (all.map(_.version) != expected) {
-      throw invalid(all, s"Versions $from to ${end.version} are expected, without a gap.")
+    val known = RestoreRules.reached(from, end, at => Some(changelogs.lineage(at)))
+    if (known.head.version != from) {
+      throw invalid(known, s"No header leads from version ${known.head.version} back to $from.")
     }
-    all
+    known
   }
 
   private def invalid(lineage: Vector[VersionId], message: String): Throwable =

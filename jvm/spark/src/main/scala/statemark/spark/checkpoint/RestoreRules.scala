@@ -34,16 +34,16 @@ object RestoreRules {
       hasSnapshot: VersionId => Boolean,
       header: VersionId => Vector[VersionId]
   ): Option[Vector[VersionId]] = at.checkpointId.map { _ =>
-    if (hasSnapshot(at)) Vector(at) else upTo(at.version, header(at)) :+ at
+    if (hasSnapshot(at)) Vector(at) else before(at, header(at)) :+ at
   }
 
-  /** What of a header leads to `next` without a gap. That of a file which stands in the place of another may name
-    * anything, later versions too.
+  /** What of the header of `at` leads to it without a gap, ascending. The header of a file which stands in the
+    * place of another may name anything, later versions too, and a way back that follows those never ends. So
+    * whoever goes from header to header asks here.
     */
-  private def upTo(next: Long, header: Vector[VersionId]): Vector[VersionId] =
-    header.reverse.zipWithIndex.takeWhile { case (v, i) => v.version == next - 1 - i }.map(
-      _._1
-    ).reverse
+  def before(at: VersionId, header: Vector[VersionId]): Vector[VersionId] =
+    header.reverse.zip(Iterator.iterate(at.version - 1)(_ - 1))
+      .takeWhile { case (named, version) => named.version == version }.map(_._1).reverse
 
   /** The versions up to `end`, ascending and without a gap, as far back as headers lead and no further than
     * `from`. A header that cannot be read ends it: what was reached until then can still be used.
@@ -56,9 +56,9 @@ object RestoreRules {
     @tailrec def back(known: Vector[VersionId]): Vector[VersionId] =
       if (known.head.version <= from) known
       else {
-        val before = upTo(known.head.version, header(known.head).getOrElse(Vector.empty))
+        val earlier = before(known.head, header(known.head).getOrElse(Vector.empty))
           .filter(_.version >= from)
-        if (before.nonEmpty) back(before ++ known) else known
+        if (earlier.nonEmpty) back(earlier ++ known) else known
       }
     back(Vector(end))
   }

@@ -243,6 +243,18 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
     intercept[Exception](provider.getStore(4, history.ids(4)).abort())
     assert(!history.report().restorable.contains(4L))
     assert(history.report().restorable == history.restored)
+    // The changelog of 5 leads from 4 to 4, that of 10 past the next snapshot.
+    for (from <- Seq(5, 10)) {
+      history.heal()
+      rewrite(file(4, ".changelog"))(_ => Files.readAllBytes(file(from, ".changelog")))
+      val report = history.report(isDeep = true)
+      withClue(s"the changelog of $from, ${report.findings}: ") {
+        assert(report.findings.exists(f =>
+          f.kind == FindingKind.BrokenLineage && f.file.contains("/4_")
+        ))
+        assert(report.restorable.diff(history.restored).isEmpty)
+      }
+    }
   }
 
   // ---- any damage

@@ -70,7 +70,7 @@ final case class StoreChain(
 
   /** The snapshot that the header of a changelog counts on and that is not there. */
   def snapshotOf(at: VersionId): Option[VersionId] =
-    headers.get(at).flatMap(_.headOption).filterNot(snapshots)
+    named(at).headOption.filterNot(snapshots)
 
   /** How `at` could be restored by all files that are there, or the version at which the way back ends. */
   def path(at: VersionId): Either[VersionId, RestorePath] = {
@@ -90,13 +90,16 @@ final case class StoreChain(
   /** The version that the changelog of `at` continues. */
   def before(at: VersionId): Option[VersionId] =
     if (at.version == 1 || at.checkpointId.isEmpty) Some(VersionId(at.version - 1, None))
-    else headers.get(at).flatMap(_.lastOption)
+    else named(at).lastOption
+
+  /** What of its header leads to `at`. */
+  private def named(at: VersionId): Vector[VersionId] =
+    headers.get(at).fold(Vector.empty[VersionId])(RestoreRules.before(at, _))
 
   /** What is wrong with the header of a changelog, as the restore of its version reads it. */
   def lineageProblem(at: VersionId): Option[String] = headers.get(at).flatMap { header =>
-    val expected = (at.version - header.length until at.version).toVector
     if (at.version > 1 && header.isEmpty) Some("its header names no version before it")
-    else if (header.map(_.version) != expected)
+    else if (named(at) != header)
       Some(
         s"its header names versions ${Finding.ranges(header.map(_.version))} and not those up to ${at.version - 1}"
       )
