@@ -33,6 +33,7 @@ final class ChangelogFiles(
     usesFamilies: Boolean,
     clock: Clock
 ) {
+
   /** A changelog for version `base + 1`.
     * @param id of the new version, in checkpoint format v2
     */
