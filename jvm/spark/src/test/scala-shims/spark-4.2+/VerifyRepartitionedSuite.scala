@@ -8,7 +8,12 @@ import org.scalatest.funsuite.AnyFunSuite
 import org.scalatest.time.{Seconds, Span}
 import scala.jdk.CollectionConverters._
 import statemark.common.{Causes, Clock}
-import statemark.spark.{StoppedMaintenance, StoreSettings}
+import statemark.spark.StoppedMaintenance
+import statemark.spark.conf.StoreSettings
+import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.offline.cli.{CommandContext, ExitCode}
+import statemark.spark.offline.repartition.RepartitionResult
+import statemark.spark.offline.verify.VerifyCommand
 
 /** Headers lead back to the snapshot that a repartition wrote, and not to version 1: no changelog leads to that
   * snapshot. What `verify` says of such a checkpoint is what a start does.
@@ -76,7 +81,7 @@ class VerifyRepartitionedSuite
 
   private def verified(checkpoint: Path, words: String*): (ExitCode, Seq[String]) = {
     val console = new RecordingConsole
-    val context = new Context(spark, console, Clock.system, _ => ())
+    val context = new CommandContext(spark, console, Clock.system, _ => ())
     (VerifyCommand.run(checkpoint.toString +: words, context), console.results)
   }
 

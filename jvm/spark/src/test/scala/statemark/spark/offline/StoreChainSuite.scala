@@ -3,6 +3,7 @@ package statemark.spark.offline
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.AbstractMap
 import statemark.engine.VersionId
+import statemark.spark.offline.verify.{RestorePath, StoreChain}
 
 /** The way back from a version, as headers tell it. */
 class StoreChainSuite extends AnyFunSuite {
