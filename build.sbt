@@ -127,6 +127,23 @@ lazy val core = (project in file("jvm/core"))
     libraryDependencies ++= Seq(rocksdb % Provided, scalatest % Test)
   )
 
+// What Spark's default line ships.
+val kafkaClients = "org.apache.kafka" % "kafka-clients" % "3.9.2"
+val roaring = "org.roaringbitmap" % "RoaringBitmap" % "1.6.10"
+
+/** The core of the exactly-once sink: Kafka's public client API, and no Spark. Users have both libraries: the first with
+  * Spark's own connector, the second with Spark.
+  */
+lazy val kafka = (project in file("jvm/kafka"))
+  .dependsOn(core)
+  .settings(common)
+  .settings(
+    name := "statemark-kafka",
+    libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test),
+    // Suites start brokers from the list.
+    Test / javaOptions += s"-Dstatemark.brokerJars=${(brokers / kafkaJars).value / "broker"}"
+  )
+
 /** The state store provider; assembled into the one jar that users add. */
 lazy val provider = (project in file("jvm/spark"))
   .dependsOn(core, testkit % Test)
@@ -307,7 +324,7 @@ lazy val brokers = (project in file("jvm/brokers"))
   )
 
 lazy val root = (project in file("."))
-  .aggregate(core, provider, testkit)
+  .aggregate(core, kafka, provider, testkit)
   // The benchmarks measure the default line, and the suites are chosen from those that it has.
   .aggregate((if (spark == SparkVersions.all.head) Seq[ProjectReference](bench, conformance)
               else Nil): _*)

@@ -1,0 +1,34 @@
+package statemark.kafka
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicReference
+import scala.jdk.CollectionConverters._
+
+/** A transaction that has begun and is not ended. ''Thread:'' any. */
+private[kafka] final class OpenTransaction(val name: TransactionName, val begunNanos: Long) {
+  private val writers = ConcurrentHashMap.newKeySet[AttemptId]()
+  private val firstFailure = new AtomicReference[Option[Throwable]](None)
+
+  /** Notes that rows of the attempt may be in the transaction. */
+  def add(attempt: AttemptId): Unit = if (!writers.contains(attempt)) writers.add(attempt): Unit
+
+  def attempts: Set[AttemptId] = writers.asScala.toSet
+
+  /** Keeps the first failure: those after it say only that the producer has failed before. */
+  def failed(failure: Throwable): Unit =
+    firstFailure.compareAndSet(None, Some(failure)): Unit
+
+  def failure: Option[Throwable] = firstFailure.get
+}
+
+/** From when on a process may use its transactional id. Only what the driver hands out with a later one may initialize
+  * the id of a producer that was fenced: an executor of a run that is over would fence its successor.
+  * @param run of the sink; ascends over all runs
+  * @param generation ascends each time that the run's driver fences executors
+  */
+final case class Lease(run: Long, generation: Int)
+
+object Lease {
+  val none: Lease = Lease(-1, 0)
+  implicit val order: Ordering[Lease] = Ordering.by(lease => (lease.run, lease.generation))
+}

@@ -1,0 +1,102 @@
+package statemark.kafka
+
+import java.nio.charset.StandardCharsets.UTF_8
+import org.apache.kafka.common.utils.Utils
+
+/** Whose output it is: what one sink of one query writes, over all runs. A decision, a token and a fence count for one
+  * identity only.
+  *
+  * @param appId the query id, or `txnAppId` of a batch write
+  * @param sink option `sinkName`; several sinks of one query need different ones
+  */
+final case class SinkIdentity(appId: String, sink: String) {
+  require(appId.nonEmpty && sink.nonEmpty, s"appId '$appId' and sink '$sink' must not be empty")
+
+  /** The partition of the commit topic that holds the identity's records, for ever: partitions that are added to the
+    * topic later hold nothing (K6).
+    */
+  def commitPartition: Int =
+    Utils.toPositive(Utils.murmur2(s"$appId\n$sink".getBytes(UTF_8))) % CommitTopic.Partitions
+
+  override def toString: String = s"$appId/$sink"
+}
+
+/** A transactional id that this sink gives: `<prefix>.<app id>.<sink>.driver` or `….e<executor id>`, each part escaped
+  * so that it holds no dot. Ids are compared in their parts and never by prefix: `orders.` begins `orders.dlq` as well
+  * (K12).
+  */
+final case class SinkTransactionalId(
+    prefix: String,
+    identity: SinkIdentity,
+    owner: SinkTransactionalId.Owner
+) {
+  import SinkTransactionalId._
+
+  /** The id as Kafka has it. */
+  def text: String = {
+    val last = owner match {
+      case DriverOwner => "driver"
+      case ExecutorOwner(id) => s"e${escaped(id)}"
+    }
+    s"$prefix.${escaped(identity.appId)}.${escaped(identity.sink)}.$last"
+  }
+}
+
+object SinkTransactionalId {
+
+  val DefaultPrefix: String = "statemark"
+
+  sealed trait Owner
+  case object DriverOwner extends Owner
+  final case class ExecutorOwner(executorId: String) extends Owner
+
+  def driver(prefix: String, identity: SinkIdentity): SinkTransactionalId =
+    SinkTransactionalId(prefix, identity, DriverOwner)
+
+  def executor(prefix: String, identity: SinkIdentity, executorId: String): SinkTransactionalId =
+    SinkTransactionalId(prefix, identity, ExecutorOwner(executorId))
+
+  /** The parts of an id that [[SinkTransactionalId.text]] made; None for any other text. A prefix may hold dots, so the
+    * parts are counted from the end.
+    */
+  def parse(text: String): Option[SinkTransactionalId] = text.split("\\.", -1).toSeq match {
+    case prefix :+ appId :+ sink :+ owner if prefix.exists(_.nonEmpty) =>
+      for {
+        app <- unescaped(appId)
+        name <- unescaped(sink)
+        who <- ownerOf(owner)
+      } yield SinkTransactionalId(prefix.mkString("."), SinkIdentity(app, name), who)
+    case _ => None
+  }
+
+  private def ownerOf(text: String): Option[Owner] =
+    if (text == "driver") Some(DriverOwner)
+    else if (text.startsWith("e")) unescaped(text.drop(1)).map(ExecutorOwner)
+    else None
+
+  private def isPlain(byte: Byte): Boolean =
+    byte >= 'a' && byte <= 'z' || byte >= 'A' && byte <= 'Z' || byte >= '0' && byte <= '9' ||
+      byte == '-' || byte == '_'
+
+  /** Letters, digits, `-` and `_` as they are, any other byte of the UTF-8 text as `%` and two hex digits. */
+  private[kafka] def escaped(part: String): String =
+    part.getBytes(UTF_8).map(b => if (isPlain(b)) b.toChar.toString else f"%%$b%02X").mkString
+
+  private[kafka] def unescaped(part: String): Option[String] = {
+    val bytes = Array.newBuilder[Byte]
+    var at = 0
+    var isRight = part.nonEmpty
+    while (isRight && at < part.length) {
+      val hex = part.slice(at + 1, at + 3)
+      if (part(at) == '%' && hex.length == 2 && hex.forall(c => Character.digit(c, 16) >= 0)) {
+        bytes += Integer.parseInt(hex, 16).toByte
+        at += 3
+      } else if (part(at) < 128 && isPlain(part(at).toByte)) {
+        bytes += part(at).toByte
+        at += 1
+      } else isRight = false
+    }
+    // Another spelling of the same part, such as %2d, is not an id of ours.
+    Option(new String(bytes.result(), UTF_8)).filter(text => isRight && escaped(text) == part)
+  }
+}
