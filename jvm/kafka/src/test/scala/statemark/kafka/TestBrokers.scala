@@ -1,0 +1,106 @@
+package statemark.kafka
+
+import java.io.{BufferedReader, File, InputStreamReader, PrintWriter}
+import java.nio.file.Files
+import java.time.Duration
+import java.util.Properties
+import org.apache.kafka.clients.admin.{Admin, NewTopic}
+import org.apache.kafka.clients.consumer.{ConsumerRecord, KafkaConsumer}
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.serialization.ByteArrayDeserializer
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+/** Brokers in processes of their own: `tests/support/broker_server.py` starts them, and kills them when it is told to. */
+final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empty)
+    extends AutoCloseable {
+  private val folder = Files.createTempDirectory("statemark-brokers-")
+  private val process = {
+    val python = new File(TestBrokers.root, ".venv/bin/python").getPath
+    val command =
+      Seq(python, "-m", "support.broker_server", folder.toString, "--nodes", s"$nodes") ++
+        settings.flatMap { case (name, value) => Seq("--set", s"$name=$value") }
+    val builder = new ProcessBuilder(command.asJava).directory(TestBrokers.root)
+      .redirectError(ProcessBuilder.Redirect.INHERIT)
+    builder.environment.put("PYTHONPATH", "tests")
+    builder.start()
+  }
+  private val out = new PrintWriter(process.getOutputStream, true)
+  private val in = new BufferedReader(new InputStreamReader(process.getInputStream))
+
+  val bootstrap: String = Option(in.readLine()).getOrElse(sys.error("No broker has started"))
+
+  def kill(node: Int): Unit = command(s"kill $node")
+  def start(node: Int): Unit = command(s"start $node")
+  def awaitNodes(): Unit = command("wait")
+
+  val admin: Admin =
+    Admin.create(Map[String, Object]("bootstrap.servers" -> bootstrap).asJava)
+
+  /** Makes a topic; what this returns is its name. */
+  def topic(name: String, partitions: Int = 4, config: Map[String, String] = Map.empty): String = {
+    val topic = new NewTopic(
+      name,
+      java.util.Optional.of[Integer](partitions),
+      java.util.Optional.empty[java.lang.Short]
+    )
+    admin.createTopics(List(topic.configs(config.asJava)).asJava).all().get()
+    name
+  }
+
+  def deleteTopic(name: String): Unit = {
+    admin.deleteTopics(List(name).asJava).all().get(): Unit
+    while (admin.listTopics().names().get().contains(name)) Thread.onSpinWait()
+  }
+
+  /** All records of a topic up to the end, by a consumer that shares no code with the sink. */
+  def read(
+      topic: String,
+      committed: Boolean = true
+  ): Vector[ConsumerRecord[Array[Byte], Array[Byte]]] = {
+    val properties = new Properties
+    properties.put("bootstrap.servers", bootstrap)
+    properties.put("isolation.level", if (committed) "read_committed" else "read_uncommitted")
+    properties.put("enable.auto.commit", "false")
+    val bytes = new ByteArrayDeserializer
+    val consumer = new KafkaConsumer(properties, bytes, bytes)
+    try {
+      val places = consumer.partitionsFor(topic).asScala
+        .map(p => new TopicPartition(topic, p.partition)).asJava
+      consumer.assign(places)
+      consumer.seekToBeginning(places)
+      // The end is the last stable offset for a reader of committed rows.
+      val ends = consumer.endOffsets(places).asScala
+      val found = mutable.ArrayBuffer.empty[ConsumerRecord[Array[Byte], Array[Byte]]]
+      while (ends.exists { case (place, end) => consumer.position(place) < end })
+        found ++= consumer.poll(Duration.ofMillis(100)).asScala
+      found.toVector
+    } finally consumer.close()
+  }
+
+  override def close(): Unit = {
+    admin.close()
+    out.close()
+    process.waitFor(): Unit
+  }
+
+  private def command(line: String): Unit = {
+    out.println(line)
+    val answer = in.readLine()
+    assert(answer == "done", answer)
+  }
+}
+
+object TestBrokers {
+
+  /** One for all suites of the process; it ends with the process. */
+  lazy val shared: TestBrokers = {
+    val brokers = new TestBrokers()
+    sys.addShutdownHook(brokers.close()): Unit
+    brokers
+  }
+
+  private val root: File =
+    Iterator.iterate(new File("").getAbsoluteFile)(_.getParentFile)
+      .find(new File(_, "build.sbt").exists).get
+}

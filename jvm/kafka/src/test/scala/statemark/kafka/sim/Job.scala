@@ -1,0 +1,86 @@
+package statemark.kafka.sim
+
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.Random
+import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.clients.producer.ProducerRecord
+
+/** What a batch computes: another thing each time that it runs. Each row says of which try it is, and how many rows each
+  * partition of that try has.
+  */
+final case class Try(batch: Long, nonce: Long, counts: Vector[Int]) {
+
+  def row(topic: String, partition: Int, attempt: Long, at: Int) = {
+    val text = s"$batch|$nonce|${counts.mkString(",")}|$partition|$attempt|$at"
+    val record = new ProducerRecord[Array[Byte], Array[Byte]](
+      topic,
+      s"$partition-$at".getBytes(UTF_8),
+      text.getBytes(UTF_8)
+    )
+    record.headers.add("try", nonce.toString.getBytes(UTF_8))
+    record
+  }
+}
+
+object Try {
+  def of(batch: Long, nonce: Long, partitions: Int): Try = {
+    val random = new Random(batch * 31 + nonce * 17)
+    Try(batch, nonce, Vector.fill(partitions)(1 + random.nextInt(8)))
+  }
+}
+
+/** What readers of a topic saw, compared with what they should. */
+final case class Judgement(
+    rows: Int,
+    duplicated: Int,
+    lost: Int,
+    mixed: Int,
+    unexpected: Set[Long]
+) {
+  def isRight: Boolean = duplicated == 0 && lost == 0 && mixed == 0 && unexpected.isEmpty
+}
+
+object Judgement {
+  private final case class Row(
+      batch: Long,
+      nonce: Long,
+      counts: Vector[Int],
+      partition: Int,
+      attempt: Long,
+      at: Int
+  )
+
+  /** @param batches those that the query has committed */
+  def of(
+      records: Seq[ConsumerRecord[Array[Byte], Array[Byte]]],
+      batches: Set[Long]
+  ): Judgement = ofValues(records.map(r => new String(r.value, UTF_8)), batches)
+
+  def ofValues(values: Seq[String], batches: Set[Long]): Judgement = {
+    val rows = values.map { text =>
+      val part = text.split('|')
+      val numbers = part(2).split(',').toVector.map(_.toInt)
+      Row(part(0).toLong, part(1).toLong, numbers, part(3).toInt, part(4).toLong, part(5).toInt)
+    }
+    val ofBatch = rows.groupBy(_.batch)
+    // A row is what it is in its batch and partition, whichever attempt wrote it.
+    val duplicated = ofBatch.valuesIterator.map { of =>
+      of.size - of.map(r => (r.nonce, r.partition, r.at)).distinct.size
+    }.sum
+    val mixed = ofBatch.valuesIterator.count { of =>
+      of.map(_.nonce).distinct.size > 1 || of.groupBy(_.partition).values
+        .exists(_.map(_.attempt).distinct.size > 1)
+    }
+    val lost = batches.toSeq.map { batch =>
+      ofBatch.get(batch) match {
+        case None => 1
+        case Some(of) =>
+          val there = of.map(r => (r.partition, r.at)).toSet
+          of.head.counts.zipWithIndex.map { case (count, partition) =>
+            (0 until count).count(at => !there((partition, at)))
+          }.sum
+      }
+    }.sum
+    Judgement(rows.size, duplicated, lost, mixed, ofBatch.keySet -- batches)
+  }
+}

@@ -1,0 +1,84 @@
+package statemark.kafka.sim
+
+import java.time.Duration
+import java.util.concurrent.ConcurrentLinkedQueue
+import org.apache.kafka.clients.admin.Admin
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.kafka._
+
+/** Clients of one process, which end with it: producers that are killed send nothing more and end nothing. */
+final class ProcessClients(settings: SinkSettings) extends KafkaClients {
+  private val real = KafkaClients.of(settings)
+  private val producers = new ConcurrentLinkedQueue[RowProducer]
+  @volatile private var isDead = false
+
+  override def producer(transactionalId: String): RowProducer = {
+    if (isDead) throw new IllegalStateException("The process is dead")
+    val made = real.producer(transactionalId)
+    producers.add(made)
+    made
+  }
+
+  override def consumer(committedOnly: Boolean): RowConsumer = real.consumer(committedOnly)
+  override def admin(): Admin = real.admin()
+
+  def kill(): Unit = {
+    isDead = true
+    producers.asScala.foreach { producer =>
+      try producer.close(Duration.ZERO)
+      catch { case NonFatal(_) => () }
+    }
+  }
+}
+
+/** An executor. Ids are never given twice. */
+final class SimExecutor(
+    val id: String,
+    settings: SinkSettings,
+    deaths: Deaths,
+    attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _,
+    timer: Timer = Timer.system,
+    clock: Clock = Clock.system
+) {
+  private val clients = new ProcessClients(settings)
+  @volatile private var dead = false
+
+  val sinks: ExecutorSinks =
+    new ExecutorSinks(_ => clients, clock, timer, deaths.observer(() => kill()), attemptsMatch)
+
+  def isDead: Boolean = dead
+
+  def kill(): Unit = {
+    dead = true
+    clients.kill()
+  }
+}
+
+/** Calls executors as RPC would: who dies does not answer. */
+final class SimOrders(executors: () => Seq[SimExecutor]) extends CommitOrders {
+  override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] =
+    orders.flatMap { order =>
+      executors().find(e => e.id == order.executorId && !e.isDead).flatMap { executor =>
+        try Some(order.transaction -> executor.sinks.commit(order))
+        catch { case _: Died => None }
+      }
+    }.toMap
+
+  override def abort(identity: SinkIdentity): Unit =
+    executors().filterNot(_.isDead).foreach(_.sinks.abort(identity))
+}
+
+/** What a checkpoint holds: entries of the offset log and of the commit log, and the marker. */
+final class SimCheckpoint extends CheckpointMarker {
+  var planned: Set[Long] = Set.empty
+  var committed: Set[Long] = Set.empty
+  var isMarked: Boolean = false
+
+  override def exists(): Boolean = isMarked
+  override def write(): Unit = isMarked = true
+
+  /** The batch that Spark runs next. */
+  def next: Long = if (committed.isEmpty) 0 else committed.max + 1
+}

@@ -1,0 +1,246 @@
+package statemark.kafka.sim
+
+import java.util.concurrent.{Callable, ExecutionException, Executors}
+import java.util.concurrent.atomic.AtomicLong
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.kafka._
+
+/** A query that writes to a topic, on drivers and executors that are objects, with brokers that are real.
+  *
+  * @param options besides the topic's; @param isLocal whether tasks write in the driver's process
+  * @param attemptsMatch and `seams`: faults that a test plants
+  * @param failedTaskOneIn and `twinOneIn`: how often a task fails once, or runs twice
+  */
+final class Simulation(
+    brokers: TestBrokers,
+    val topic: String,
+    val deaths: Deaths,
+    options: Map[String, String] = Map.empty,
+    isLocal: Boolean = false,
+    queryId: String = "",
+    seams: DriverSeams = DriverSeams(),
+    attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _,
+    partitions: Int = 6,
+    executorCount: Int = 2,
+    failedTaskOneIn: Int = 0,
+    twinOneIn: Int = 0,
+    random: java.util.Random = new java.util.Random(1),
+    messages: Seq[AttemptMessage] => Seq[AttemptMessage] = m => m,
+    timer: Timer = Timer.system,
+    executorClock: Clock = Clock.system
+) extends AutoCloseable {
+  private val query = if (queryId.isEmpty) s"query-of-$topic" else queryId
+  val settings: SinkSettings = SinkSettings.of(
+    Map(
+      "kafka.bootstrap.servers" -> brokers.bootstrap,
+      "topic" -> topic,
+      "commitTopic" -> s"$topic-commits",
+      "kafka.transaction.timeout.ms" -> "60000",
+      "kafka.linger.ms" -> "0",
+      "kafka.reconnect.backoff.ms" -> "50",
+      "kafka.reconnect.backoff.max.ms" -> "200"
+    ) ++ options
+  )
+  val identity: SinkIdentity = SinkIdentity(query, settings.sink)
+  val checkpoint = new SimCheckpoint
+  private val threads = Executors.newFixedThreadPool(4)
+  private val attempts = new AtomicLong
+  private val nonces = new AtomicLong
+  private val names = new AtomicLong
+  var executors: Vector[SimExecutor] = Vector.empty
+  private var driverClients: Option[ProcessClients] = None
+  private var current: Option[BatchCoordinator] = None
+  private var localExecutor: Option[SimExecutor] = None
+
+  /** Reports of every recovery, and figures of every batch. */
+  var reports: Vector[RecoveryReport] = Vector.empty
+  var figures: Vector[BatchFigures] = Vector.empty
+  var lastTry: Option[Try] = None
+
+  /** Runs a batch as the driver of a query does; a process that dies is replaced, until the batch is through. */
+  def runBatch(restarts: Int = 20): Unit = {
+    val batch = checkpoint.next
+    var left = restarts
+    while (!checkpoint.committed(batch))
+      try attemptBatch(batch)
+      catch {
+        case _: Died =>
+          left -= 1
+          if (left < 0) throw new IllegalStateException(s"Batch $batch does not get through")
+          killDriver()
+        case e: SinkException if e.isRetryable && left > 0 =>
+          left -= 1
+          restart()
+      }
+  }
+
+  def runBatches(count: Int): Unit = (1 to count).foreach(_ => runBatch())
+
+  /** One try at a batch. A task that fails runs again, four times at most. */
+  def attemptBatch(batch: Long, fingerprint: Option[BatchFingerprint] = None): Unit = {
+    val coordinator = current.getOrElse(startDriver())
+    val start = BatchStart(
+      batch,
+      query,
+      Some(fingerprint.getOrElse(Simulation.fingerprint(batch))),
+      checkpoint.planned(batch)
+    )
+    checkpoint.planned += batch
+    val plan =
+      try coordinator.begin(start)
+      finally if (coordinator.lastRecovery.exists(r => !reports.contains(r)))
+          reports :+= coordinator.lastRecovery.get
+    val tried = Try.of(batch, nonces.incrementAndGet(), partitions)
+    lastTry = Some(tried)
+    try {
+      val written = runTasks(plan.writers, tried)
+      figures :+= coordinator.commit(batch, messages(written))
+      checkpoint.committed += batch
+    } catch {
+      case NonFatal(e) =>
+        coordinator.abort()
+        throw e
+    }
+  }
+
+  def runTasks(spec: WriterSpec, tried: Try): Seq[AttemptMessage] = {
+    val work = (0 until partitions).map { partition =>
+      (() => runTask(spec, tried, partition)): Callable[AttemptMessage]
+    }
+    val results = threads.invokeAll(work.asJava).asScala.toVector
+    results.map { result =>
+      try result.get()
+      catch { case e: ExecutionException => throw e.getCause }
+    }
+  }
+
+  private def runTask(spec: WriterSpec, tried: Try, partition: Int): AttemptMessage = {
+    var failures = Vector.empty[Throwable]
+    var done = Option.empty[AttemptMessage]
+    while (done.isEmpty) {
+      val executor = anExecutor(partition + failures.size)
+      try done = Some(runAttempt(spec, tried, partition, executor, mayFail = failures.isEmpty))
+      catch {
+        case e: Died if executor.isDead && !isLocal => failures :+= e
+        case NonFatal(e) =>
+          failures :+= e
+          if (failures.size == 4) throw e
+      }
+    }
+    if (chance(twinOneIn))
+      try runAttempt(spec, tried, partition, anExecutor(partition + 1), mayFail = false): Unit
+      catch { case NonFatal(_) => () }
+    done.get
+  }
+
+  private def runAttempt(
+      spec: WriterSpec,
+      tried: Try,
+      partition: Int,
+      executor: SimExecutor,
+      mayFail: Boolean
+  ): AttemptMessage = {
+    val attempt = attempts.incrementAndGet()
+    val writer = executor.sinks.writer(spec, executor.id, partition, attempt)
+    val count = tried.counts(partition)
+    val failsAt = if (mayFail && chance(failedTaskOneIn)) count / 2 else -1
+    try {
+      (0 until count).foreach { at =>
+        if (at == failsAt) throw new IllegalStateException("The task fails")
+        writer.write(tried.row(topic, partition, attempt, at))
+      }
+      if (failsAt == count) throw new IllegalStateException("The task fails")
+      writer.commit()
+    } catch {
+      case NonFatal(e) =>
+        writer.abort()
+        throw e
+    }
+  }
+
+  private def chance(oneIn: Int): Boolean =
+    oneIn > 0 && random.synchronized(random.nextInt(oneIn)) == 0
+
+  private def anExecutor(at: Int): SimExecutor = synchronized {
+    if (isLocal) localExecutor.get
+    else {
+      val alive = executors.filterNot(_.isDead)
+      if (alive.size < executorCount) {
+        val made = executor()
+        executors :+= made
+        made
+      } else alive(at % alive.size)
+    }
+  }
+
+  private def executor(): SimExecutor = new SimExecutor(
+    names.incrementAndGet().toString,
+    settings,
+    deaths,
+    attemptsMatch,
+    timer,
+    executorClock
+  )
+
+  /** A driver of a new run; executors that are there stay. */
+  def startDriver(context: SinkContext => SinkContext = c => c): BatchCoordinator = {
+    val clients = new ProcessClients(settings)
+    driverClients = Some(clients)
+    val local = Option.when(isLocal) {
+      val made = executor()
+      localExecutor = Some(made)
+      made.sinks
+    }
+    val kill = () => {
+      clients.kill()
+      localExecutor.foreach(_.kill())
+    }
+    val made = new BatchCoordinator(
+      context(SinkContext(identity, settings, query, s"name-of-$topic")),
+      if (isLocal) CommitOrders.none else new SimOrders(() => synchronized(executors)),
+      checkpoint,
+      local,
+      seams.copy(clientsOf = _ => clients, observer = deaths.observer(kill))
+    )
+    current = Some(made)
+    made
+  }
+
+  def coordinator: BatchCoordinator = current.getOrElse(startDriver())
+
+  /** The driver's process is gone; executors may live on for a while. */
+  def killDriver(withExecutors: Boolean = false): Unit = {
+    driverClients.foreach(_.kill())
+    localExecutor.foreach(_.kill())
+    current = None
+    if (withExecutors) killExecutors()
+  }
+
+  def killExecutors(): Unit = executors.foreach(_.kill())
+
+  /** The query stops with an error, and starts again in the same processes. */
+  def restart(): Unit = {
+    current.foreach { c =>
+      try c.close()
+      catch { case NonFatal(_) => () }
+    }
+    current = None
+  }
+
+  def judge(): Judgement = Judgement.of(brokers.read(topic), checkpoint.committed)
+
+  override def close(): Unit = {
+    restart()
+    killExecutors()
+    localExecutor.foreach(_.kill())
+    threads.shutdownNow(): Unit
+  }
+}
+
+object Simulation {
+  def fingerprint(batch: Long, namesContent: Boolean = true): BatchFingerprint = BatchFingerprint(
+    Vector(SourceFingerprint.of("KafkaV2[Subscribe[in]]", s"""{"in":{"0":$batch}}""", namesContent))
+  )
+}
