@@ -72,7 +72,8 @@ final class BatchCoordinator private[kafka] (
     new Recovery(context, admin, line, log, fencing, completion, marker, observer)
 
   private var report: Option[RecoveryReport] = None
-  private var lease = Lease.none
+  private var run = 0L
+  private var generations = Map.empty[String, Int]
   // Set from `begin` until the batch is through; what is left of it, a failure has left (K4).
   private var inProgress: Option[Begun] = None
   private val finished = mutable.Map.empty[Long, BatchFigures]
@@ -142,7 +143,8 @@ final class BatchCoordinator private[kafka] (
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
   def recover(): RecoveryReport = {
     val done = recovery.run(checks())
-    lease = Lease(done.run, 0)
+    run = done.run
+    generations = Map.empty
     report = Some(done)
     inProgress = None
     done
@@ -282,8 +284,9 @@ final class BatchCoordinator private[kafka] (
   }
 
   private def complete(decision: Decision, committed: Set[TransactionName]): Long = {
-    // Executors whose ids are fenced may have them back for the next batch.
-    lease = lease.copy(generation = lease.generation + 1)
+    // Executors whose ids are fenced have them back for the next batch.
+    decision.transactions.map(_.name).filterNot(committed).map(_.transactionalId).distinct
+      .foreach(id => generations += id -> (generations.getOrElse(id, 0) + 1))
     val report = deciding(s"Batch ${decision.batch} is decided, but is not complete") {
       completion.complete(decision, committed)(())
     }
@@ -316,7 +319,7 @@ final class BatchCoordinator private[kafka] (
     )
 
   private def spec(batch: Long, discards: Boolean, partitions: Option[Set[Int]]) =
-    WriterSpec(identity, settings, lease, batch, local.isDefined, discards, partitions)
+    WriterSpec(identity, settings, run, generations, batch, local.isDefined, discards, partitions)
 
   private def checks(): Vector[String] =
     TopicChecks.commitTopic(admin, settings) ++ settings.topic.toVector.flatMap { topic =>

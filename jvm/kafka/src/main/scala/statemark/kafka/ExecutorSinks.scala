@@ -5,6 +5,8 @@ import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 
 /** What a batch's writers need; it travels with the tasks.
+  * @param run of the sink
+  * @param generations how often the run's driver has fenced transactional ids; none for those that it has not
   * @param isLocal whether the one executor is the driver's process: tasks write with the driver's transactional id
   * @param discards whether rows are dropped, as the batch is decided already
   * @param partitions those that have to be written; None for all of them
@@ -12,12 +14,16 @@ import statemark.common.Clock
 final case class WriterSpec(
     identity: SinkIdentity,
     settings: SinkSettings,
-    lease: Lease,
+    run: Long,
+    generations: Map[String, Int],
     batch: Long,
     isLocal: Boolean,
     discards: Boolean,
     partitions: Option[Set[Int]]
 ) {
+  private[kafka] def leaseOf(id: SinkTransactionalId): Lease =
+    Lease(run, generations.getOrElse(id.text, 0))
+
   private[kafka] def idOf(executorId: String): SinkTransactionalId =
     if (isLocal) SinkTransactionalId.driver(settings.prefix, identity)
     else SinkTransactionalId.executor(settings.prefix, identity, executorId)
@@ -51,13 +57,14 @@ final class ExecutorSinks(
       val limits =
         if (spec.isLocal) TransactionLine.Limits.ofDriver(spec.settings)
         else TransactionLine.Limits.ofExecutor(spec.settings)
-      val line = lineOf(spec.settings, spec.idOf(executorId), limits)
+      val ownId = spec.idOf(executorId)
+      val line = lineOf(spec.settings, ownId, limits)
       val endings = new TransactionEndings(clientsOf(spec.settings), spec.settings)
       new TransactionWriter(
         id,
         executorId,
         line,
-        spec.lease,
+        spec.leaseOf(ownId),
         opens = !spec.isLocal,
         observer,
         endings.explained(line.transactionalId, _, _)

@@ -21,10 +21,10 @@ private[kafka] final class OpenTransaction(val name: TransactionName, val begunN
   def failure: Option[Throwable] = firstFailure.get
 }
 
-/** From when on a process may use its transactional id. Only what the driver hands out with a later one may initialize
-  * the id of a producer that was fenced: an executor of a run that is over would fence its successor.
+/** From when on an executor may use its transactional id. A later one makes it initialize the id; nothing else lets it do
+  * so after its producer was fenced: an executor of a run that is over would fence its successor.
   * @param run of the sink; ascends over all runs
-  * @param generation ascends each time that the run's driver fences executors
+  * @param generation of the id; ascends each time that the run's driver has fenced it
   */
 final case class Lease(run: Long, generation: Int)
 

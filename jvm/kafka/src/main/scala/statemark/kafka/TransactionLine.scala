@@ -208,8 +208,15 @@ private[kafka] final class TransactionLine(
       Map("run" -> lease.run.toString, "laterRun" -> lastLease.run.toString),
       None
     )
-    if (lease.run > lastLease.run) current.foreach(end)
-    lastLease = lastLease.max(lease)
+    if (lease > lastLease) {
+      current.foreach(end)
+      // The driver's own producer is its own affair.
+      if (opens) {
+        release(graceful = true)
+        broken = None
+      }
+      lastLease = lease
+    }
     current.filterNot(isUsable).foreach(end)
     if (current.isEmpty) begin(opens)
     (current.get, producer.get)

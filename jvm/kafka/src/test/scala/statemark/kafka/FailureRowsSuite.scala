@@ -1,39 +1,324 @@
 package statemark.kafka
 
+import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
-import scala.util.Using
 import statemark.kafka.sim._
 
-/** Each row of the failure table of docs/kafka, with brokers that are real and processes that are objects. */
-class FailureRowsSuite extends AnyFunSuite {
-  private lazy val brokers = TestBrokers.shared
-
-  private def simulated(name: String, isLocal: Boolean = false)(run: Simulation => Unit): Unit = {
-    val topic = brokers.topic(s"rows-$name")
-    Using.resource(new Simulation(brokers, topic, new Deaths, isLocal = isLocal))(run)
-  }
-
-  private def judged(simulation: Simulation): Unit = {
-    val judgement = simulation.judge()
-    assert(judgement.isRight, judgement): Unit
-  }
+/** Each row of the failure table of the sink, in its order. */
+class FailureRowsSuite extends AnyFunSuite with Simulated {
+  override def prefix = "rows"
 
   test("batches without a failure are committed by their executors, and nothing is copied") {
-    simulated("plain") { simulation =>
-      simulation.runBatches(3)
-      judged(simulation)
-      assert(simulation.figures.map(_.copiedRows).sum == 0)
-      assert(simulation.figures.forall(f => f.rows > 0 && f.transactions == 2))
-      assert(simulation.reports.size == 1)
+    running(new Simulation(brokers, topic("plain"), new Deaths)) { s =>
+      s.runBatches(3)
+      judged(s)
+      assert(copied(s) == 0)
+      assert(s.figures.forall(f => f.rows > 0 && f.transactions == 2))
+      assert(s.reports.size == 1)
     }
   }
 
   test("local mode: rows and decision are one transaction") {
-    simulated("plain-local", isLocal = true) { simulation =>
-      simulation.runBatches(3)
-      judged(simulation)
-      assert(simulation.figures.map(_.copiedRows).sum == 0)
-      assert(simulation.figures.forall(_.transactions == 1))
+    running(new Simulation(brokers, topic("local"), new Deaths, isLocal = true)) { s =>
+      s.runBatches(3)
+      judged(s)
+      assert(copied(s) == 0)
+      assert(s.figures.forall(_.transactions == 1))
+    }
+  }
+
+  for (isLocal <- Seq(false, true)) {
+    val where = if (isLocal) ", local mode" else ""
+    val suffix = if (isLocal) "-local" else ""
+
+    test(s"row 1: tasks that fail after they sent rows run again$where") {
+      running(new Simulation(
+        brokers,
+        topic(s"1$suffix"),
+        new Deaths,
+        isLocal = isLocal,
+        failedTaskOneIn = 2
+      )) { s =>
+        s.runBatches(3)
+        judged(s)
+        assert(copied(s) > 0)
+      }
+    }
+
+    test(s"row 3: twins of tasks that finish second are left out$where") {
+      running(new Simulation(
+        brokers,
+        topic(s"3$suffix"),
+        new Deaths,
+        isLocal = isLocal,
+        twinOneIn = 2
+      )) { s =>
+        s.runBatches(3)
+        judged(s)
+        assert(copied(s) > 0)
+      }
+    }
+
+    test(s"row 4: the driver dies before the decision$where") {
+      dies(SinkPhase.BeforeDecision, s"4$suffix", isLocal)
+    }
+
+    test(s"row 4: the driver dies with the decision sent, and not committed$where") {
+      dies(SinkPhase.DecisionSent, s"4-sent$suffix", isLocal)
+    }
+
+    test(s"row 6: the driver dies between the decision and the orders$where") {
+      dies(SinkPhase.DecisionDurable, s"6$suffix", isLocal)
+    }
+
+    test(s"row 10: the driver dies before Spark notes the batch$where") {
+      dies(SinkPhase.BeforeCommitLog, s"10$suffix", isLocal)
+    }
+  }
+
+  /** A driver dies in the second of three batches. */
+  private def dies(
+      phase: SinkPhase,
+      name: String,
+      isLocal: Boolean = false,
+      messages: Simulation => Unit = _ => ()
+  ): Unit = {
+    val deaths = new Deaths
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic(name),
+      deaths,
+      isLocal = isLocal,
+      messages = m => {
+        messages(simulation)
+        m
+      }
+    )
+    running(simulation) { s =>
+      s.runBatch()
+      deaths.at(phase)
+      s.runBatches(2)
+      assert(deaths.counts == Map(phase -> 1))
+      judged(s)
+      assert(s.reports.size == 2)
+    }
+  }
+
+  test("row 2: an executor dies with finished attempts, before the decision") {
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic("2"),
+      new Deaths,
+      messages = m => {
+        if (simulation.figures.isEmpty) simulation.killExecutor()
+        m
+      }
+    )
+    running(simulation) { s =>
+      s.runBatches(2)
+      judged(s)
+      assert(s.figures.head.copiedRows > 0 && s.figures.head.copiedRows < s.figures.head.rows)
+      assert(s.figures.last.copiedRows == 0)
+    }
+  }
+
+  for (isDurable <- Seq(true, false))
+    test(
+      s"row 5: the commit of the decision times out, and it is ${if (isDurable) "" else "not "}durable"
+    ) {
+      var isLate = true
+      val decisions = (settings: SinkSettings) => {
+        val real = DecisionLog.fenced(settings)
+        new DecisionLog {
+          override def write(
+              line: TransactionLine,
+              records: Seq[CommitRecord],
+              observer: SinkObserver
+          ): Unit = {
+            if (isDurable || !isLate) real.write(line, records, observer)
+            if (isLate) {
+              isLate = false
+              throw new TimeoutException("no answer")
+            }
+          }
+        }
+      }
+      running(new Simulation(
+        brokers,
+        topic(s"5-$isDurable"),
+        new Deaths,
+        seams = DriverSeams(decisions = decisions)
+      )) { s =>
+        s.runBatches(2)
+        judged(s)
+        assert(s.reports.size == 2)
+        assert(s.figures.head.isDiscarded == isDurable)
+      }
+    }
+
+  test("row 7 and K1: the driver dies between two orders; rows of one try show until it is back") {
+    lazy val simulation: Simulation =
+      new Simulation(brokers, topic("7"), new Deaths, orders = dyingBetween(() => simulation))
+    running(simulation) { s =>
+      intercept[Died](s.attemptBatch(0))
+      val between = s.judge()
+      assert(between.rows > 0 && between.mixed == 0 && between.duplicated == 0)
+      s.killDriver()
+      s.runBatches(2)
+      judged(s)
+      assert(s.reports.last.completion.exists(_.copiedRows > 0))
+      assert(s.figures.head.isDiscarded)
+    }
+  }
+
+  /** The first order of a run is carried out, and then the driver dies. */
+  private def dyingBetween(simulation: () => Simulation)(real: CommitOrders): CommitOrders =
+    new CommitOrders {
+      override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] =
+        if (simulation().reports.size > 1) real.commit(orders)
+        else {
+          real.commit(orders.take(1))
+          throw new Died(SinkPhase.OrdersAnswered)
+        }
+      override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+    }
+
+  for (phase <- Seq(SinkPhase.TokenSent, SinkPhase.TransactionCommitted))
+    test(s"row 8: an executor dies inside its commit, at ${phase.name}") {
+      val deaths = new Deaths().at(phase)
+      running(new Simulation(brokers, topic(s"8-${phase.name}"), deaths)) { s =>
+        s.runBatches(2)
+        judged(s)
+        assert(deaths.counts == Map(phase -> 1))
+        assert((copied(s) > 0) == (phase == SinkPhase.TokenSent))
+      }
+    }
+
+  for (
+    phase <- Seq(
+      SinkPhase.Fenced,
+      SinkPhase.CopyOpen,
+      SinkPhase.Copied,
+      SinkPhase.CopyCommitted
+    )
+  )
+    test(s"row 9: the driver dies inside a copy, at ${phase.name}") {
+      dies(
+        phase,
+        s"9-${phase.name}",
+        messages = s => if (s.reports.size == 1) s.killExecutor()
+      )
+    }
+
+  for (phase <- Seq(SinkPhase.DecisionDurable, SinkPhase.CopyOpen, SinkPhase.Copied))
+    test(s"row 11: an outage of more than the transaction timeout after ${phase.name}") {
+      val deaths = new Deaths
+      lazy val simulation: Simulation = new Simulation(
+        brokers,
+        topic(s"11-${phase.name}"),
+        deaths,
+        options = Map("kafka.transaction.timeout.ms" -> "1000"),
+        timer = NoTimer,
+        messages = m => {
+          if (phase != SinkPhase.DecisionDurable && simulation.reports.size == 1)
+            simulation.killExecutor()
+          m
+        }
+      )
+      running(simulation) { s =>
+        deaths.at(phase)
+        intercept[Died](s.attemptBatch(0))
+        s.killDriver(withExecutors = true)
+        Conditions.awaitNoOpenTransaction(brokers, s.identity)
+        s.runBatches(2)
+        judged(s)
+        assert(s.reports.last.completion.exists(_.copiedRows > 0))
+      }
+    }
+
+  test("row 12: the broker ends the transaction of a finished attempt") {
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic("12"),
+      new Deaths,
+      options = Map("kafka.transaction.timeout.ms" -> "1000"),
+      timer = NoTimer,
+      executorClock = new ManualClock,
+      messages = m => {
+        if (simulation.figures.isEmpty)
+          Conditions.awaitNoOpenTransaction(brokers, simulation.identity)
+        m
+      }
+    )
+    running(simulation) { s =>
+      s.runBatches(2)
+      judged(s)
+      assert(s.figures.head.copiedRows == s.figures.head.rows)
+      assert(s.figures.last.copiedRows == 0, "executors have their ids back")
+    }
+  }
+
+  test("row 13: a driver that was cut off cannot decide") {
+    running(new Simulation(brokers, topic("13"), new Deaths)) { s =>
+      val old = s.coordinator
+      val plan = old.begin(start(s, 0))
+      val written = s.runTasks(plan.writers, Try.of(0, 100, 6))
+      s.startDriver()
+      s.runBatch()
+      intercept[SinkException.Superseded](old.commit(0, written))
+      judged(s)
+      old.close()
+      s.runBatch()
+      judged(s)
+    }
+  }
+
+  test("row 14: an executor of an old run can neither write nor commit") {
+    running(new Simulation(brokers, topic("14"), new Deaths)) { s =>
+      val plan = s.coordinator.begin(start(s, 0))
+      val zombie = new SimExecutor("1000", s.settings, new Deaths)
+      val writer = zombie.sinks.writer(plan.writers, "1000", 0, 1000)
+      writer.write(Try.of(0, 99, 6).row(s.topic, 0, 1000, 0))
+      s.startDriver()
+      s.runBatch()
+      assert(s.reports.last.fenced.exists(_.endsWith(".e1000")))
+      intercept[SinkException] {
+        (1 to 100).foreach(at => writer.write(Try.of(0, 99, 6).row(s.topic, 0, 1000, at)))
+        writer.commit()
+      }
+      // Its id stays with its successor: the same lease does not initialize it again.
+      val next = zombie.sinks.writer(plan.writers, "1000", 0, 1001)
+      intercept[SinkException](next.write(Try.of(0, 99, 6).row(s.topic, 0, 1001, 0)))
+      judged(s)
+      zombie.kill()
+    }
+  }
+
+  private def start(s: Simulation, batch: Long): BatchStart = BatchStart(
+    batch,
+    s.identity.appId,
+    Some(Simulation.fingerprint(batch)),
+    isRerun = false
+  )
+
+  test("row 15: the broker dies and comes back, before the decision") {
+    var isDown = false
+    running(new Simulation(
+      brokers,
+      topic("15"),
+      new Deaths,
+      messages = m => {
+        if (!isDown) {
+          isDown = true
+          brokers.kill(1)
+          brokers.start(1)
+          brokers.awaitNodes()
+        }
+        m
+      }
+    )) { s =>
+      s.runBatches(2)
+      judged(s)
     }
   }
 }

@@ -11,6 +11,7 @@ import statemark.kafka._
   *
   * @param options besides the topic's; @param isLocal whether tasks write in the driver's process
   * @param attemptsMatch and `seams`: faults that a test plants
+  * @param messages and `orders`: what happens between tasks and commit, and between driver and executors
   * @param failedTaskOneIn and `twinOneIn`: how often a task fails once, or runs twice
   */
 final class Simulation(
@@ -28,6 +29,7 @@ final class Simulation(
     twinOneIn: Int = 0,
     random: java.util.Random = new java.util.Random(1),
     messages: Seq[AttemptMessage] => Seq[AttemptMessage] = m => m,
+    orders: CommitOrders => CommitOrders = o => o,
     timer: Timer = Timer.system,
     executorClock: Clock = Clock.system
 ) extends AutoCloseable {
@@ -199,7 +201,7 @@ final class Simulation(
     }
     val made = new BatchCoordinator(
       context(SinkContext(identity, settings, query, s"name-of-$topic")),
-      if (isLocal) CommitOrders.none else new SimOrders(() => synchronized(executors)),
+      orders(if (isLocal) CommitOrders.none else new SimOrders(() => synchronized(executors))),
       checkpoint,
       local,
       seams.copy(clientsOf = _ => clients, observer = deaths.observer(kill))
@@ -217,6 +219,9 @@ final class Simulation(
     current = None
     if (withExecutors) killExecutors()
   }
+
+  /** The first that lives. */
+  def killExecutor(): Unit = executors.find(!_.isDead).foreach(_.kill())
 
   def killExecutors(): Unit = executors.foreach(_.kill())
 

@@ -1,0 +1,152 @@
+package statemark.kafka
+
+import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
+import statemark.kafka.sim._
+
+/** Row 16: a decision names rows that the log does not have any more. */
+class LostRowsSuite extends AnyFunSuite with Simulated {
+  override def prefix = "lost"
+
+  /** A batch is decided, perhaps one executor has committed, the driver dies, and rows are deleted. */
+  private def lose(
+      name: String,
+      options: Map[String, String],
+      isPartlyCommitted: Boolean
+  )(check: Simulation => Unit): Unit = {
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic(name),
+      new Deaths,
+      options = options,
+      orders = real =>
+        new CommitOrders {
+          override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] =
+            if (simulation.reports.size > 1) real.commit(orders)
+            else {
+              if (isPartlyCommitted) real.commit(orders.take(1))
+              throw new Died(SinkPhase.OrdersAnswered)
+            }
+          override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+        }
+    )
+    running(simulation) { s =>
+      intercept[Died](s.attemptBatch(0))
+      s.killDriver(withExecutors = true)
+      check(s)
+    }
+  }
+
+  private def recreated(topic: String): Unit = {
+    brokers.deleteTopic(topic)
+    brokers.topic(topic): Unit
+  }
+
+  test("row 16: where no reader has a row, the decision is taken back and the batch runs whole") {
+    lose("none", Map.empty, isPartlyCommitted = false) { s =>
+      recreated(s.topic)
+      s.runBatches(2)
+      judged(s)
+      assert(s.reports.last.completion.flatMap(_.reopened).exists(_.missing.isEmpty))
+      assert(!s.figures.head.isDiscarded)
+      // What the rerun decided is known again.
+      s.restart()
+      s.checkpoint.committed -= 1L
+      s.runBatches(2)
+      judged(s)
+    }
+  }
+
+  test("row 16: rows at the offsets are others: their hash says so") {
+    lose("hash", Map.empty, isPartlyCommitted = false) { s =>
+      recreated(s.topic)
+      val writer = new ProcessClients(s.settings)
+      val producer = writer.producer("somebody-else")
+      producer.initTransactions()
+      producer.beginTransaction()
+      for (at <- 0 until 200; partition <- 0 until 4)
+        producer.send(
+          new org.apache.kafka.clients.producer.ProducerRecord(
+            s.topic,
+            partition,
+            s"$at".getBytes,
+            s"-1|0|1|0|0|$at".getBytes
+          )
+        )
+      producer.abortTransaction()
+      s.runBatches(2)
+      judged(s)
+      assert(s.reports.last.completion.flatMap(_.reopened).exists(_.missing.isEmpty))
+      writer.kill()
+    }
+  }
+
+  test("row 16: where readers have some rows, it fails by name") {
+    lose("some", Map.empty, isPartlyCommitted = true) { s =>
+      recreated(s.topic)
+      val e = intercept[SinkException.LostRows](s.attemptBatch(0))
+      assert(!e.isRetryable)
+      assert(e.getMessage.contains("onLostRows"))
+      assert(e.values("batch") == "0")
+    }
+  }
+
+  test("row 16: onLostRows=rerun writes the missing partitions again, and no others") {
+    lose("rerun", Map("onLostRows" -> "rerun"), isPartlyCommitted = true) { s =>
+      val visible = s.judge().rows
+      assert(visible > 0)
+      // All that is not with the readers goes.
+      deleteUncommitted(s)
+      s.runBatch()
+      val reopened = s.reports.last.completion.flatMap(_.reopened).get
+      assert(reopened.missing.exists(missing => missing.nonEmpty && missing.size < 6))
+      val judgement = s.judge()
+      assert(judgement.duplicated == 0)
+      assert(judgement.mixed == 1, "rows of two tries, as the option says")
+      val partitions = brokers.read(s.topic).map(r => new String(r.value).split('|')(3)).distinct
+      assert(partitions.size == 6)
+      s.runBatch()
+      assert(!s.figures.last.isDiscarded)
+    }
+  }
+
+  /** A topic that holds only what was committed, at the offsets that it had. */
+  private def deleteUncommitted(s: Simulation): Unit = {
+    val all = brokers.read(s.topic, committed = false)
+    val kept = brokers.read(s.topic)
+    recreated(s.topic)
+    val clients = new ProcessClients(s.settings)
+    val producer = clients.producer("the-restorer")
+    producer.initTransactions()
+    producer.beginTransaction()
+    kept.foreach { r =>
+      producer.send(
+        new org.apache.kafka.clients.producer.ProducerRecord(
+          s.topic,
+          r.partition,
+          r.key,
+          r.value
+        )
+      )
+    }
+    producer.commitTransaction()
+    assert(all.size > kept.size)
+    clients.kill()
+  }
+
+  test("row 16: retention has passed") {
+    lose("retention", Map.empty, isPartlyCommitted = false) { s =>
+      val ends = brokers.read(s.topic, committed = false)
+        .groupBy(r => new org.apache.kafka.common.TopicPartition(s.topic, r.partition))
+        .map { case (place, rows) => place -> (rows.map(_.offset).max + 1) }
+      brokers.admin.deleteRecords(
+        ends.map { case (place, end) =>
+          place -> org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(end)
+        }.asJava
+      ).all().get()
+      s.runBatches(2)
+      judged(s)
+      assert(s.reports.last.completion.flatMap(_.reopened).isDefined)
+    }
+  }
+}
