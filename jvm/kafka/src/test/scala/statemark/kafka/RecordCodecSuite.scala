@@ -131,7 +131,10 @@ class RecordCodecSuite extends AnyFunSuite {
         partition.toLong
       )
     }
-    decision.copy(batch = batch, transactions = Vector(DecidedTransaction(name, Vector(0), rows.toVector)))
+    decision.copy(
+      batch = batch,
+      transactions = Vector(DecidedTransaction(name, Vector(0), rows.toVector))
+    )
   }
 
   private def stateOf(records: Seq[CommitRecord]) = records.foldLeft(CommitState.empty) {

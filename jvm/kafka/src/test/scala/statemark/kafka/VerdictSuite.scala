@@ -21,7 +21,11 @@ class VerdictSuite extends AnyFunSuite {
     LastDecision.Decided(decision(6, Some(fingerprint(6, namesContent))).copy(history = earlier))
   }
 
-  private def of(batch: Long, namesContent: Boolean = true, print: Option[BatchFingerprint] = None) =
+  private def of(
+      batch: Long,
+      namesContent: Boolean = true,
+      print: Option[BatchFingerprint] = None
+  ) =
     Verdict.of(
       identity,
       start(batch, print.orElse(Some(fingerprint(batch, namesContent)))),

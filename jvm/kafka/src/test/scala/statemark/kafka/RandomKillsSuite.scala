@@ -1,0 +1,277 @@
+package statemark.kafka
+
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.sim._
+
+/** Processes die at random phases, tasks fail, twins run; reruns differ on purpose. And each planted fault is seen by the
+  * same judge.
+  */
+class RandomKillsSuite extends AnyFunSuite with Simulated {
+  override def prefix = "kills"
+
+  private val kills = sys.props.get("statemark.kafka.kills").fold(20)(_.toInt)
+
+  for (isLocal <- Seq(false, true))
+    test(s"random deaths${if (isLocal) ", local mode" else ""}: 0 duplicated, 0 lost, 0 mixed") {
+      val random = new java.util.Random(20 + (if (isLocal) 1 else 0))
+      val deaths = new Deaths(Some(random), oneIn = 25)
+      running(new Simulation(
+        brokers,
+        topic(if (isLocal) "local" else "two"),
+        deaths,
+        isLocal = isLocal,
+        failedTaskOneIn = 8,
+        twinOneIn = 8,
+        random = random
+      )) { s =>
+        while (deaths.counts.values.sum < kills) s.runBatch(restarts = 100)
+        s.runBatch(restarts = 100)
+        val judgement = s.judge()
+        info(
+          s"${s.checkpoint.committed.size} batches, ${judgement.rows} rows, ${copied(s)} copied, " +
+            s"${s.reports.size} recoveries; deaths: " +
+            deaths.counts.toSeq.map { case (p, n) => s"${p.name} $n" }.sorted.mkString(", ")
+        )
+        assert(judgement.isRight, judgement)
+        assert(copied(s) > 0)
+      }
+    }
+
+  /** A fault is seen where a run with deaths at these phases is judged wrong, or does not get through by a named error. */
+  private def seen(
+      name: String,
+      phases: Seq[SinkPhase],
+      seams: DriverSeams = DriverSeams(),
+      attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _,
+      failedTaskOneIn: Int = 0,
+      twinOneIn: Int = 0,
+      messages: Seq[AttemptMessage] => Seq[AttemptMessage] = m => m,
+      killsExecutor: Boolean = false
+  )(caught: (Judgement, Option[SinkException]) => Boolean): Unit = {
+    val deaths = new Deaths
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic(name),
+      deaths,
+      seams = seams,
+      attemptsMatch = attemptsMatch,
+      failedTaskOneIn = failedTaskOneIn,
+      twinOneIn = twinOneIn,
+      messages = m => {
+        if (killsExecutor) simulation.killExecutor()
+        messages(m)
+      }
+    )
+    running(simulation) { s =>
+      var error = Option.empty[SinkException]
+      var kills = 0
+      def isCaught = caught(s.judge(), error)
+      s.runBatch()
+      while (error.isEmpty && !isCaught && kills < 15) {
+        if (phases.nonEmpty) deaths.at(phases(kills % phases.size))
+        kills += 1
+        try s.runBatch()
+        catch { case e: SinkException => error = Some(e) }
+      }
+      info(
+        s"seen after $kills tries, ${deaths.counts.values.sum} deaths: ${s.judge()} ${error.fold("")(_.problem)}"
+      )
+      assert(isCaught, s.judge())
+    }
+  }
+
+  test("planted: no decision") {
+    val none: SinkSettings => DecisionLog = _ => (_, _, _) => ()
+    seen(
+      "no-decision",
+      Seq(SinkPhase.TransactionCommitted, SinkPhase.OrdersAnswered),
+      DriverSeams(decisions = none)
+    )((judgement, _) => judgement.mixed > 0)
+  }
+
+  test("planted: no copy") {
+    val empty = (_: LogRows) =>
+      new LogRows {
+        override private[kafka] def read(transaction: DecidedTransaction) = Right(new RowSpool(0))
+      }
+    seen("no-copy", Seq(SinkPhase.DecisionDurable), DriverSeams(rows = empty))((judgement, _) =>
+      judgement.lost > 0
+    )
+  }
+
+  test("planted: tokens are ignored") {
+    def without(state: CommitState): CommitState =
+      state.copy(records = state.records.filterNot(_._2.isInstanceOf[Token]))
+    val ignoring = (real: CommitLog) =>
+      new CommitLog {
+        override def read(identity: SinkIdentity): CommitState = without(real.read(identity))
+        override def readAll(): Map[SinkIdentity, CommitState] =
+          real.readAll().view.mapValues(without).toMap
+      }
+    seen("no-token", Seq(SinkPhase.BeforeCommitLog), DriverSeams(log = ignoring))((judgement, _) =>
+      judgement.duplicated > 0
+    )
+  }
+
+  test("planted: whose rows a transaction holds is not checked") {
+    seen("dirty", Nil, attemptsMatch = (_, _) => true, twinOneIn = 2)((judgement, _) =>
+      judgement.duplicated > 0
+    )
+  }
+
+  test("planted: the decision is written outside of the fenced transaction") {
+    // An old driver decides after a new one has recovered, and its executors commit.
+    val name = topic("unfenced")
+    val unfenced: SinkSettings => DecisionLog = settings =>
+      (_, records, _) => {
+        val clients = new ProcessClients(settings)
+        val producer = clients.producer("no-one-fences-this")
+        producer.initTransactions()
+        producer.beginTransaction()
+        records.foreach { r =>
+          producer.send(CommitTopic.record(CommitTopic.partitionOf(settings, r.identity), r))
+        }
+        producer.commitTransaction()
+        clients.kill()
+      }
+    running(new Simulation(brokers, name, new Deaths, seams = DriverSeams(decisions = unfenced))) {
+      s =>
+        val old = s.coordinator
+        val plan = old.begin(
+          BatchStart(0, s.identity.appId, Some(Simulation.fingerprint(0)), isRerun = false)
+        )
+        s.startDriver()
+        val young = s.coordinator
+        val planOfYoung = young.begin(
+          BatchStart(0, s.identity.appId, Some(Simulation.fingerprint(0)), isRerun = true)
+        )
+        val ofYoung = s.runTasks(planOfYoung.writers, Try.of(0, 2, 6))
+        young.commit(0, ofYoung)
+        s.executors = Vector.empty
+        val ofOld = s.runTasks(plan.writers, Try.of(0, 1, 6))
+        try old.commit(0, ofOld): Unit
+        catch { case _: SinkException => () }
+        s.checkpoint.committed = Set(0)
+        assert(s.judge().mixed > 0, s.judge())
+        old.close()
+    }
+  }
+
+  test("planted: a recovery that does not fence") {
+    // The order of an old driver arrives after the new one has copied.
+    val unfencing = (_: Fencing) =>
+      new Fencing {
+        override def open(identity: SinkIdentity, prefixes: Set[String]) = Right(Set.empty[String])
+        override def fence(ids: Set[String]): Unit = ()
+      }
+    var late = Seq.empty[() => Unit]
+    val orders = (real: CommitOrders) =>
+      new CommitOrders {
+        override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] = {
+          late :+= (() => real.commit(orders): Unit)
+          throw new Died(SinkPhase.OrdersAnswered)
+        }
+        override def abort(identity: SinkIdentity): Unit = ()
+      }
+    def run(name: String, seams: DriverSeams): Judgement = {
+      late = Nil
+      var result = Option.empty[Judgement]
+      running(new Simulation(brokers, topic(name), new Deaths, seams = seams, orders = orders)) {
+        s =>
+          intercept[Died](s.attemptBatch(0))
+          s.killDriver()
+          s.startDriver()
+          s.attemptBatch(0)
+          late.foreach(_())
+          result = Some(s.judge())
+      }
+      result.get
+    }
+    assert(run("late-order", DriverSeams()).isRight)
+    val judgement = run("no-fence", DriverSeams(fencing = unfencing))
+    assert(judgement.duplicated > 0, judgement)
+  }
+
+  test("planted: the commit topic is read to the last stable offset only") {
+    def run(name: String, readsAll: Boolean): Judgement = {
+      // Somebody's transaction is open in the identity's partition when the next driver reads.
+      var foreign = Option.empty[ProcessClients]
+      val stable =
+        (real: CommitLog) => if (readsAll) real else new StableOnly(real, () => foreign.isDefined)
+      val deaths = new Deaths
+      var result = Option.empty[Judgement]
+      running(new Simulation(
+        brokers,
+        topic(name),
+        deaths,
+        seams = DriverSeams(log = stable),
+        orders = real =>
+          new CommitOrders {
+            override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] =
+              if (foreign.isDefined) real.commit(orders)
+              else {
+                real.commit(orders.take(1))
+                foreign = Some(new ProcessClients(SinkSettings.of(Map(
+                  "kafka.bootstrap.servers" -> brokers.bootstrap
+                ))))
+                throw new Died(SinkPhase.OrdersAnswered)
+              }
+            override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+          }
+      )) { s =>
+        intercept[Died](s.attemptBatch(0))
+        s.killDriver()
+        s.runBatch()
+        result = Some(s.judge())
+      }
+      result.get
+    }
+    assert(run("stable-not", readsAll = true).isRight)
+    val judgement = run("stable", readsAll = false)
+    assert(judgement.mixed > 0 || judgement.duplicated > 0, judgement)
+  }
+
+  /** Sees nothing that came since the last stable offset: what the run before has decided. */
+  private final class StableOnly(real: CommitLog, isBlocked: () => Boolean) extends CommitLog {
+    override def read(identity: SinkIdentity): CommitState = {
+      val state = real.read(identity)
+      if (isBlocked())
+        state.copy(records = state.records.filter(_._2.isInstanceOf[IdentityRecord]))
+      else state
+    }
+    override def readAll(): Map[SinkIdentity, CommitState] = real.readAll()
+  }
+
+  test("planted: offsets are off by one run") {
+    val shifted = (messages: Seq[AttemptMessage]) =>
+      messages.map(m =>
+        m.copy(rows = m.rows.view.mapValues(_.map { case (place, rows) =>
+          place -> rows.copy(offsets = rows.offsets.copy(base = rows.offsets.base + 1))
+        }).toMap)
+      )
+    seen("off-by-one", Nil, messages = shifted, killsExecutor = true)((judgement, error) =>
+      !judgement.isRight || error.exists(_.isInstanceOf[SinkException])
+    )
+  }
+
+  test("planted: a batch is discarded without a look at its fingerprint") {
+    val trusting = (_: SinkIdentity, start: BatchStart, last: LastDecision) =>
+      if (last.decided.exists(_.batch >= start.batch)) Verdict.Discard(isOld = false)
+      else Verdict.Write(0, None)
+    def run(name: String, seams: DriverSeams)(check: (Simulation, () => Unit) => Unit): Unit =
+      running(new Simulation(brokers, topic(name), new Deaths, seams = seams)) { s =>
+        s.runBatches(2)
+        s.restart()
+        // The checkpoint was set back to another past: batch 1 has other rows now.
+        s.checkpoint.committed -= 1L
+        check(s, () => s.attemptBatch(1, Some(Simulation.fingerprint(77))))
+      }
+    run("fingerprint", DriverSeams()) { (_, again) =>
+      intercept[SinkException.WrongHistory](again()): Unit
+    }
+    run("no-fingerprint", DriverSeams(verdict = trusting)) { (s, again) =>
+      again()
+      assert(s.figures.last.isDiscarded, "the rows of the other batch 1 are lost")
+    }
+  }
+}
