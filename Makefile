@@ -45,7 +45,7 @@ $(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core spark testkit,$(call main_s
 # All that tests need in one start of sbt, which takes as long as a suite.
 $(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
 	$(SBT) $(if $(IS_DEFAULT),scalafmtCheckAll scalafmtSbtCheck) provider/assembly testkit/assembly \
-	  core/testProcess provider/testProcess testkit/testProcess brokers/kafkaJars \
+	  core/testProcess kafka/testProcess provider/testProcess testkit/testProcess brokers/kafkaJars \
 	  $(if $(IS_DEFAULT),bench/compile conformance/suiteOptions s3/s3Jars)
 	$(COPY_JAR)
 	mkdir -p $(dir $@) && touch $(TESTKIT) $@

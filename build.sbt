@@ -140,8 +140,10 @@ lazy val kafka = (project in file("jvm/kafka"))
   .settings(
     name := "statemark-kafka",
     libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test),
-    // Suites start brokers from the list.
-    Test / javaOptions += s"-Dstatemark.brokerJars=${(brokers / kafkaJars).value / "broker"}"
+    // Suites start brokers, which a process of tests/support does for them.
+    Test / compile := (Test / compile).dependsOn(brokers / kafkaJars).value,
+    Test / javaOptions += "-Dstatemark.python=" +
+      spark.environment((ThisBuild / baseDirectory).value) / "bin/python"
   )
 
 /** The state store provider; assembled into the one jar that users add. */

@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 500
 MAX_PYTHON_LINES = 300
 CORE = "jvm/core/src/main/scala"
+KAFKA = "jvm/kafka/src/main/scala"
 SPARK = "jvm/spark/src/main/scala"
 SHIMS = "jvm/spark/src/main/scala-shims"
 PYTHON = "python/src"
@@ -90,6 +91,13 @@ def core_alone(root: Path) -> Iterator[str]:
         "core knows neither Spark nor Kafka; put a trait here and its use in jvm/spark instead"
     )
     yield from _found(root, pattern, instead, folders=(CORE,))
+
+
+def sink_alone(root: Path) -> Iterator[str]:
+    instead = (
+        "the core of the sink knows no Spark; put a trait here and its use in jvm/spark instead"
+    )
+    yield from _found(root, r"\borg\.apache\.spark\b", instead, folders=(KAFKA,))
 
 
 def one_bridge(root: Path) -> Iterator[str]:
@@ -194,6 +202,7 @@ RULES = [
     channels,
     long_files,
     core_alone,
+    sink_alone,
     one_bridge,
     package_order,
     crowded_folders,
@@ -246,6 +255,8 @@ _PLANTED = [
     (long_files, f"{PYTHON}/statemark/b.py", "#\n" * (MAX_PYTHON_LINES + 1)),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "import org.apache.spark.TaskContext"),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "class B(p: org.apache.kafka.clients.P)"),
+    (sleeps, f"{KAFKA}/statemark/kafka/B.scala", "object B { Thread.sleep(10) }"),
+    (sink_alone, f"{KAFKA}/statemark/kafka/B.scala", "import org.apache.spark.TaskContext"),
     (one_bridge, f"{SPARK}/org/apache/spark/Second.scala", "package org.apache.spark"),
     (one_bridge, f"{SHIMS}/spark-4.0/B.scala", "package org.apache.spark.sql"),
     (sleeps, f"{SHIMS}/spark-4.0/B.scala", "object B { Thread.sleep(10) }"),
@@ -350,7 +361,7 @@ def _found(
     pattern: str,
     instead: str,
     *,
-    folders: tuple[str, ...] = (CORE, SPARK, SHIMS),
+    folders: tuple[str, ...] = (CORE, KAFKA, SPARK, SHIMS),
     allowed: str = "",
 ) -> Iterator[str]:
     """Matches of a pattern in Scala code, comments aside."""
@@ -362,7 +373,7 @@ def _found(
                 yield f"{path.relative_to(root)}:{number}: {match[0].strip()}; {instead}"
 
 
-def _scala(root: Path, folders: tuple[str, ...] = (CORE, SPARK, SHIMS)) -> list[Path]:
+def _scala(root: Path, folders: tuple[str, ...] = (CORE, KAFKA, SPARK, SHIMS)) -> list[Path]:
     return sorted(path for folder in folders for path in (root / folder).rglob("*.scala"))
 
 

@@ -25,7 +25,12 @@ SHARED_S = 120.0
 UNKNOWN_S = 20.0
 
 #: Folders of sbt projects with suites, by the project's name.
-PROJECTS = {"core": "jvm/core", "provider": "jvm/spark", "testkit": "jvm/testkit"}
+PROJECTS = {
+    "core": "jvm/core",
+    "kafka": "jvm/kafka",
+    "provider": "jvm/spark",
+    "testkit": "jvm/testkit",
+}
 #: Folders whose files share a process; each has fixtures of its own.
 PYTHON_FOLDERS = (
     "tests/cluster",

@@ -42,7 +42,7 @@ final class BatchCoordinator private[kafka] (
   private val admin: Admin = clients.admin()
   private val commitPartition = CommitTopic.partitionOf(settings, identity)
   private val line = local.fold(ownLine)(_.driverLine(settings, identity))
-  private val log = seams.log(new TopicCommitLog(clients, admin, settings, clock))
+  private val log = seams.log(new TopicCommitLog(clients, admin, settings, clock, seams.logEnd))
   private val fencing = seams.fencing(new AdminFencing(admin))
   private val topics = mutable.Map.empty[String, TopicFacts]
   private val completion = {
@@ -73,6 +73,8 @@ final class BatchCoordinator private[kafka] (
 
   private var report: Option[RecoveryReport] = None
   private var run = 0L
+  // What the commit topic says: nobody but this driver can change it.
+  private var last: LastDecision = LastDecision.Nothing
   private var generations = Map.empty[String, Int]
   // Set from `begin` until the batch is through; what is left of it, a failure has left (K4).
   private var inProgress: Option[Begun] = None
@@ -93,11 +95,15 @@ final class BatchCoordinator private[kafka] (
       "Give each of several writes in one foreachBatch a 'sinkName' of its own",
       Map("sink" -> identity.toString, "batch" -> start.batch.toString)
     )
+    val isNew = report.isEmpty
     val openTransactions =
-      if (report.isEmpty || inProgress.isDefined) recover().fenced.size else 0
-    val last = log.read(identity).last
+      if (isNew || inProgress.isDefined) recover().fenced.size else 0
+    if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
+      s"Batch ${start.batch} may have been written by another sink before this one: its rows are " +
+        "then in the topic twice"
+    ))
     val verdict = seams.verdict(identity, start, last)
-    inProgress = Some(Begun(start, verdict, last, openTransactions))
+    inProgress = Some(Begun(start, verdict, openTransactions))
     verdict match {
       case Verdict.Write(_, reopened) =>
         BatchPlan.Write(spec(start.batch, discards = false, reopened.flatMap(_.missing)))
@@ -145,16 +151,27 @@ final class BatchCoordinator private[kafka] (
     val done = recovery.run(checks())
     run = done.run
     generations = Map.empty
+    last = log.read(identity).last
     report = Some(done)
     inProgress = None
     done
   }
 
-  /** Removes everything that the commit topic knows of the identity, after a recovery: for a batch write that nobody can
-    * repeat (K11), and for `statemark topic forget`.
+  /** Removes everything that the commit topic knows of the identity: for a batch write that nobody can repeat, once it is
+    * done (K11).
     */
-  def forget(): Unit = {
-    val keys = log.read(identity).records.keysIterator.toVector
+  def forget(): Unit = remove(_ => true)
+
+  /** Removes what was decided, and keeps the identity: `statemark topic forget`. The next batch is written, whatever its
+    * number; it may have been before. To be called after [[recover]].
+    */
+  def forgetDecisions(): Unit = remove {
+    case _: IdentityRecord => false
+    case _ => true
+  }
+
+  private def remove(isGone: CommitRecord => Boolean): Unit = {
+    val keys = log.read(identity).records.collect { case (key, r) if isGone(r) => key }.toVector
     deciding("What is known of the sink could not be removed") {
       line.transaction { producer =>
         keys.foreach(key =>
@@ -162,7 +179,9 @@ final class BatchCoordinator private[kafka] (
         )
       }
     }
+    // What comes next begins anew.
     report = None
+    finished.clear()
   }
 
   /** Aborts what is open, and gives clients up. */
@@ -191,12 +210,14 @@ final class BatchCoordinator private[kafka] (
         start.queryId,
         messages.size,
         start.fingerprint,
-        begun.last.decided,
+        last.decided,
         isCommitted = false,
         transactions
       )
       val (copied, decisionMs, commitMs) = alone(transactions) match {
-        case Some(only) if committedAtOnce(decision, only, messages) => (0L, 0L, 0L)
+        case Some(only) if committedAtOnce(decision, only, messages) =>
+          last = LastDecision.Decided(decision.copy(isCommitted = true))
+          (0L, 0L, 0L)
         case _ => inTwoSteps(decision, messages)
       }
       observer.reached(SinkPhase.BeforeCommitLog)
@@ -254,6 +275,7 @@ final class BatchCoordinator private[kafka] (
         seams.decisions(settings).write(line, records, observer)
       }
     }
+    last = LastDecision.Decided(decision)
     observer.reached(SinkPhase.DecisionDurable)
     val (copied, commitMs) = Clock.timedMs(clock)(order(decision, messages))
     (copied, decisionMs, commitMs)
@@ -346,7 +368,6 @@ object BatchCoordinator {
   private final case class Begun(
       start: BatchStart,
       verdict: Verdict,
-      last: LastDecision,
       openTransactions: Int
   )
 

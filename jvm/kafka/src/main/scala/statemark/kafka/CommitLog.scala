@@ -24,12 +24,16 @@ trait CommitLog {
   def readAll(): Map[SinkIdentity, CommitState]
 }
 
-/** The commit topic as the brokers have it. */
+/** The commit topic as the brokers have it.
+  * @param end up to where it is read: behind records whose transactions are open, too. What lies behind one that is
+  *   somebody else's would be missed otherwise
+  */
 private[kafka] final class TopicCommitLog(
     clients: KafkaClients,
     admin: Admin,
     settings: SinkSettings,
-    clock: Clock
+    clock: Clock,
+    end: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) extends CommitLog {
   import TopicCommitLog.Known
 
@@ -52,7 +56,14 @@ private[kafka] final class TopicCommitLog(
 
   private def readPartition(place: TopicPartition): Unit = {
     val end = endOf(place)
-    if (end > known.get(place).fold(0L)(_.next)) {
+    val next = known.get(place).fold(0L)(_.next)
+    if (end < next) throw new SinkException.WrongHistory(
+      "The commit topic was made anew while the sink ran",
+      "it ends before what was read of it already",
+      "Bring the old topic back, or start anew with another 'sinkName'",
+      Map("partition" -> place.toString, "end" -> end.toString, "read" -> next.toString)
+    )
+    if (end > next) {
       val consumer = clients.consumer(committedOnly = true)
       try readTo(consumer, place, end)
       finally consumer.close()
@@ -63,7 +74,7 @@ private[kafka] final class TopicCommitLog(
   private def endOf(place: TopicPartition): Long =
     admin.listOffsets(
       Collections.singletonMap(place, OffsetSpec.latest()),
-      new ListOffsetsOptions(IsolationLevel.READ_UNCOMMITTED)
+      new ListOffsetsOptions(end)
     ).partitionResult(place).get().offset
 
   private def readTo(consumer: RowConsumer, place: TopicPartition, end: Long): Unit = {

@@ -4,8 +4,14 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicReference
 import scala.jdk.CollectionConverters._
 
-/** A transaction that has begun and is not ended. ''Thread:'' any. */
-private[kafka] final class OpenTransaction(val name: TransactionName, val begunNanos: Long) {
+/** A transaction that has begun and is not ended. ''Thread:'' any.
+  * @param ending what ends it when it has been open for too long
+  */
+private[kafka] final class OpenTransaction(
+    val name: TransactionName,
+    val begunNanos: Long,
+    val ending: Timer.Cancel
+) {
   private val writers = ConcurrentHashMap.newKeySet[AttemptId]()
   private val firstFailure = new AtomicReference[Option[Throwable]](None)
 

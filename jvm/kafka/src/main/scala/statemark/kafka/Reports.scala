@@ -51,6 +51,8 @@ final case class RecoveryReport(
     notes: Vector[String]
 ) {
 
+  private[kafka] def noting(note: String): RecoveryReport = copy(notes = notes :+ note)
+
   /** One line for the log. */
   def line: String = {
     val batch = decided.fold("nothing is decided yet")(b => s"batch $b was decided last")

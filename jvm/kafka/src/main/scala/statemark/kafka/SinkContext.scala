@@ -1,5 +1,6 @@
 package statemark.kafka
 
+import org.apache.kafka.common.IsolationLevel
 import statemark.common.Clock
 
 /** Whose output it is, and how it is written: what the driver knows once per run.
@@ -45,6 +46,7 @@ private[kafka] final case class DriverSeams(
     observer: SinkObserver = SinkObserver.none,
     clientsOf: SinkSettings => KafkaClients = KafkaClients.of,
     log: CommitLog => CommitLog = log => log,
+    logEnd: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     fencing: Fencing => Fencing = fencing => fencing,
     rows: LogRows => LogRows = rows => rows,
     decisions: SinkSettings => DecisionLog = DecisionLog.fenced,

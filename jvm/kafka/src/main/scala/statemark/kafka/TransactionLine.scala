@@ -37,7 +37,7 @@ private[kafka] final class TransactionLine(
   private var lastNumber = firstNumber - 1
   private var lastLease = Lease.none
   private var broken: Option[Broken] = None
-  private var uses = 0L
+  private var idleCheck = Option.empty[Timer.Cancel]
   private val ended = new mutable.LinkedHashMap[Long, CommitAnswer]
 
   /** Sends a row of an attempt; begins a transaction where none is open.
@@ -235,10 +235,11 @@ private[kafka] final class TransactionLine(
         throw e
     }
     lastNumber += 1
-    uses += 1
+    idleCheck.foreach(_.cancel())
+    idleCheck = None
     val name = TransactionName(transactionalId, lastNumber)
-    current = Some(new OpenTransaction(name, seams.clock.nanos()))
-    seams.timer.after(limits.mostOpenMs)(endIfOpen(name.number)): Unit
+    val ending = seams.timer.after(limits.mostOpenMs)(endIfOpen(name.number))
+    current = Some(new OpenTransaction(name, seams.clock.nanos(), ending))
   }
 
   private def openProducer(): Unit = {
@@ -283,14 +284,16 @@ private[kafka] final class TransactionLine(
 
   private def close(open: OpenTransaction, answer: CommitAnswer): Unit = {
     current = None
+    open.ending.cancel()
     ended.put(open.name.number, answer): Unit
     if (ended.size > KeptAnswers) ended.remove(ended.head._1): Unit
-    val usesNow = uses
-    if (limits.idleMs > 0) seams.timer.after(limits.idleMs)(closeIfIdle(usesNow)): Unit
+    if (limits.idleMs > 0)
+      idleCheck = Some(seams.timer.after(limits.idleMs)(closeIfIdle(open.name.number)))
   }
 
-  private def closeIfIdle(usesThen: Long): Unit = exclusively {
-    if (uses == usesThen && current.isEmpty) release(graceful = true)
+  /** Closes the producer where no transaction was begun after this one. */
+  private def closeIfIdle(number: Long): Unit = exclusively {
+    if (lastNumber == number && current.isEmpty) release(graceful = true)
   }
 
   private def break(cause: Throwable): Unit = {

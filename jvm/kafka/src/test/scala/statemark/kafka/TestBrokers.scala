@@ -16,7 +16,7 @@ final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empt
     extends AutoCloseable {
   private val folder = Files.createTempDirectory("statemark-brokers-")
   private val process = {
-    val python = new File(TestBrokers.root, ".venv/bin/python").getPath
+    val python = sys.props("statemark.python")
     val command =
       Seq(python, "-m", "support.broker_server", folder.toString, "--nodes", s"$nodes") ++
         settings.flatMap { case (name, value) => Seq("--set", s"$name=$value") }

@@ -9,8 +9,13 @@ import statemark.common.Clock
 import statemark.kafka._
 
 /** Clients of one process, which end with it: producers that are killed send nothing more and end nothing. */
-final class ProcessClients(settings: SinkSettings) extends KafkaClients {
-  private val real = KafkaClients.of(settings)
+final class ProcessClients(settings: SinkSettings, timeoutMs: Option[Long] = None)
+    extends KafkaClients {
+  private val real = KafkaClients.of(
+    timeoutMs.fold(settings)(ms =>
+      settings.copy(kafka = settings.kafka + ("transaction.timeout.ms" -> s"$ms"))
+    )
+  )
   private val producers = new ConcurrentLinkedQueue[RowProducer]
   @volatile private var isDead = false
 

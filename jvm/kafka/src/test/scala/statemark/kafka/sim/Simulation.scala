@@ -112,10 +112,13 @@ final class Simulation(
       (() => runTask(spec, tried, partition)): Callable[AttemptMessage]
     }
     val results = threads.invokeAll(work.asJava).asScala.toVector
-    results.map { result =>
-      try result.get()
-      catch { case e: ExecutionException => throw e.getCause }
+    val done = results.map { result =>
+      try Right(result.get())
+      catch { case e: ExecutionException => Left(e.getCause) }
     }
+    // What else failed, failed because the process had died.
+    done.collect { case Left(e: Died) => e }.headOption.foreach(throw _)
+    done.map(_.fold(throw _, m => m))
   }
 
   private def runTask(spec: WriterSpec, tried: Try, partition: Int): AttemptMessage = {
@@ -232,6 +235,12 @@ final class Simulation(
       catch { case NonFatal(_) => () }
     }
     current = None
+  }
+
+  /** Has the next run end what dead processes left open: readers wait for it. */
+  def recover(): Unit = {
+    killDriver()
+    coordinator.recover(): Unit
   }
 
   def judge(): Judgement = Judgement.of(brokers.read(topic), checkpoint.committed)
