@@ -127,8 +127,9 @@ lazy val core = (project in file("jvm/core"))
     libraryDependencies ++= Seq(rocksdb % Provided, scalatest % Test)
   )
 
-// What Spark's default line ships.
-val kafkaClients = "org.apache.kafka" % "kafka-clients" % "3.9.2"
+// What Spark's default line ships; -Dstatemark.kafkaClients=4.1.1 runs with another.
+val kafkaClients =
+  "org.apache.kafka" % "kafka-clients" % sys.props.getOrElse("statemark.kafkaClients", "3.9.2")
 val roaring = "org.roaringbitmap" % "RoaringBitmap" % "1.6.10"
 
 /** The core of the exactly-once sink: Kafka's public client API, and no Spark. Users have both libraries: the first with

@@ -112,7 +112,8 @@ final class BatchCoordinator private[kafka] (
     }
   }
 
-  /** Decides a batch and brings it to its readers. When it returns, all of it is visible.
+  /** Decides a batch and brings it to its readers. When it returns, all of it is committed. Rows of one attempt are in their
+    * order in each partition.
     * @param messages one for each partition, of the attempt that counts
     * @throws SinkException where that failed: the batch is decided whole or not at all, and [[begin]] finds out
     */
@@ -283,9 +284,12 @@ final class BatchCoordinator private[kafka] (
 
   private def order(decision: Decision, messages: Seq[AttemptMessage]): Long = {
     val asked = decision.slots
-      .filter { case (t, _) => t.name.transactionalId != line.transactionalId }
-      .map { case (t, slot) =>
-        val writers = messages.filter(_.rows.contains(t.name))
+      .map { case (t, slot) => (t, slot, messages.filter(_.rows.contains(t.name))) }
+      .filter { case (t, _, writers) =>
+        // Rows of an attempt in an earlier transaction will be copied: these go behind them, in its order.
+        t.name.transactionalId != line.transactionalId && writers.forall(_.rows.size == 1)
+      }
+      .map { case (t, slot, writers) =>
         CommitOrder(
           identity,
           writers.head.executorId,

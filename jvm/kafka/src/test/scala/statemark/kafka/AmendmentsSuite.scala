@@ -2,6 +2,7 @@ package statemark.kafka
 
 import java.time.Duration
 import org.apache.kafka.clients.admin.{NewPartitions, NewTopic}
+import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
@@ -133,7 +134,7 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
       records.foreach { r =>
         val other = (r.partition + 1) % 16
         producer.send(
-          new org.apache.kafka.clients.producer.ProducerRecord(
+          new ProducerRecord(
             s.settings.commitTopic,
             other,
             r.key,
@@ -225,6 +226,32 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
       executor.kill()
     }
   }
+
+  test("rows of an attempt keep their order where an earlier transaction of it is copied") {
+    running(new Simulation(brokers, topic("order"), new Deaths, executorCount = 1)) { s =>
+      val coordinator = s.coordinator
+      val start = BatchStart(0, "q", Some(Simulation.fingerprint(0)), isRerun = false)
+      val BatchPlan.Write(spec) = coordinator.begin(start): @unchecked
+      val executor = new SimExecutor("1", s.settings, new Deaths)
+      s.executors = Vector(executor)
+      val tried = Try(0, 1, Vector(6))
+      val failing = executor.sinks.writer(spec, "1", 1, 1)
+      val writer = executor.sinks.writer(spec, "1", 0, 2)
+      (0 until 3).foreach(at => writer.write(inOrder(s.topic, tried.row(s.topic, 0, 2, at))))
+      failing.write(tried.row(s.topic, 1, 1, 0))
+      failing.abort()
+      (3 until 6).foreach(at => writer.write(inOrder(s.topic, tried.row(s.topic, 0, 2, at))))
+      val message = writer.commit()
+      assert(message.rows.size == 2)
+      assert(coordinator.commit(0, Seq(message)).copiedRows == 6)
+      s.checkpoint.committed = Set(0)
+      judged(s)
+    }
+  }
+
+  /** To one partition. */
+  private def inOrder(topic: String, record: ProducerRecord[Array[Byte], Array[Byte]]) =
+    new ProducerRecord(topic, 0, record.key, record.value)
 
   test("K9: a copy goes in pieces, and the next driver goes on behind the last") {
     val deaths = new Deaths

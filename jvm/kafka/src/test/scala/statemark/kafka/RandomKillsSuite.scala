@@ -28,6 +28,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
         while (deaths.counts.values.sum < kills) s.runBatch(restarts = 100)
         s.runBatch(restarts = 100)
         val copiedBefore = copied(s)
+        deaths.end()
         s.recover()
         val judgement = s.judge()
         info(
@@ -234,9 +235,9 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
       val e = intercept[SinkException.Unavailable](s.attemptBatch(0))
       assert(e.getMessage.contains("the-holder"))
     }
+    // The run does not see what it has written itself, and stops before it decides anything.
     run("stable", IsolationLevel.READ_COMMITTED) { s =>
-      s.runBatch()
-      assert(s.judge().mixed > 0, s.judge())
+      intercept[SinkException.Superseded](s.attemptBatch(0)): Unit
     }
   }
 
@@ -246,7 +247,10 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
     producer.initTransactions()
     producer.beginTransaction()
     val record = IdentityRecord(SinkIdentity("foreign", "x"), "q", "d", "p", 1, "", Vector.empty)
-    producer.send(CommitTopic.record(CommitTopic.partitionOf(s.settings, s.identity), record)).get(): Unit
+    producer.send(CommitTopic.record(
+      CommitTopic.partitionOf(s.settings, s.identity),
+      record
+    )).get(): Unit
   }
 
   test("planted: offsets are off by one run") {

@@ -15,11 +15,18 @@ final class Died(val phase: SinkPhase) extends ControlThrowable {
 final class Deaths(random: Option[java.util.Random] = None, oneIn: Int = 0) {
   private val planned = new ConcurrentHashMap[SinkPhase, AtomicInteger]
   private val fired = new ConcurrentHashMap[SinkPhase, AtomicInteger]
+  @volatile private var isOver = false
 
   /** Dies when the phase is reached for the n-th time from now on. */
   def at(phase: SinkPhase, nth: Int = 1): this.type = {
     planned.put(phase, new AtomicInteger(nth))
     this
+  }
+
+  /** From now on nobody dies. */
+  def end(): Unit = {
+    isOver = true
+    planned.clear()
   }
 
   /** How often processes died, by phase. */
@@ -34,5 +41,5 @@ final class Deaths(random: Option[java.util.Random] = None, oneIn: Int = 0) {
 
   private def isDue(phase: SinkPhase): Boolean =
     Option(planned.get(phase)).exists(_.decrementAndGet() == 0) ||
-      random.exists(r => oneIn > 0 && r.synchronized(r.nextInt(oneIn)) == 0)
+      random.exists(r => !isOver && oneIn > 0 && r.synchronized(r.nextInt(oneIn)) == 0)
 }

@@ -35,9 +35,11 @@ final case class Judgement(
     duplicated: Int,
     lost: Int,
     mixed: Int,
+    disordered: Int,
     unexpected: Set[Long]
 ) {
-  def isRight: Boolean = duplicated == 0 && lost == 0 && mixed == 0 && unexpected.isEmpty
+  def isRight: Boolean =
+    duplicated == 0 && lost == 0 && mixed == 0 && disordered == 0 && unexpected.isEmpty
 }
 
 object Judgement {
@@ -54,11 +56,9 @@ object Judgement {
   def of(
       records: Seq[ConsumerRecord[Array[Byte], Array[Byte]]],
       batches: Set[Long]
-  ): Judgement = ofValues(records.map(r => new String(r.value, UTF_8)), batches)
-
-  def ofValues(values: Seq[String], batches: Set[Long]): Judgement = {
-    val rows = values.map { text =>
-      val part = text.split('|')
+  ): Judgement = {
+    val rows = records.map { record =>
+      val part = new String(record.value, UTF_8).split('|')
       val numbers = part(2).split(',').toVector.map(_.toInt)
       Row(part(0).toLong, part(1).toLong, numbers, part(3).toInt, part(4).toLong, part(5).toInt)
     }
@@ -81,6 +81,10 @@ object Judgement {
           }.sum
       }
     }.sum
-    Judgement(rows.size, duplicated, lost, mixed, ofBatch.keySet -- batches)
+    // Records of a partition come in the order of their offsets.
+    val disordered = records.zip(rows).groupBy { case (record, row) =>
+      (record.partition, row.batch, row.partition, row.attempt)
+    }.valuesIterator.count(_.map(_._2.at).sliding(2).exists(two => two.head > two.last))
+    Judgement(rows.size, duplicated, lost, mixed, disordered, ofBatch.keySet -- batches)
   }
 }
