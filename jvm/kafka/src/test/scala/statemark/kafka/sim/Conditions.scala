@@ -12,17 +12,26 @@ object Conditions {
   def awaitNoOpenTransaction(brokers: TestBrokers, identity: SinkIdentity): Unit =
     while (openTransactions(brokers, identity).nonEmpty) Thread.onSpinWait()
 
-  def openTransactions(brokers: TestBrokers, identity: SinkIdentity): Set[String] = {
-    // Also those that the brokers are about to end.
-    val states = Set(
-      TransactionState.ONGOING,
-      TransactionState.PREPARE_ABORT,
-      TransactionState.PREPARE_COMMIT
-    )
+  /** Waits until readers can see every transaction that was committed: the brokers write its markers after they have
+    * answered.
+    */
+  def awaitMarkers(brokers: TestBrokers, identity: SinkIdentity): Unit =
+    while (transactions(brokers, identity, ending).nonEmpty) Thread.onSpinWait()
+
+  private val ending = Set(TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
+
+  /** Also those that the brokers are about to end. */
+  def openTransactions(brokers: TestBrokers, identity: SinkIdentity): Set[String] =
+    transactions(brokers, identity, ending + TransactionState.ONGOING)
+
+  private def transactions(
+      brokers: TestBrokers,
+      identity: SinkIdentity,
+      states: Set[TransactionState]
+  ): Set[String] =
     brokers.admin.listTransactions(new ListTransactionsOptions().filterStates(states.asJava))
       .all().get().asScala.map(_.transactionalId)
       .filter(SinkTransactionalId.parse(_).exists(_.identity == identity)).toSet
-  }
 }
 
 /** Never calls back. */

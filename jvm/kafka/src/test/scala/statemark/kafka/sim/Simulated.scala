@@ -19,6 +19,7 @@ trait Simulated extends Assertions {
 
   /** The committed batches are there once and whole, and nothing else is. */
   def judged(simulation: Simulation): Unit = {
+    simulation.endSurplus()
     val judgement = simulation.judge()
     assert(judgement.isRight, judgement): Unit
   }

@@ -243,7 +243,14 @@ final class Simulation(
     coordinator.recover(): Unit
   }
 
-  def judge(): Judgement = Judgement.of(brokers.read(topic), checkpoint.committed)
+  /** What a reader sees now. */
+  def judge(): Judgement = {
+    Conditions.awaitMarkers(brokers, identity)
+    Judgement.of(brokers.read(topic), checkpoint.committed)
+  }
+
+  /** Ends transactions that attempts which do not count have left open: readers would wait for their timeout. */
+  def endSurplus(): Unit = executors.filterNot(_.isDead).foreach(_.sinks.abort(identity))
 
   override def close(): Unit = {
     restart()
