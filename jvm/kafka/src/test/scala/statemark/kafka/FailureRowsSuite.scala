@@ -162,7 +162,8 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
     running(simulation) { s =>
       intercept[Died](s.attemptBatch(0))
       val between = s.judge()
-      assert(between.rows > 0 && between.mixed == 0 && between.duplicated == 0)
+      // How many depends on where the open transaction of the other executor has its first rows.
+      assert(between.mixed == 0 && between.duplicated == 0)
       s.killDriver()
       s.runBatches(2)
       judged(s)

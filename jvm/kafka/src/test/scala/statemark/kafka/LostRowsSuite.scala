@@ -33,6 +33,9 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
     running(simulation) { s =>
       intercept[Died](s.attemptBatch(0))
       s.killDriver(withExecutors = true)
+      // Open transactions of the dead would hide what was committed behind them.
+      val open = Conditions.openTransactions(brokers, s.identity)
+      brokers.admin.fenceProducers(open.asJava).all().get(): Unit
       check(s)
     }
   }
