@@ -7,6 +7,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.{
   CommitMetadata,
   MetadataVersionUtil,
+  OffsetSeq,
   StreamExecution
 }
 import org.apache.spark.util.Utils
@@ -77,4 +78,8 @@ trait BridgeShims {
     waitedMs,
     holder.getStackTrace.mkString("\n")
   )
+
+  /** Where each source stands at the end of a batch, by what the offset log calls it. */
+  protected def endOffsets(log: OffsetSeq): Vector[(String, Option[String])] =
+    log.offsets.zipWithIndex.map { case (offset, i) => (i.toString, offset.map(_.json)) }.toVector
 }

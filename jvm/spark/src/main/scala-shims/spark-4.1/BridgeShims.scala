@@ -4,7 +4,11 @@ import java.io.{File, InputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, TaskContext}
 import org.apache.spark.sql.errors.QueryExecutionErrors
-import org.apache.spark.sql.execution.streaming.checkpointing.{CommitMetadata, MetadataVersionUtil}
+import org.apache.spark.sql.execution.streaming.checkpointing.{
+  CommitMetadata,
+  MetadataVersionUtil,
+  OffsetSeq
+}
 import org.apache.spark.util.Utils
 import scala.io.Source
 
@@ -55,4 +59,8 @@ trait BridgeShims {
 
   def invalidLineage(lineage: String, message: String): Throwable =
     QueryExecutionErrors.invalidCheckpointLineage(lineage, message)
+
+  /** Where each source stands at the end of a batch, by what the offset log calls it. */
+  protected def endOffsets(log: OffsetSeq): Vector[(String, Option[String])] =
+    log.offsets.zipWithIndex.map { case (offset, i) => (i.toString, offset.map(_.json)) }.toVector
 }

@@ -4,7 +4,7 @@ import java.io.{File, InputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, TaskContext}
 import org.apache.spark.sql.errors.QueryExecutionErrors
-import org.apache.spark.sql.execution.streaming.checkpointing.CommitLog
+import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetMap, OffsetSeqBase}
 import org.apache.spark.util.Utils
 
 /** Members of [[StatemarkBridge]] that differ between the lines of Spark. */
@@ -51,4 +51,14 @@ trait BridgeShims {
 
   def invalidLineage(lineage: String, message: String): Throwable =
     QueryExecutionErrors.invalidCheckpointLineage(lineage, message)
+
+  /** Where each source stands at the end of a batch, by what the offset log calls it: its place in the first format, its
+    * name in the second.
+    */
+  protected def endOffsets(log: OffsetSeqBase): Vector[(String, Option[String])] = log match {
+    case named: OffsetMap =>
+      named.offsetsMap.toVector.sortBy(_._1).map { case (name, o) => (name, o.map(_.json)) }
+    case placed =>
+      placed.offsets.zipWithIndex.map { case (o, i) => (i.toString, o.map(_.json)) }.toVector
+  }
 }

@@ -52,7 +52,7 @@ object StatemarkBridge extends BridgeShims {
     query <- Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId)))
     offsets <- query.offsetLog.get(batch)
   } yield {
-    val position = Position(offsets.offsets.map(_.map(_.json)).toVector)
+    val position = Position(endOffsets(offsets).map(_._2))
     BatchAhead(spark, queryId, position, spark.sparkContext.setLocalProperty)
   }
 
@@ -76,7 +76,7 @@ object StatemarkBridge extends BridgeShims {
             _.sparkSession.sessionState.conf
               .getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
           ),
-        query.offsetLog.get(_).map(log => Position(log.offsets.map(_.map(_.json)).toVector)),
+        query.offsetLog.get(_).map(log => Position(endOffsets(log).map(_._2))),
         (batch, operator) =>
           commits.get(batch).flatMap(_.stateUniqueIds).flatMap(_.get(operator))
       )
