@@ -11,8 +11,8 @@ import scala.util.control.NonFatal
 /** The topic of decisions and tokens. */
 object CommitTopic {
 
-  /** Partitions of a commit topic that the sink makes, and the number that says which holds an identity, for ever (K6). */
-  val Partitions: Int = 16
+  /** Partitions of a commit topic that the sink makes. */
+  val Partitions: Int = SinkIdentity.CommitPartitions
 
   def partitionOf(settings: SinkSettings, identity: SinkIdentity): TopicPartition =
     new TopicPartition(settings.commitTopic, identity.commitPartition)

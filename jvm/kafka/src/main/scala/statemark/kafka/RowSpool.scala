@@ -14,6 +14,7 @@ private[kafka] final class RowSpool(memoryBytes: Int) {
   private val memory = new ByteArrayOutputStream
   private var file: Option[Path] = None
   private var out = new DataOutputStream(memory)
+  private var reading: Option[DataInputStream] = None
   private var rows = 0L
 
   def count: Long = rows
@@ -37,19 +38,18 @@ private[kafka] final class RowSpool(memoryBytes: Int) {
   /** The rows as they are to be sent again: where they were, with all that they had. At most once at a time. */
   def records: Iterator[ProducerRecord[Array[Byte], Array[Byte]]] = {
     out.flush()
+    reading.foreach(_.close())
     val in = new DataInputStream(file match {
       case Some(path) => new BufferedInputStream(new FileInputStream(path.toFile))
       case None => new ByteArrayInputStream(memory.toByteArray)
     })
-    Iterator.range(0L, rows).map { at =>
-      val record = read(in)
-      if (at == rows - 1) in.close()
-      record
-    }
+    reading = Some(in)
+    Iterator.range(0L, rows).map(_ => read(in))
   }
 
   def close(): Unit = {
     out.close()
+    reading.foreach(_.close())
     file.foreach(Files.deleteIfExists(_): Unit)
   }
 

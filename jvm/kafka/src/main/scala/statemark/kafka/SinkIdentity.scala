@@ -16,9 +16,16 @@ final case class SinkIdentity(appId: String, sink: String) {
     * topic later hold nothing (K6).
     */
   def commitPartition: Int =
-    Utils.toPositive(Utils.murmur2(s"$appId\n$sink".getBytes(UTF_8))) % CommitTopic.Partitions
+    Utils.toPositive(Utils.murmur2(s"$appId\n$sink".getBytes(UTF_8))) %
+      SinkIdentity.CommitPartitions
 
   override def toString: String = s"$appId/$sink"
+}
+
+object SinkIdentity {
+
+  /** Partitions of a commit topic that hold identities, for ever (K6). */
+  val CommitPartitions: Int = 16
 }
 
 /** A transactional id that this sink gives: `<prefix>.<app id>.<sink>.driver` or `….e<executor id>`, each part escaped

@@ -17,6 +17,7 @@ import statemark.spark.local.LoadedStore
 import statemark.spark.memory.NativeMemory
 import statemark.spark.metrics.{CommitStats, EventCounts, StoreMetrics}
 import statemark.spark.process.{Executors, TaskInfo}
+// All of it: an exception that Spark 4.0 lacks stands there.
 import statemark.spark.provider._
 import statemark.spark.reads.LiveRead
 import statemark.spark.snapshot.SnapshotStats

@@ -2,32 +2,6 @@ package statemark.kafka
 
 import org.apache.kafka.common.TopicPartition
 
-/** One try at one partition of one batch.
-  * @param attempt Spark's task attempt id, never given twice in an application
-  */
-final case class AttemptId(batch: Long, partition: Int, attempt: Long)
-
-/** A transaction: numbers of one transactional id ascend in a process, and never begin again there. */
-final case class TransactionName(transactionalId: String, number: Long) {
-  override def toString: String = s"$transactionalId#$number"
-}
-
-/** Rows of an attempt in one topic partition, and the sum of their hashes. */
-final case class WrittenRows(offsets: OffsetBitmap, hash: Long) {
-  def count: Long = offsets.count
-}
-
-/** What a finished attempt wrote; it travels to the driver as Spark's commit message. An attempt that wrote nothing names
-  * no transaction; a long one may name several (K9).
-  */
-final case class AttemptMessage(
-    attempt: AttemptId,
-    executorId: String,
-    rows: Map[TransactionName, Map[TopicPartition, WrittenRows]]
-) {
-  def count: Long = rows.valuesIterator.flatMap(_.valuesIterator).map(_.count).sum
-}
-
 /** The driver's order to commit one transaction: given only after the decision that names it is durable.
   * @param commitPartition where the token goes
   * @param round of the decision
