@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.brokers import Brokers
-from support.processes import command_of, wait_for
+from support.processes import command_of, group, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _down(directory: Path) -> int:
-    for process in _processes(directory):
+    brokers = _processes(directory)
+    for process in brokers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    wait_for("the end of brokers", lambda: not _processes(directory))
+    wait_for("the end of brokers", lambda: not any(map(group, brokers)))
     shutil.rmtree(directory, ignore_errors=True)
     return 0
 

@@ -104,21 +104,27 @@ class Daemon:
 
 
 def group(leader: int) -> list[int]:
-    """Ids of the processes that a leader and its children started, the living ones."""
-    return [pid for pid, state, leads in _processes() if leads == leader and state != "Z"]
+    """
+    Ids of the processes that a leader and its children started, the living ones.
+
+    A process lives until its last thread has ended: until then its sockets are open, although its
+    first thread may be over and its command gone.
+    """
+    return [pid for pid, lives, leads in _processes() if leads == leader and lives]
 
 
-def _processes() -> Iterator[tuple[int, str, int]]:
+def _processes() -> Iterator[tuple[int, bool, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 # The name of the command may hold anything, brackets too.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                yield int(entry.name), fields[0], int(fields[3])
+                state, session, threads = fields[0], int(fields[3]), int(fields[17])
+                yield int(entry.name), state != "Z" or threads > 1, session
 
 
 def command_of(pid: int) -> str:
-    """Arguments of a process, nothing where it has ended."""
+    """Arguments of a process, nothing where it has ended or is about to."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
