@@ -18,7 +18,7 @@ def test_settings_are_those_that_configure_makes(file: Path) -> None:
     assert conf[settings.PROVIDER_CLASS_KEY] == settings.PROVIDER_CLASS
     assert conf[settings.PLUGINS_KEY] == settings.PLUGIN
     (mount,) = (value for key, value in conf.items() if key.endswith(".mount.path"))
-    assert conf[settings.LOCAL_DIR].startswith(f"{mount}/")
+    assert conf[settings.LOCAL_DIR.key].startswith(f"{mount}/")
 
 
 def test_the_application_has_the_settings_of_the_properties_file() -> None:

@@ -163,7 +163,7 @@ def options(
         "joinSide": join_side,
     }
     if isolation_level is not None:
-        named["isolationLevel"] = settings.isolation_level(isolation_level)
+        named["isolationLevel"] = settings.ISOLATION_LEVEL.written(isolation_level)
     if position_bound is not None:
         named["positionBound"] = json.dumps(list(position_bound.offsets))
     if timeout is not None:

@@ -170,12 +170,9 @@ def _settings(
         settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS,
         settings.PLUGINS_KEY: settings.PLUGIN,
     }
-    if isolation_level is not None:
-        wanted[settings.ISOLATION_LEVEL] = settings.isolation_level(isolation_level)
-    if max_uncommitted_bytes is not None:
-        wanted[settings.MAX_UNCOMMITTED_BYTES] = settings.max_uncommitted_bytes(
-            max_uncommitted_bytes
-        )
-    if local_dir is not None:
-        wanted[settings.LOCAL_DIR] = settings.local_dir(local_dir)
-    return wanted
+    asked = (
+        (settings.ISOLATION_LEVEL, isolation_level),
+        (settings.MAX_UNCOMMITTED_BYTES, max_uncommitted_bytes),
+        (settings.LOCAL_DIR, local_dir),
+    )
+    return wanted | {row.key: row.written(value) for row, value in asked if value is not None}

@@ -10,9 +10,9 @@ PREFIX = "spark.sql.streaming.stateStore.statemark."
 
 
 def test_keys_are_the_published_ones() -> None:
-    assert settings.ISOLATION_LEVEL == PREFIX + "isolationLevel"
-    assert settings.MAX_UNCOMMITTED_BYTES == PREFIX + "maxUncommittedBytes"
-    assert settings.LOCAL_DIR == PREFIX + "localDir"
+    assert settings.ISOLATION_LEVEL.key == PREFIX + "isolationLevel"
+    assert settings.MAX_UNCOMMITTED_BYTES.key == PREFIX + "maxUncommittedBytes"
+    assert settings.LOCAL_DIR.key == PREFIX + "localDir"
     assert settings.PROVIDER_CLASS_KEY == "spark.sql.streaming.stateStore.providerClass"
     assert settings.PROVIDER_CLASS == "statemark.spark.StatemarkStateStoreProvider"
 
@@ -20,21 +20,21 @@ def test_keys_are_the_published_ones() -> None:
 @pytest.mark.parametrize("value", ["READ_COMMITTED", "read_committed", " Read_Committed "])
 def test_isolation_levels_are_read_in_either_case(value: str) -> None:
     assert IsolationLevel.parse(value) is IsolationLevel.READ_COMMITTED
-    assert settings.isolation_level(value) == "READ_COMMITTED"
+    assert settings.ISOLATION_LEVEL.written(value) == "READ_COMMITTED"
 
 
 def test_isolation_level_from_the_enumeration() -> None:
-    assert settings.isolation_level(IsolationLevel.READ_UNCOMMITTED) == "READ_UNCOMMITTED"
+    assert settings.ISOLATION_LEVEL.written(IsolationLevel.READ_UNCOMMITTED) == "READ_UNCOMMITTED"
 
 
 @pytest.mark.parametrize("value", ["", "COMMITTED", "read-committed", "serializable", None, 1])
 def test_other_isolation_levels_are_refused(value: object) -> None:
     with pytest.raises(SettingsError) as caught:
-        settings.isolation_level(value)  # type: ignore[arg-type]
+        settings.ISOLATION_LEVEL.written(value)
     assert str(caught.value) == (
         f"bad value {value!r} for {PREFIX}isolationLevel\n"
         "  reason: it names none of the levels\n"
-        "  remedy: use one of READ_COMMITTED, READ_UNCOMMITTED, in either case"
+        "  remedy: use READ_COMMITTED or READ_UNCOMMITTED, in either case"
     )
 
 
@@ -63,7 +63,7 @@ def test_other_isolation_levels_are_refused(value: object) -> None:
     ],
 )
 def test_sizes(value: int | str, written: str) -> None:
-    assert settings.max_uncommitted_bytes(value) == written
+    assert settings.MAX_UNCOMMITTED_BYTES.written(value) == written
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_sizes(value: int | str, written: str) -> None:
 )
 def test_other_sizes_are_refused(value: object, reason: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        settings.max_uncommitted_bytes(value)  # type: ignore[arg-type]
+        settings.MAX_UNCOMMITTED_BYTES.written(value)
     assert str(caught.value) == (
         f"bad value {value!r} for {PREFIX}maxUncommittedBytes\n"
         f"  reason: {reason}\n"
@@ -104,11 +104,11 @@ def test_other_sizes_are_refused(value: object, reason: str) -> None:
     ["/var/lib/statemark", "file:/var/lib", "file:///var/lib", "file://localhost/x", "/a b"],
 )
 def test_local_directories(value: str) -> None:
-    assert settings.local_dir(value) == value
+    assert settings.LOCAL_DIR.written(value) == value
 
 
 def test_a_local_directory_may_be_a_path() -> None:
-    assert settings.local_dir(Path("/var/lib")) == "/var/lib"
+    assert settings.LOCAL_DIR.written(Path("/var/lib")) == "/var/lib"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,11 @@ def test_a_local_directory_may_be_a_path() -> None:
         ("~/state", "the path is relative"),
         (Path("state"), "the path is relative"),
         ("file:state", "the path in the URI is relative"),
+        ("FILE:/state", "stores work on a local disk, and FILE: is not one"),
+        (
+            "file:/a b",
+            "it is no URI: what URIs do not take is written as %20 and the like",
+        ),
         ("file://host/state", "the URI names the host 'host'"),
         ("s3a://bucket/state", "stores work on a local disk, and s3a: is not one"),
         ("hdfs:/state", "stores work on a local disk, and hdfs: is not one"),
@@ -127,7 +132,7 @@ def test_a_local_directory_may_be_a_path() -> None:
 )
 def test_other_directories_are_refused(value: object, reason: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        settings.local_dir(value)  # type: ignore[arg-type]
+        settings.LOCAL_DIR.written(value)
     assert str(caught.value) == (
         f"bad value {value!r} for {PREFIX}localDir\n"
         f"  reason: {reason}\n"
@@ -135,7 +140,7 @@ def test_other_directories_are_refused(value: object, reason: str) -> None:
     )
 
 
-@pytest.mark.parametrize("key", ["isolatonLevel", "isolationlevel", "rocksdb.x", ""])
+@pytest.mark.parametrize("key", ["isolatonLevel", "rocksdb.x", ""])
 def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
     with pytest.raises(SettingsError) as caught:
         settings.check({PREFIX + key: "v"}, source="the builder")
@@ -148,35 +153,42 @@ def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
     )
 
 
-@pytest.mark.parametrize("value", ["7d", "12H", " 30min "])
+@pytest.mark.parametrize("value", ["7d", "12H", " 30min ", "500ms", "1500us", "7"])
 def test_ages_are_durations(value: str) -> None:
-    assert settings.local_dir_max_age(value) == value.strip().lower()
+    assert settings.LOCAL_DIR_MAX_AGE.written(value) == value.strip().lower()
 
 
-@pytest.mark.parametrize("value", ["0d", "soon", "7", "-1d", "1w"])
+@pytest.mark.parametrize("value", ["0d", "soon", "999us", "-1d", "1w", "1.5h", "", str(2**63)])
 def test_other_ages_are_refused(value: str) -> None:
     with pytest.raises(SettingsError, match="localDirMaxAge"):
-        settings.local_dir_max_age(value)
+        settings.LOCAL_DIR_MAX_AGE.written(value)
 
 
 def test_what_live_reads_may_still_see() -> None:
-    assert settings.read_retention_versions(0) == "0"
-    assert settings.read_retention_time("5M") == "5m"
+    assert settings.READ_RETENTION_VERSIONS.written(0) == "0"
+    assert settings.READ_RETENTION_TIME.written("5M") == "5m"
     with pytest.raises(SettingsError, match=r"readRetentionVersions(.|\n)*from 0 to 512"):
-        settings.read_retention_versions(513)
+        settings.READ_RETENTION_VERSIONS.written(513)
+    assert settings.READ_RETENTION_VERSIONS.written("0003") == "0003"
     with pytest.raises(SettingsError, match=r"readRetentionTime(.|\n)*30s"):
-        settings.read_retention_time("0s")
+        settings.READ_RETENTION_TIME.written("0s")
 
 
 def test_sizes_of_the_local_directory() -> None:
-    assert settings.local_dir_max_bytes("50G") == "50g"
+    assert settings.LOCAL_DIR_MAX_BYTES.written("50G") == "50g"
     with pytest.raises(SettingsError, match=r"localDirMaxBytes(.|\n)*50g"):
-        settings.local_dir_max_bytes("-1")
+        settings.LOCAL_DIR_MAX_BYTES.written("-1")
 
 
 def test_a_prefix_in_the_wrong_case_is_an_unknown_key() -> None:
     with pytest.raises(SettingsError, match="unknown setting spark.sql.streaming.statestore"):
         settings.check({PREFIX.lower() + "localDir": "/d"}, source="the builder")
+
+
+def test_what_follows_the_prefix_is_taken_in_either_case() -> None:
+    settings.check({PREFIX + "isolationlevel": "READ_COMMITTED"}, source="the builder")
+    with pytest.raises(SettingsError, match=f"bad value 'x' for {PREFIX}isolationLevel"):
+        settings.check({PREFIX + "ISOLATIONLEVEL": "x"}, source="the builder")
 
 
 def test_known_keys_are_checked_and_others_passed_over() -> None:

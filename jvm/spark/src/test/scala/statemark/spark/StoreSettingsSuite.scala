@@ -45,6 +45,7 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       ("maxUncommittedBytes", "-2", "-1 for no limit"),
       ("maxUncommittedBytes", "lots", "-1 for no limit"),
       ("localDir", "relative/path", "an absolute path"),
+      ("localDir", "file://elsewhere/path", "an absolute path"),
       ("localDirMaxBytes", "0", "50g"),
       ("localDirMaxAge", "soon", "7d"),
       ("readRetentionVersions", "513", "from 0 to 512"),
@@ -56,6 +57,18 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
     }
     val unknown = intercept[InvalidInputException](parse("isolationLevle" -> "x")).getMessage
     assert(unknown.contains("isolationLevle") && unknown.contains("isolationLevel"))
+  }
+
+  test("a setting that is there twice, in two spellings, is refused") {
+    val twice = intercept[InvalidInputException](parse("localDir" -> "/a", "localdir" -> "/b"))
+    val keys = Seq("localDir", "localdir").map(StoreSettings.Prefix + _)
+    assert(twice.getMessage.contains(s"is set 2 times, as ${keys.mkString(" and as ")}"))
+  }
+
+  test("the table has each setting once, and its default is a value that it takes") {
+    val names = StoreSettings.all.map(_.name.toLowerCase(java.util.Locale.ROOT))
+    assert(names.distinct == names)
+    StoreSettings.all.foreach(setting => setting.default.foreach(setting.parse))
   }
 
   test("init refuses a bad setting before anything is read or written") {

@@ -3,7 +3,6 @@ package statemark.spark.conf
 import java.util.Locale
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
-import scala.util.Try
 import statemark.{IsolationLevel, ReadRetention}
 import statemark.common.InvalidInputException
 
@@ -32,83 +31,131 @@ object StoreSettings {
   /** Only keys with this prefix reach a state store provider. */
   val Prefix: String = "spark.sql.streaming.stateStore.statemark."
 
-  private val DefaultMaxAgeMs = 7L * 24 * 3600 * 1000
   private val MinAutoBytes = 64L * 1024 * 1024
-  private val DefaultReadRetentionVersions = 3
-  private val DefaultReadRetentionMs = 30L * 1000
-  private val Keys = Seq(
+
+  private val Level = Setting(
     "isolationLevel",
+    SettingUnit.Level,
+    Some("READ_COMMITTED"),
+    "READ_COMMITTED or READ_UNCOMMITTED, in either case",
+    "what a live read sees that does not say otherwise"
+  )(IsolationLevel.of)
+
+  /** Its value depends on the heap, which the parser's result is asked with. */
+  private val UncommittedBytes = Setting[Long => Option[Long]](
     "maxUncommittedBytes",
+    SettingUnit.Bytes,
+    Some("auto"),
+    "a size above 0 such as 64m or 268435456, -1 for no limit, or auto",
+    "heap that staged writes and prepared versions of all stores of an executor may take together"
+  ) { value =>
+    value.toLowerCase(Locale.ROOT) match {
+      case "auto" => heapBytes => Some(math.max(heapBytes / 10, MinAutoBytes))
+      case "-1" => _ => None
+      case _ =>
+        val bytes = size(value)
+        _ => Some(bytes)
+    }
+  }
+
+  val LocalDir: Setting[String] = Setting(
     "localDir",
+    SettingUnit.Path,
+    None,
+    "an absolute path, or file: and an absolute path",
+    "where stores live on each executor, also across restarts"
+  )(directory)
+
+  val LocalDirMaxBytes: Setting[Long] = Setting(
     "localDirMaxBytes",
+    SettingUnit.Bytes,
+    None,
+    "a size above 0 such as 50g or 53687091200",
+    "how much the stores in localDir that no process uses may take"
+  )(size)
+
+  val LocalDirMaxAge: Setting[Long] = Setting(
     "localDirMaxAge",
+    SettingUnit.Time,
+    Some("7d"),
+    "a time above 0 such as 7d or 12h",
+    "how long a store in localDir stays that no process uses"
+  )(duration)
+
+  private val ReadRetentionVersions = Setting(
     "readRetentionVersions",
-    "readRetentionTime"
+    SettingUnit.Count,
+    Some("3"),
+    s"a number from 0 to ${ReadRetention.MaxVersions}",
+    "how many versions that a store has left live reads may still see"
+  )(versions)
+
+  private val ReadRetentionTime = Setting(
+    "readRetentionTime",
+    SettingUnit.Time,
+    Some("30s"),
+    "a time above 0 such as 30s or 5m",
+    "how long a live read may see the version that it was planned for"
+  )(duration)
+
+  /** The table of all settings. */
+  val all: Seq[Setting[_]] = Seq(
+    Level,
+    UncommittedBytes,
+    LocalDir,
+    LocalDirMaxBytes,
+    LocalDirMaxAge,
+    ReadRetentionVersions,
+    ReadRetentionTime
   )
 
   /** @param confs settings of the session; others than Statemark's are passed over
     * @param heapBytes the most heap that the JVM takes
-    * @throws InvalidInputException for an unknown key under the prefix or a bad value
+    * @throws InvalidInputException for an unknown key under the prefix, a setting that is there twice, or a bad
+    *   value
     */
   def from(confs: Map[String, String], heapBytes: Long): StoreSettings = {
+    val values = own(confs)
+    def required[A](setting: Setting[A]): A = setting.in(values).getOrElse(
+      throw new IllegalStateException(s"${setting.key} has no default")
+    )
+    StoreSettings(
+      isolationLevel = required(Level),
+      maxUncommittedBytes = required(UncommittedBytes)(heapBytes),
+      localDir = LocalDir.in(values),
+      localDirMaxBytes = LocalDirMaxBytes.in(values),
+      localDirMaxAgeMs = required(LocalDirMaxAge),
+      readRetentionVersions = required(ReadRetentionVersions),
+      readRetentionMs = required(ReadRetentionTime)
+    )
+  }
+
+  /** Settings of Statemark by their names, all of which are known. */
+  private def own(confs: Map[String, String]): Map[String, String] = {
     val (known, unknown) = confs.filter(c => isOwn(c._1)).partition {
       // Spark hands settings to a store by the prefix as it is written here, in this case alone.
-      case (key, _) =>
-        key.startsWith(Prefix) && Keys.exists(_.equalsIgnoreCase(key.drop(Prefix.length)))
+      case (key, _) => key.startsWith(Prefix) && all.exists(_.isNamed(key.drop(Prefix.length)))
     }
     unknown.toSeq.sorted.headOption.foreach { case (key, value) =>
       throw new InvalidInputException(
-        s"Unknown setting $key (its value is '$value'); " +
-          s"Statemark knows ${Keys.map(Prefix + _).mkString(", ")}."
+        s"Unknown setting $key (its value is '$value'); Statemark knows ${all.map(_.key).mkString(", ")}."
       )
     }
-    val own = known.map { case (key, value) => (key.drop(Prefix.length), value) }
-    def value(key: String): Option[String] =
-      own.collectFirst { case (k, v) if k.equalsIgnoreCase(key) => v.trim }
-    StoreSettings(
-      value("isolationLevel").fold[IsolationLevel](IsolationLevel.ReadCommitted)(v =>
-        checked("isolationLevel", v, "READ_COMMITTED or READ_UNCOMMITTED")(IsolationLevel.of(v))
-      ),
-      bytes(value("maxUncommittedBytes").getOrElse("auto"), heapBytes),
-      value("localDir").map(v => checked("localDir", v, "an absolute path")(directory(v))),
-      value("localDirMaxBytes").map(v =>
-        checked("localDirMaxBytes", v, "a size above 0 such as 50g")(size(v))
-      ),
-      value("localDirMaxAge").fold(DefaultMaxAgeMs)(v =>
-        checked("localDirMaxAge", v, "a time above 0 such as 7d or 12h")(duration(v))
-      ),
-      value("readRetentionVersions").fold(DefaultReadRetentionVersions)(v =>
-        checked(
-          "readRetentionVersions",
-          v,
-          s"a number from 0 to ${ReadRetention.MaxVersions}"
-        )(versions(v))
-      ),
-      value("readRetentionTime").fold(DefaultReadRetentionMs)(v =>
-        checked("readRetentionTime", v, "a time above 0 such as 30s")(duration(v))
+    all.foreach { setting =>
+      val keys = known.keys.filter(key => setting.isNamed(key.drop(Prefix.length))).toSeq.sorted
+      if (keys.length > 1) throw new InvalidInputException(
+        s"${setting.key} is set ${keys.length} times, as ${keys.mkString(" and as ")}; leave one of them."
       )
-    )
+    }
+    known.map { case (key, value) => key.drop(Prefix.length) -> value }
   }
 
   private def isOwn(key: String): Boolean =
     key.regionMatches( /* ignoreCase = */ true, 0, Prefix, 0, Prefix.length)
 
-  private def bytes(value: String, heapBytes: Long): Option[Long] = lower(value) match {
-    case "auto" => Some(math.max(heapBytes / 10, MinAutoBytes))
-    case "-1" => None
-    case _ =>
-      val allowed = "a size above 0 such as 64m or 268435456, -1 for no limit, or auto"
-      Some(checked("maxUncommittedBytes", value, allowed) {
-        size(value)
-      })
-  }
+  // ---- parsers: what they throw, the setting makes its own error of
 
   private def size(value: String): Long = positive(value, JavaUtils.byteStringAsBytes(value))
-
-  private def versions(value: String): Int = value.toInt match {
-    case n if n >= 0 && n <= ReadRetention.MaxVersions => n
-    case _ => throw new NumberFormatException(value)
-  }
 
   private def duration(value: String): Long =
     positive(value, JavaUtils.timeStringAs(value, TimeUnit.MILLISECONDS))
@@ -116,15 +163,19 @@ object StoreSettings {
   private def positive(value: String, n: Long): Long =
     if (n > 0) n else throw new NumberFormatException(value)
 
+  private def versions(value: String): Int = {
+    val isNumber = value.nonEmpty && value.forall(c => c >= '0' && c <= '9')
+    if (!isNumber || value.toInt > ReadRetention.MaxVersions) throw new NumberFormatException(value)
+    value.toInt
+  }
+
   private def directory(value: String): String = {
-    val path = if (value.startsWith("file:")) new java.net.URI(value).getPath else value
+    val path = if (value.startsWith("file:")) pathOf(new java.net.URI(value)) else value
     if (new java.io.File(path).isAbsolute) path else throw new IllegalArgumentException(value)
   }
 
-  private def checked[A](key: String, value: String, allowed: String)(parse: => A): A =
-    Try(parse).getOrElse {
-      throw new InvalidInputException(s"$Prefix$key is '$value', but it must be $allowed.")
-    }
-
-  private def lower(s: String): String = s.toLowerCase(Locale.ROOT)
+  /** The path of a URI; one that names another host is of no disk here. */
+  private def pathOf(uri: java.net.URI): String =
+    if (Option(uri.getAuthority).forall(_ == "localhost")) uri.getPath
+    else throw new IllegalArgumentException(uri.toString)
 }
