@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StateOperatorProgress, StreamingQueryProgress
 
 _PREFIX = "statemark"
-# Spark sums custom metrics, so a maximum comes as one metric for each of the slowest partitions.
-_LATENCY_MAX_PREFIX = "statemarkCommitLatencyMsMax."
+_METRIC = "metric"
+_IS_SUM = "is_sum"
+
+
+def _sum(metric: str) -> Mapping[str, object]:
+    """Say that a column is the sum of the metrics of a name, which may be a pattern."""
+    return {_METRIC: metric, _IS_SUM: True}
+
+
+def _other(metric: str) -> Mapping[str, object]:
+    """Say that a column is made of a metric in another way, which `_row` knows."""
+    return {_METRIC: metric, _IS_SUM: False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,29 +108,29 @@ class OperatorMetrics:
     rows_updated: int
     rows_removed: int
     memory_used_bytes: int
-    commit_count: int
+    commit_count: int = field(metadata=_sum("statemarkCommitCount"))
     commit_rate: float | None
-    commit_latency_avg_ms: float | None
-    commit_latency_max_ms: int | None
-    serialize_latency_ms: int
-    changelog_latency_ms: int
-    snapshot_latency_ms: int
-    confirm_latency_ms: int
-    uncommitted_bytes: int
-    spills: int
-    spilled_bytes: int
-    prepared_bytes: int
-    rollbacks: int
-    rewinds: int
-    reloads: int
-    loads_memory: int
-    loads_local: int
-    loads_checkpoint: int
-    replayed_changelogs: int
-    load_checkpoint_bytes: int
-    load_latency_ms: int
-    distrusted: int
-    unflushed_versions: int
+    commit_latency_avg_ms: float | None = field(metadata=_other("statemarkCommitLatencyMs"))
+    commit_latency_max_ms: int | None = field(metadata=_other("statemarkCommitLatencyMsMax"))
+    serialize_latency_ms: int = field(metadata=_sum("statemarkCommitSerializeLatencyMs"))
+    changelog_latency_ms: int = field(metadata=_sum("statemarkCommitChangelogLatencyMs"))
+    snapshot_latency_ms: int = field(metadata=_sum("statemarkCommitSnapshotLatencyMs"))
+    confirm_latency_ms: int = field(metadata=_sum("statemarkConfirmLatencyMs"))
+    uncommitted_bytes: int = field(metadata=_sum("statemarkUncommittedBytes"))
+    spills: int = field(metadata=_sum("statemarkSpillCount"))
+    spilled_bytes: int = field(metadata=_sum("statemarkSpilledBytes"))
+    prepared_bytes: int = field(metadata=_sum("statemarkPreparedBytes"))
+    rollbacks: int = field(metadata=_sum("statemarkRollbackCount"))
+    rewinds: int = field(metadata=_sum("statemarkRewindCount"))
+    reloads: int = field(metadata=_sum("statemarkReloadCount"))
+    loads_memory: int = field(metadata=_sum("statemarkLoadMemoryCount"))
+    loads_local: int = field(metadata=_sum("statemarkLoadLocalCount"))
+    loads_checkpoint: int = field(metadata=_sum("statemarkLoadCheckpointCount"))
+    replayed_changelogs: int = field(metadata=_sum("statemarkReplayedChangelogCount"))
+    load_checkpoint_bytes: int = field(metadata=_sum("statemarkLoadCheckpointBytes"))
+    load_latency_ms: int = field(metadata=_sum("statemarkLoadLatencyMs"))
+    distrusted: int = field(metadata=_sum("statemarkDistrust*"))
+    unflushed_versions: int = field(metadata=_sum("statemarkUnflushedVersionCount"))
 
 
 def read_progress(progress: StreamingQueryProgress) -> list[OperatorMetrics]:
@@ -142,16 +153,36 @@ def read_progress(progress: StreamingQueryProgress) -> list[OperatorMetrics]:
     ]
 
 
+def metric_columns() -> dict[str, str]:
+    """Return the metric, or the pattern of metrics, of each column that is made of some.
+
+    Returns
+    -------
+    dict of str to str
+        By name of the column.
+    """
+    return {c.name: c.metadata[_METRIC] for c in fields(OperatorMetrics) if c.metadata}
+
+
 def _row(
     progress: StreamingQueryProgress, index: int, operator: StateOperatorProgress
 ) -> OperatorMetrics:
     custom: Mapping[str, int] = operator.customMetrics
-    commits = custom.get("statemarkCommitCount", 0)
-    latency_ms = custom.get("statemarkCommitLatencyMs", 0)
+    sums: dict[str, int] = {
+        column.name: sum(n for name, n in custom.items() if fnmatchcase(name, metric))
+        for column in fields(OperatorMetrics)
+        if column.metadata.get(_IS_SUM)
+        for metric in (column.metadata[_METRIC],)
+    }
+    commits = sums["commit_count"]
+    metrics = metric_columns()
+    latency_ms = custom.get(metrics["commit_latency_avg_ms"], 0)
     # Not batchDuration, which is 0 in progress that a Connect server sent.
     duration_ms = progress.durationMs.get("triggerExecution", progress.batchDuration)
-    # Spark fills in a negative number for a partition that reported none.
-    slowest = [ms for key, ms in custom.items() if key.startswith(_LATENCY_MAX_PREFIX) and ms >= 0]
+    # Spark sums custom metrics, so a maximum comes as one metric for each of the slowest
+    # partitions. It fills in a negative number for a partition that reported none.
+    largest = metrics["commit_latency_max_ms"] + "."
+    slowest = [ms for name, ms in custom.items() if name.startswith(largest) and ms >= 0]
     return OperatorMetrics(
         query_id=str(progress.id),
         run_id=str(progress.runId),
@@ -165,27 +196,8 @@ def _row(
         rows_updated=operator.numRowsUpdated,
         rows_removed=operator.numRowsRemoved,
         memory_used_bytes=operator.memoryUsedBytes,
-        commit_count=commits,
         commit_rate=commits * 1000 / duration_ms if duration_ms > 0 else None,
         commit_latency_avg_ms=latency_ms / commits if commits > 0 else None,
         commit_latency_max_ms=max(slowest, default=None),
-        serialize_latency_ms=custom.get("statemarkCommitSerializeLatencyMs", 0),
-        changelog_latency_ms=custom.get("statemarkCommitChangelogLatencyMs", 0),
-        snapshot_latency_ms=custom.get("statemarkCommitSnapshotLatencyMs", 0),
-        confirm_latency_ms=custom.get("statemarkConfirmLatencyMs", 0),
-        uncommitted_bytes=custom.get("statemarkUncommittedBytes", 0),
-        spills=custom.get("statemarkSpillCount", 0),
-        spilled_bytes=custom.get("statemarkSpilledBytes", 0),
-        prepared_bytes=custom.get("statemarkPreparedBytes", 0),
-        rollbacks=custom.get("statemarkRollbackCount", 0),
-        rewinds=custom.get("statemarkRewindCount", 0),
-        reloads=custom.get("statemarkReloadCount", 0),
-        loads_memory=custom.get("statemarkLoadMemoryCount", 0),
-        loads_local=custom.get("statemarkLoadLocalCount", 0),
-        loads_checkpoint=custom.get("statemarkLoadCheckpointCount", 0),
-        replayed_changelogs=custom.get("statemarkReplayedChangelogCount", 0),
-        load_checkpoint_bytes=custom.get("statemarkLoadCheckpointBytes", 0),
-        load_latency_ms=custom.get("statemarkLoadLatencyMs", 0),
-        distrusted=sum(n for key, n in custom.items() if key.startswith("statemarkDistrust")),
-        unflushed_versions=custom.get("statemarkUnflushedVersionCount", 0),
+        **sums,
     )

@@ -15,7 +15,7 @@ import statemark.spark.cluster.SourcePosition
 import statemark.spark.conf.StoreConf
 import statemark.spark.local.LoadedStore
 import statemark.spark.memory.NativeMemory
-import statemark.spark.metrics.{CommitStats, EventCounts, StoreMetrics}
+import statemark.spark.metrics.{CommitFacts, CommitTimes, EventCounts, HandleCalls, StoreMetrics}
 import statemark.spark.process.{Executors, TaskInfo}
 // All of it: an exception that Spark 4.0 lacks stands there.
 import statemark.spark.provider._
@@ -241,20 +241,8 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       }
       keeper.committed(prepared.state)
       context.checkpoint.files.setMaxSeenVersion(next)
-      val figures = CommitStats(
-        totalMs,
-        prepared.changelogMs,
-        uploaded,
-        keeper.confirmMs,
-        transaction.approximateNumUncommittedBytes,
-        transaction.spills,
-        transaction.spilledBytes,
-        prepared.bytes,
-        store.gets,
-        store.puts,
-        store.isSnapshotForced,
-        generation.unflushedVersions
-      )
+      val times = CommitTimes(totalMs, prepared.changelogMs, uploaded, keeper.confirmMs)
+      val unflushed = generation.unflushedVersions
       StatemarkBridge.reportCommit(
         stateStoreId,
         next,
@@ -263,7 +251,20 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       )
       context.observer.reached(statemark.transaction.CommitPhase.CommitReported)
       CommitResult(
-        metricsOf(generation.store, figures),
+        metricsOf(generation.store) { pinnedBytes =>
+          CommitFacts(
+            store = generation.store,
+            state = prepared.state,
+            transaction = transaction,
+            prepared = prepared,
+            times = times,
+            calls = HandleCalls(store.gets, store.puts, store.isSnapshotForced),
+            load = keeper.load,
+            events = events.take(),
+            unflushedVersions = unflushed,
+            pinnedBytes = pinnedBytes
+          )
+        },
         StateStoreCheckpointInfo(
           stateStoreId.partitionId,
           next,
@@ -357,18 +358,16 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
 
   // ---- figures
 
-  private def metricsOf(store: TransactionalStore, figures: CommitStats): StateStoreMetrics = {
+  /** @param facts of a commit, given the native bytes that its store holds on to */
+  private def metricsOf(store: TransactionalStore)(facts: Long => CommitFacts)
+      : StateStoreMetrics = {
     val used = reportMemory()
     val memory = NativeMemory.share(context.memoryId, used)
-    val pinned = NativeMemory.pinnedShare(context.memoryId, store.pinnedBytes)
+    val known = facts(NativeMemory.pinnedShare(context.memoryId, store.pinnedBytes))
     StoreMetrics.of(
       stateStoreId,
-      store,
-      figures,
-      keeper.load,
-      events,
-      memory + figures.preparedBytes,
-      pinned,
+      known,
+      memory + known.prepared.bytes,
       context.snapshotTaker.lastUploaded
     )
   }

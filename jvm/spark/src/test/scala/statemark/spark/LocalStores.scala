@@ -132,7 +132,7 @@ trait LocalStores extends Providers { this: Suite =>
   }
 
   protected def served(provider: StateStoreProvider): Map[String, Long] =
-    StoreMetrics.loadFigures(keeperOf(provider).load).map { case (m, value) => m.name -> value }
+    StoreMetrics.ofLoads.map(m => m.name -> m.value(keeperOf(provider).load)).toMap
 
   protected def assertLoad(
       provider: StateStoreProvider,

@@ -39,24 +39,24 @@ final case class LoadedStore(
 
 /** From where a load was served.
   *
-  * @param metric counts such loads
+  * @param name as metrics have it
+  * @param text what it is
   */
-sealed abstract class LoadSource(val name: String, val metric: String)
+sealed abstract class LoadSource(val name: String, val text: String)
 
 object LoadSource {
 
   /** The store was open. */
-  case object Memory extends LoadSource("an open store", "statemarkLoadMemoryCount")
+  case object Memory extends LoadSource("Memory", "an open store")
 
   /** A home that an earlier process or run left. */
-  case object Local extends LoadSource("a home", "statemarkLoadLocalCount")
+  case object Local extends LoadSource("Local", "a home")
 
   /** The checkpoint location. */
-  case object Checkpoint
-      extends LoadSource("the checkpoint location", "statemarkLoadCheckpointCount")
+  case object Checkpoint extends LoadSource("Checkpoint", "the checkpoint location")
 
   /** A store without a past. */
-  case object New extends LoadSource("nothing, as it is new", "statemarkLoadNewCount")
+  case object New extends LoadSource("New", "nothing, as it is new")
 
   val all: Seq[LoadSource] = Seq(Memory, Local, Checkpoint, New)
 }

@@ -5,247 +5,158 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider.
 import org.rocksdb.{HistogramType, TickerType}
 import statemark.common.RejectReason
 import statemark.spark.local.{LoadSource, LoadStats}
-import statemark.spark.snapshot.SnapshotStats
-import statemark.TransactionalStore
+import statemark.spark.metrics.MetricKind.{Count, Size, Time}
 
-/** Counters of a provider between two commits of its store: an aborted task reports no metrics, so
-  * that its abort shows with the commit that follows.
-  */
-final class EventCounts {
-  private var rollbacks_ = 0L
-  private var rewinds_ = 0L
-  private var reloads_ = 0L
-
-  def rolledBack(): Unit = synchronized(rollbacks_ += 1)
-  def rewound(): Unit = synchronized(rewinds_ += 1)
-  def reloaded(): Unit = synchronized(reloads_ += 1)
-
-  /** Rollbacks, rewinds and reloads since the last call. */
-  def take(): (Long, Long, Long) = synchronized {
-    val taken = (rollbacks_, rewinds_, reloads_)
-    rollbacks_ = 0
-    rewinds_ = 0
-    reloads_ = 0
-    taken
-  }
-}
-
-/** One commit as its task measured it.
+/** The table of metrics: Statemark's own, and Spark's of its RocksDB provider under their names. All are sums:
+  * Spark adds them up over stores and partitions. Staged and prepared bytes are among them (I8).
   *
-  * @param totalMs serialize, changelog, and snapshot where the commit has one
-  */
-final case class CommitStats(
-    totalMs: Long,
-    changelogMs: Long,
-    snapshot: Option[SnapshotStats],
-    confirmMs: Long,
-    uncommittedBytes: Long,
-    spills: Long,
-    spilledBytes: Long,
-    preparedBytes: Long,
-    gets: Long,
-    puts: Long,
-    isSnapshotForced: Boolean,
-    unflushedVersions: Long
-) {
-  def snapshotMs: Long = snapshot.fold(0L)(_.totalMs)
-
-  /** Never below 0: the parts lie within the whole, and each is cut to whole milliseconds. */
-  def serializeMs: Long = totalMs - changelogMs - snapshotMs
-}
-
-/** Statemark's metrics, and Spark's of its RocksDB provider under their names. All are sums: Spark adds
-  * them up over stores and partitions. Staged and prepared bytes are among them (I8).
+  * What a row says is all there is to a metric here: names, and the objects that Spark asks for, come from it.
   */
 object StoreMetrics {
-  val CommitCount: StateStoreCustomMetric =
-    StateStoreCustomSumMetric("statemarkCommitCount", "Statemark: number of commits")
-  val CommitLatency: StateStoreCustomMetric =
-    StateStoreCustomTimingMetric("statemarkCommitLatencyMs", "Statemark: time of commits")
-  val SerializeLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
-    "statemarkCommitSerializeLatencyMs",
-    "Statemark: time of commits to sort, count and serialize staged writes"
-  )
-  val ChangelogLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
-    "statemarkCommitChangelogLatencyMs",
-    "Statemark: time of commits until changelogs are durable"
-  )
-  val SnapshotLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
-    "statemarkCommitSnapshotLatencyMs",
-    "Statemark: time of commits to upload snapshots"
-  )
-  val ConfirmLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
-    "statemarkConfirmLatencyMs",
-    "Statemark: time to apply prepared versions to base stores"
-  )
-  val UncommittedBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
-    "statemarkUncommittedBytes",
-    "Statemark: bytes of staged writes at commit"
-  )
-  val SpillCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
-    "statemarkSpillCount",
-    "Statemark: number of times that staged writes went to disk"
-  )
-  val SpilledBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
-    "statemarkSpilledBytes",
-    "Statemark: bytes of staged writes that went to disk"
-  )
-  val PreparedBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
-    "statemarkPreparedBytes",
-    "Statemark: heap bytes of prepared versions"
-  )
-  val RollbackCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
-    "statemarkRollbackCount",
-    "Statemark: number of transactions rolled back"
-  )
-  val RewindCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
-    "statemarkRewindCount",
-    "Statemark: number of prepared versions dropped"
-  )
-  val ReloadCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
-    "statemarkReloadCount",
-    "Statemark: number of loads that read the checkpoint location"
+  private type Facts = CommitFacts
+
+  /** How a load was served, and why local directories were not used for it. */
+  private[spark] val ofLoads: Seq[Metric[LoadStats]] = LoadSource.all.map { source =>
+    val text = s"number of loads served from ${source.text}"
+    Metric[LoadStats](s"statemarkLoad${source.name}Count", Count, text)(load =>
+      one(load.source == source)
+    )
+  } ++ RejectReason.all.map { reason =>
+    val text = s"number of local directories not used, reason ${reason.name}"
+    Metric[LoadStats](s"statemarkDistrust${reason.name}Count", Count, text)(
+      _.distrusted.count(_ == reason).toLong
+    )
+  } ++ Seq[Metric[LoadStats]](
+    Metric("statemarkReplayedChangelogCount", Count, "number of changelogs replayed by loads")(
+      _.replayed.toLong
+    ),
+    Metric(
+      "statemarkLoadCheckpointBytes",
+      Size,
+      "bytes that loads read from the checkpoint location"
+    )(load => load.replayedBytes + load.files.bytesCopied),
+    Metric("statemarkLoadLocalLatencyMs", Time, "time to open and prove local directories")(
+      _.localMs
+    ),
+    Metric("statemarkLoadLatencyMs", Time, "time of loads")(_.totalMs)
   )
 
-  private val served: Map[LoadSource, StateStoreCustomMetric] = LoadSource.all.map { source =>
-    source -> StateStoreCustomSumMetric(
-      source.metric,
-      s"Statemark: number of loads served from ${source.name}"
-    )
-  }.toMap
-  private val distrusted: Map[RejectReason, StateStoreCustomMetric] = RejectReason.all.map { reason =>
-    reason -> StateStoreCustomSumMetric(
-      s"statemarkDistrust${reason.name}Count",
-      s"Statemark: number of local directories not used, reason ${reason.name}"
-    )
-  }.toMap
-  val ReplayedCount: StateStoreCustomMetric = StateStoreCustomSumMetric(
-    "statemarkReplayedChangelogCount",
-    "Statemark: number of changelogs replayed by loads"
-  )
-  val CheckpointBytes: StateStoreCustomMetric = StateStoreCustomSizeMetric(
-    "statemarkLoadCheckpointBytes",
-    "Statemark: bytes that loads read from the checkpoint location"
-  )
-  val LoadLocalLatency: StateStoreCustomMetric = StateStoreCustomTimingMetric(
-    "statemarkLoadLocalLatencyMs",
-    "Statemark: time to open and prove local directories"
-  )
-  val LoadLatency: StateStoreCustomMetric =
-    StateStoreCustomTimingMetric("statemarkLoadLatencyMs", "Statemark: time of loads")
-  val UnflushedVersions: StateStoreCustomMetric = StateStoreCustomSumMetric(
-    "statemarkUnflushedVersionCount",
-    "Statemark: number of confirmed versions that a crash would replay"
+  private val ofCommits: Seq[Metric[Facts]] = Seq(
+    Metric("statemarkCommitCount", Count, "number of commits")(_ => 1),
+    Metric("statemarkCommitLatencyMs", Time, "time of commits")(_.times.totalMs),
+    Metric(
+      "statemarkCommitSerializeLatencyMs",
+      Time,
+      "time of commits to sort, count and serialize staged writes"
+    )(_.times.serializeMs),
+    Metric(
+      "statemarkCommitChangelogLatencyMs",
+      Time,
+      "time of commits until changelogs are durable"
+    )(_.times.changelogMs),
+    Metric("statemarkCommitSnapshotLatencyMs", Time, "time of commits to upload snapshots")(
+      _.times.snapshotMs
+    ),
+    Metric("statemarkConfirmLatencyMs", Time, "time to apply prepared versions to base stores")(
+      _.times.confirmMs
+    ),
+    Metric("statemarkUncommittedBytes", Size, "bytes of staged writes at commit")(
+      _.transaction.approximateNumUncommittedBytes
+    ),
+    Metric("statemarkSpillCount", Count, "number of times that staged writes went to disk")(
+      _.transaction.spills
+    ),
+    Metric("statemarkSpilledBytes", Size, "bytes of staged writes that went to disk")(
+      _.transaction.spilledBytes
+    ),
+    Metric("statemarkPreparedBytes", Size, "heap bytes of prepared versions")(_.prepared.bytes),
+    Metric("statemarkRollbackCount", Count, "number of transactions rolled back")(
+      _.events.rollbacks
+    ),
+    Metric("statemarkRewindCount", Count, "number of prepared versions dropped")(_.events.rewinds),
+    Metric("statemarkReloadCount", Count, "number of loads that read the checkpoint location")(
+      _.events.reloads
+    ),
+    Metric(
+      "statemarkUnflushedVersionCount",
+      Count,
+      "number of confirmed versions that a crash would replay"
+    )(_.unflushedVersions)
   )
 
-  val custom: Seq[StateStoreCustomMetric] =
-    ALL_CUSTOM_METRICS ++ served.values ++ distrusted.values ++ Seq(
-      CommitCount,
-      CommitLatency,
-      SerializeLatency,
-      ChangelogLatency,
-      SnapshotLatency,
-      ConfirmLatency,
-      UncommittedBytes,
-      SpillCount,
-      SpilledBytes,
-      PreparedBytes,
-      RollbackCount,
-      RewindCount,
-      ReloadCount,
-      ReplayedCount,
-      CheckpointBytes,
-      LoadLocalLatency,
-      LoadLatency,
-      UnflushedVersions
-    )
+  /** Those of Spark's that every line of Spark has. */
+  private val ofSpark: Seq[Metric[Facts]] = Seq(
+    Metric.ofSpark(CUSTOM_METRIC_SST_FILE_SIZE)(_.store.property("rocksdb.total-sst-files-size")),
+    Metric.ofSpark(CUSTOM_METRIC_GET_COUNT)(_.calls.gets),
+    Metric.ofSpark(CUSTOM_METRIC_PUT_COUNT)(_.calls.puts),
+    Metric.ofSpark(CUSTOM_METRIC_FLUSH_TIME)(_ => 0),
+    Metric.ofSpark(CUSTOM_METRIC_COMMIT_COMPACT_TIME)(_ => 0),
+    Metric.ofSpark(CUSTOM_METRIC_CHECKPOINT_TIME)(_.times.snapshotMs),
+    Metric.ofSpark(CUSTOM_METRIC_FILESYNC_TIME)(f => f.times.changelogMs + f.times.snapshotMs),
+    Metric.ofSpark(CUSTOM_METRIC_BYTES_COPIED)(files(_).bytesCopied),
+    Metric.ofSpark(CUSTOM_METRIC_FILES_COPIED)(files(_).filesCopied),
+    Metric.ofSpark(CUSTOM_METRIC_FILES_REUSED)(files(_).filesReused),
+    Metric.ofSpark(CUSTOM_METRIC_ZIP_FILE_BYTES_UNCOMPRESSED)(
+      files(_).zipFileBytesUncompressed.getOrElse(0L)
+    ),
+    Metric.ofSpark(CUSTOM_METRIC_PINNED_BLOCKS_MEM_USAGE)(_.pinnedBytes),
+    Metric.ofSpark(CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES_KEYS)(_.state.counts.internalKeys),
+    Metric.ofSpark(CUSTOM_METRIC_NUM_EXTERNAL_COL_FAMILIES)(families(_, isInternal = false)),
+    Metric.ofSpark(CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES)(families(_, isInternal = true)),
+    histogram(CUSTOM_METRIC_GET_TIME, HistogramType.DB_GET),
+    histogram(CUSTOM_METRIC_PUT_TIME, HistogramType.DB_WRITE),
+    histogram(CUSTOM_METRIC_TOTAL_COMPACT_TIME, HistogramType.COMPACTION_TIME),
+    ticker(CUSTOM_METRIC_BLOCK_CACHE_MISS, TickerType.BLOCK_CACHE_MISS),
+    ticker(CUSTOM_METRIC_BLOCK_CACHE_HITS, TickerType.BLOCK_CACHE_HIT),
+    ticker(CUSTOM_METRIC_BYTES_READ, TickerType.BYTES_READ),
+    ticker(CUSTOM_METRIC_BYTES_WRITTEN, TickerType.BYTES_WRITTEN),
+    ticker(CUSTOM_METRIC_ITERATOR_BYTES_READ, TickerType.ITER_BYTES_READ),
+    Metric.ofSpark(CUSTOM_METRIC_STALL_TIME)(_.store.count(TickerType.STALL_MICROS) / 1000),
+    ticker(CUSTOM_METRIC_COMPACT_READ_BYTES, TickerType.COMPACT_READ_BYTES),
+    ticker(CUSTOM_METRIC_COMPACT_WRITTEN_BYTES, TickerType.COMPACT_WRITE_BYTES),
+    ticker(CUSTOM_METRIC_FLUSH_WRITTEN_BYTES, TickerType.FLUSH_WRITE_BYTES)
+  )
 
-  /** Everything that a commit reports, as values: another task may have the store by the time that
-    * Spark asks.
+  private val all: Seq[Metric[Facts]] =
+    ofLoads.map(_.in[Facts](_.load)) ++ ofCommits ++ ofSpark ++ VersionedMetrics.all
+
+  /** Labels of Statemark's own, that of the one that Spark shows store by store included. */
+  val labels: Seq[MetricLabel] = all.flatMap(_.label) :+ MetricLabel.CommitLatencyMax
+
+  /** Metrics that Spark shows for an operator; Spark's are there whether or not they have a row. */
+  val custom: Seq[StateStoreCustomMetric] = ALL_CUSTOM_METRICS ++
+    all.filter(_.label.isDefined).map(_.spark)
+
+  /** Everything that a commit reports, as values: another task may have the store by the time that Spark asks.
+    *
+    * @param memoryBytes that the store uses, on the heap and off it
+    * @param lastUploaded version of the newest snapshot that was uploaded
     */
   def of(
       storeId: StateStoreId,
-      store: TransactionalStore,
-      commit: CommitStats,
-      load: LoadStats,
-      events: EventCounts,
+      facts: CommitFacts,
       memoryBytes: Long,
-      pinnedBytes: Long,
       lastUploaded: Long
-  ): StateStoreMetrics = {
-    val state = store.prepared.fold(store.base)(_.state)
-    val (rollbacks, rewinds, reloads) = events.take()
-    val families = state.families.byName.values
-    val files = commit.snapshot.fold(load.files)(_.files)
-    val values = native(store) ++ VersionedMetrics.of(commit, load) ++ Map(
-      CUSTOM_METRIC_SST_FILE_SIZE -> store.property("rocksdb.total-sst-files-size"),
-      CUSTOM_METRIC_GET_COUNT -> commit.gets,
-      CUSTOM_METRIC_PUT_COUNT -> commit.puts,
-      CUSTOM_METRIC_FLUSH_TIME -> 0L,
-      CUSTOM_METRIC_COMMIT_COMPACT_TIME -> 0L,
-      CUSTOM_METRIC_CHECKPOINT_TIME -> commit.snapshotMs,
-      CUSTOM_METRIC_FILESYNC_TIME -> (commit.changelogMs + commit.snapshotMs),
-      CUSTOM_METRIC_BYTES_COPIED -> files.bytesCopied,
-      CUSTOM_METRIC_FILES_COPIED -> files.filesCopied,
-      CUSTOM_METRIC_FILES_REUSED -> files.filesReused,
-      CUSTOM_METRIC_ZIP_FILE_BYTES_UNCOMPRESSED -> files.zipFileBytesUncompressed.getOrElse(0L),
-      CUSTOM_METRIC_PINNED_BLOCKS_MEM_USAGE -> pinnedBytes,
-      CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES_KEYS -> state.counts.internalKeys,
-      CUSTOM_METRIC_NUM_EXTERNAL_COL_FAMILIES -> families.count(!_.isInternal).toLong,
-      CUSTOM_METRIC_NUM_INTERNAL_COL_FAMILIES -> families.count(_.isInternal).toLong,
-      CommitCount -> 1L,
-      CommitLatency -> commit.totalMs,
-      SerializeLatency -> commit.serializeMs,
-      ChangelogLatency -> commit.changelogMs,
-      SnapshotLatency -> commit.snapshotMs,
-      ConfirmLatency -> commit.confirmMs,
-      UncommittedBytes -> commit.uncommittedBytes,
-      SpillCount -> commit.spills,
-      SpilledBytes -> commit.spilledBytes,
-      PreparedBytes -> commit.preparedBytes,
-      RollbackCount -> rollbacks,
-      RewindCount -> rewinds,
-      ReloadCount -> reloads,
-      UnflushedVersions -> commit.unflushedVersions
-    ) ++ loadFigures(load)
-    InstanceMetrics.metrics(
-      storeId,
-      state.counts.keys,
-      memoryBytes,
-      values,
-      commit.totalMs,
-      lastUploaded
-    )
-  }
+  ): StateStoreMetrics = InstanceMetrics.metrics(
+    storeId,
+    facts.state.counts.keys,
+    memoryBytes,
+    all.map(metric => metric.spark -> metric.value(facts)).toMap,
+    facts.times.totalMs,
+    lastUploaded
+  )
 
-  /** How a load was served, and why local directories were not used for it. */
-  private[spark] def loadFigures(load: LoadStats): Map[StateStoreCustomMetric, Long] = Map(
-    ReplayedCount -> load.replayed.toLong,
-    CheckpointBytes -> (load.replayedBytes + load.files.bytesCopied),
-    LoadLocalLatency -> load.localMs,
-    LoadLatency -> load.totalMs
-  ) ++ served.map { case (source, metric) =>
-    metric -> (if (load.source == source) 1L else 0L)
-  } ++ distrusted.map { case (reason, metric) =>
-    metric -> load.distrusted.count(_ == reason).toLong
-  }
+  private def one(isSo: Boolean): Long = if (isSo) 1 else 0
 
-  private def native(store: TransactionalStore): Map[StateStoreCustomMetric, Long] = {
-    import store.count
-    def sumMs(histogram: HistogramType): Long = store.sum(histogram) / 1000
-    Map(
-      CUSTOM_METRIC_GET_TIME -> sumMs(HistogramType.DB_GET),
-      CUSTOM_METRIC_PUT_TIME -> sumMs(HistogramType.DB_WRITE),
-      CUSTOM_METRIC_TOTAL_COMPACT_TIME -> sumMs(HistogramType.COMPACTION_TIME),
-      CUSTOM_METRIC_BLOCK_CACHE_MISS -> count(TickerType.BLOCK_CACHE_MISS),
-      CUSTOM_METRIC_BLOCK_CACHE_HITS -> count(TickerType.BLOCK_CACHE_HIT),
-      CUSTOM_METRIC_BYTES_READ -> count(TickerType.BYTES_READ),
-      CUSTOM_METRIC_BYTES_WRITTEN -> count(TickerType.BYTES_WRITTEN),
-      CUSTOM_METRIC_ITERATOR_BYTES_READ -> count(TickerType.ITER_BYTES_READ),
-      CUSTOM_METRIC_STALL_TIME -> count(TickerType.STALL_MICROS) / 1000,
-      CUSTOM_METRIC_COMPACT_READ_BYTES -> count(TickerType.COMPACT_READ_BYTES),
-      CUSTOM_METRIC_COMPACT_WRITTEN_BYTES -> count(TickerType.COMPACT_WRITE_BYTES),
-      CUSTOM_METRIC_FLUSH_WRITTEN_BYTES -> count(TickerType.FLUSH_WRITE_BYTES)
-    )
-  }
+  private def files(facts: Facts): RocksDBFileManagerMetrics =
+    facts.times.snapshot.fold(facts.load.files)(_.files)
+
+  private def families(facts: Facts, isInternal: Boolean): Long =
+    facts.state.families.byName.values.count(_.isInternal == isInternal).toLong
+
+  private def ticker(metric: StateStoreCustomMetric, ticker: TickerType): Metric[Facts] =
+    Metric.ofSpark(metric)(_.store.count(ticker))
+
+  private def histogram(metric: StateStoreCustomMetric, histogram: HistogramType): Metric[Facts] =
+    Metric.ofSpark(metric)(_.store.sum(histogram) / 1000)
 }

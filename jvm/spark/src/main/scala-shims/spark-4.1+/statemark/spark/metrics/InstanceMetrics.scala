@@ -12,8 +12,8 @@ final case class CommitLatencyMaxMetric(
     partitionId: Option[Int] = None,
     storeName: String = StateStoreId.DEFAULT_STORE_NAME
 ) extends StateStoreInstanceMetric {
-  override def metricPrefix: String = "statemarkCommitLatencyMsMax"
-  override def descPrefix: String = "Statemark: commit latency of a store, ms"
+  override def metricPrefix: String = MetricLabel.CommitLatencyMax.name
+  override def descPrefix: String = MetricLabel.CommitLatencyMax.description
   override def initValue: Long = 0
   override def createSQLMetric(sparkContext: SparkContext): SQLMetric =
     SQLMetrics.createSizeMetric(sparkContext, desc, initValue)
