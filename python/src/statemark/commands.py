@@ -1,4 +1,9 @@
-"""What the offline commands are called, tell of themselves and take as arguments."""
+"""What the offline commands are called, tell of themselves and take as arguments.
+
+This is the one definition of their command line. What was parsed goes to the JVM as one JSON
+object, whose keys are the names of the arguments (``skipUncommitted`` for ``--skip-uncommitted``);
+there each command has a case class of these fields.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +26,6 @@ class Command:
         A paragraph for its help.
     add_arguments : callable
         Adds its arguments besides the checkpoint to a parser.
-    words : callable
-        Its arguments besides the checkpoint as the JVM reads them.
     has_checkpoint : bool
         Whether it works on a checkpoint.
     """
@@ -31,7 +34,6 @@ class Command:
     summary: str
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    words: Callable[[argparse.Namespace], list[str]]
     has_checkpoint: bool = True
 
 
@@ -60,11 +62,6 @@ def _switch_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _switch_words(args: argparse.Namespace) -> list[str]:
-    force = ["--force"] if args.force else []
-    return ["--to", args.to, "--observe", str(args.observe), *force]
-
-
 # ---- repartition
 
 
@@ -85,21 +82,11 @@ def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
     _add_observe(parser)
 
 
-def _repartition_words(args: argparse.Namespace) -> list[str]:
-    what = ["--rollback"] if args.rollback else ["--partitions", str(args.partitions)]
-    skip = ["--skip-uncommitted"] if args.skip_uncommitted else []
-    return [*what, "--observe", str(args.observe), *skip]
-
-
 # ---- inspect, verify
 
 
 def _json_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-
-
-def _json_words(args: argparse.Namespace) -> list[str]:
-    return ["--json"] if args.json else []
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,10 +96,6 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         help="also load every version from the snapshot before it, and compare the rows",
     )
     _json_argument(parser)
-
-
-def _verify_words(args: argparse.Namespace) -> list[str]:
-    return [*(["--deep"] if args.deep else []), *_json_words(args)]
 
 
 # ---- local
@@ -139,14 +122,6 @@ def _local_arguments(parser: argparse.ArgumentParser) -> None:
     _json_argument(parser)
 
 
-def _local_words(args: argparse.Namespace) -> list[str]:
-    words = ["--prune"] if args.prune else []
-    for option, _, _ in _LOCAL_OPTIONS:
-        value = getattr(args, option.removeprefix("--").replace("-", "_"))
-        words += [] if value is None else [option, value]
-    return [*words, *_json_words(args)]
-
-
 COMMANDS: Sequence[Command] = (
     Command(
         "switch",
@@ -155,7 +130,6 @@ COMMANDS: Sequence[Command] = (
         " from Spark's HDFS-backed provider to one of them. In place; what it changes is kept in"
         " CHECKPOINT/_statemark.",
         _switch_arguments,
-        _switch_words,
     ),
     Command(
         "repartition",
@@ -164,7 +138,6 @@ COMMANDS: Sequence[Command] = (
         " partitions. After an interruption run the same command again, or take it back with"
         " --rollback; until then the query refuses to start.",
         _repartition_arguments,
-        _repartition_words,
     ),
     Command(
         "inspect",
@@ -173,7 +146,6 @@ COMMANDS: Sequence[Command] = (
         " provider that it pins. Reads logs, listings and the newest snapshots' metadata; writes"
         " nothing.",
         _json_argument,
-        _json_words,
     ),
     Command(
         "verify",
@@ -182,7 +154,6 @@ COMMANDS: Sequence[Command] = (
         " to every retained batch, and no file nobody's. Writes nothing; the query may run"
         " meanwhile. Exits with 1 where something is wrong.",
         _verify_arguments,
-        _verify_words,
     ),
     Command(
         "local",
@@ -191,7 +162,6 @@ COMMANDS: Sequence[Command] = (
         " version on disk, checkpoint id, size, last use, and whether some process uses it. With"
         " --prune delete those that no process uses: the checkpoint has all that they hold.",
         _local_arguments,
-        _local_words,
         has_checkpoint=False,
     ),
 )

@@ -7,7 +7,10 @@ Each is one entry of ``commands.COMMANDS``, and its work is in the JVM package
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,11 +120,27 @@ def _submit(args: argparse.Namespace, *, env: Mapping[str, str]) -> list[str]:
         value = getattr(args, option.removeprefix("--").replace("-", "_"))
         for one in value if isinstance(value, list) else [value]:
             words += [] if one is None else [option, one]
-    words.append(str(jar_path()))
-    command = next(c for c in COMMANDS if c.name == args.command)
-    words += ["--verbose"] if args.verbose else []
-    checkpoint = [args.checkpoint] if command.has_checkpoint else []
-    return [*words, command.name, *checkpoint, *command.words(args)]
+    return [*words, str(jar_path()), _request(args)]
+
+
+def _request(args: argparse.Namespace) -> str:
+    """Return the command and all of its arguments as the JSON object that the JVM reads.
+
+    It is flat: where a cluster starts the driver, YARN replaces what stands in double braces.
+    """
+    submit = {option.removeprefix("--").replace("-", "_") for option in _SUBMIT_OPTIONS}
+    given = {name: value for name, value in vars(args).items() if name not in submit}
+    return json.dumps({_camel(name): _value(value) for name, value in given.items()})
+
+
+def _camel(name: str) -> str:
+    return re.sub("_(.)", lambda letter: letter[1].upper(), name)
+
+
+def _value(value: object) -> object:
+    """Return a value as JSON has it: not an infinite number, which the command will refuse."""
+    is_number = not isinstance(value, float) or math.isfinite(value)
+    return value if is_number else str(value)
 
 
 def _environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:

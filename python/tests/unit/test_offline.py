@@ -42,23 +42,39 @@ def spark_submit(
     return write
 
 
+def request(seen: Submitted) -> dict[str, Any]:
+    """What the JVM is asked for."""
+    return dict(json.loads(seen()["words"][-1]))
+
+
 def test_switch(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
     seen = spark_submit(0)
     assert main(["switch", "/c p", "--to", "rocksdb"]) == 0
-    words = ["--class", "statemark.spark.offline.Main", bundled, "switch", "/c p"]
-    assert seen()["words"] == [*words, "--to", "rocksdb", "--observe", "5.0"]
-    assert main(["switch", "s3a://b/c", "--to", "statemark", "--observe", "0", "--force"]) == 0
-    assert seen()["words"][4:] == ["s3a://b/c", "--to", "statemark", "--observe", "0.0", "--force"]
+    assert seen()["words"][:-1] == ["--class", "statemark.spark.offline.Main", bundled]
+    asked = {"command": "switch", "verbose": False, "checkpoint": "/c p", "to": "rocksdb"}
+    assert request(seen) == {**asked, "observe": 5.0, "force": False}
+    assert main(["switch", "/c p", "--to", "rocksdb", "--observe", "0", "--force"]) == 0
+    assert request(seen) == {**asked, "observe": 0.0, "force": True}
 
 
 def test_repartition(spark_submit: Callable[[int], Submitted]) -> None:
     seen = spark_submit(0)
     assert main(["repartition", "/c", "--partitions", "16"]) == 0
-    assert seen()["words"][3:] == ["repartition", "/c", "--partitions", "16", "--observe", "5.0"]
-    assert main(["repartition", "/c", "--rollback", "--observe", "0"]) == 0
-    assert seen()["words"][3:] == ["repartition", "/c", "--rollback", "--observe", "0.0"]
-    assert main(["repartition", "/c", "--partitions", "2", "--skip-uncommitted"]) == 0
-    assert seen()["words"][-1] == "--skip-uncommitted"
+    asked = {"command": "repartition", "verbose": False, "checkpoint": "/c", "observe": 5.0}
+    plain = {**asked, "partitions": 16, "rollback": False, "skipUncommitted": False}
+    assert request(seen) == plain
+    assert main(["repartition", "/c", "--rollback"]) == 0
+    assert request(seen) == {**plain, "partitions": None, "rollback": True}
+    assert main(["repartition", "/c", "--partitions", "16", "--skip-uncommitted"]) == 0
+    assert request(seen) == {**plain, "skipUncommitted": True}
+
+
+def test_what_is_no_number_is_for_the_command_to_refuse(
+    spark_submit: Callable[[int], Submitted],
+) -> None:
+    seen = spark_submit(2)
+    assert main(["repartition", "/c", "--rollback", "--observe", "inf"]) == 2
+    assert request(seen)["observe"] == "inf"
 
 
 @pytest.mark.parametrize("words", [[], ["--partitions", "4", "--rollback"]])
@@ -73,16 +89,20 @@ def test_repartition_wants_one_thing(words: list[str]) -> None:
 def test_inspect_and_verify(spark_submit: Callable[[int], Submitted], words: list[str]) -> None:
     seen = spark_submit(10)
     assert main([words[0], "/c", *words[1:]]) == 1
-    assert seen()["words"][3:] == [words[0], "/c", *words[1:]]
+    asked = {"command": words[0], "verbose": False, "checkpoint": "/c", "json": "--json" in words}
+    deep = {"deep": "--deep" in words} if words[0] == "verify" else {}
+    assert request(seen) == {**asked, **deep}
 
 
 def test_local(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
     seen = spark_submit(0)
     assert main(["local"]) == 0
-    assert seen()["words"] == ["--class", "statemark.spark.offline.Main", bundled, "local"]
+    unset = {"localDir": None, "maxAge": None, "maxBytes": None, "prune": False, "json": False}
+    assert request(seen) == {"command": "local", "verbose": False, **unset}
     options = ["--local-dir", "/d", "--max-age", "12h", "--max-bytes", "1g", "--json"]
     assert main(["local", "--prune", *options]) == 0
-    assert seen()["words"][3:] == ["local", "--prune", *options]
+    given = {"localDir": "/d", "maxAge": "12h", "maxBytes": "1g", "prune": True, "json": True}
+    assert request(seen) == {"command": "local", "verbose": False, **given}
 
 
 def test_local_has_no_checkpoint() -> None:
@@ -123,7 +143,7 @@ def test_logs_are_quiet_unless_asked_for(
     assert seen()["opts"].startswith("-Dx=y -Dlog4j2.configurationFile=")
     main(["switch", "/c", "--to", "rocksdb", "--verbose"])
     assert seen()["opts"] == "-Dx=y"
-    assert "--verbose" in seen()["words"]
+    assert request(seen)["verbose"] is True
 
 
 def test_a_home_without_spark_submit(

@@ -13,7 +13,7 @@ class RepartitionRefusalSuite extends OfflineSuite {
       job.run(ProviderClass.Statemark, Seq(1 -> 0L, 2 -> 0L))
       val refusal = intercept[InvalidInputException] {
         val args = checkpoint.toString +: "--observe" +: "0" +: words
-        RepartitionCommand.run(args, context(new RecordingConsole))
+        CommandLine.run(RepartitionCommand, args, context(new RecordingConsole))
       }
       assert(refusal.getMessage.contains("a repartition needs Spark 4.2 or newer"))
       job.run(ProviderClass.Statemark, Seq(1 -> 1L))

@@ -5,7 +5,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
 import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.cli.{CommandContext, ExitCode}
-import statemark.spark.offline.RecordingConsole
+import statemark.spark.offline.{CommandLine, RecordingConsole}
 import statemark.spark.offline.repartition.RepartitionCommand
 
 /** What people do to checkpoints by hand, or with tools, while local state of before lies there: it is used only
@@ -90,6 +90,6 @@ class RewrittenHistorySuite extends AnyFunSuite with FileQueries {
   private def repartition(partitions: Int): Unit = {
     val words = Seq(checkpoint.toString, "--partitions", partitions.toString, "--observe", "0")
     val context = new CommandContext(spark, new RecordingConsole, Clock.system, _ => ())
-    assert(RepartitionCommand.run(words, context) == ExitCode.Ok)
+    assert(CommandLine.run(RepartitionCommand, words, context) == ExitCode.Ok)
   }
 }

@@ -10,6 +10,7 @@ import statemark.spark.offline.cli.{
   CommandContext,
   Console,
   ExitCode,
+  Request,
   StreamConsole,
   UserError,
   Waiter
@@ -20,7 +21,7 @@ import statemark.spark.offline.repartition.RepartitionCommand
 import statemark.spark.offline.switching.SwitchCommand
 import statemark.spark.offline.verify.VerifyCommand
 
-/** The entry point of the offline tools, for spark-submit: `Main [--verbose] COMMAND ARGUMENTS`. */
+/** The entry point of the offline tools, for spark-submit, with one argument: a [[Request]] as JSON. */
 object Main {
 
   private val commands: Seq[Command] =
@@ -37,15 +38,18 @@ object Main {
   }
 
   /** Runs one command in a session of its own. */
-  def run(args: Seq[String], console: Console): ExitCode = {
-    val (verbose, words) = args.partition(_ == "--verbose")
-    attempt(console, verbose.nonEmpty) {
-      val (command, rest) = commandOf(words)
-      val spark = session(command)
-      try command.run(rest, new CommandContext(spark, console, Clock.system, Waiter.system))
-      finally spark.stop()
+  def run(args: Seq[String], console: Console): ExitCode =
+    // Where the request cannot be read, whether it is verbose is not known.
+    attempt(console, isVerbose = false) {
+      val request = Request.of(args)
+      attempt(console, request.isVerbose) {
+        val command = commandOf(request.command)
+        val prepared = command.prepared(request.fields)
+        val spark = session(command)
+        try prepared(new CommandContext(spark, console, Clock.system, Waiter.system))
+        finally spark.stop()
+      }
     }
-  }
 
   /** Runs `body`; an error becomes lines and an exit code. */
   def attempt(console: Console, isVerbose: Boolean)(body: => ExitCode): ExitCode =
@@ -74,10 +78,10 @@ object Main {
     ExitCode.Failed
   }
 
-  private def commandOf(words: Seq[String]): (Command, Seq[String]) =
-    words.headOption.flatMap(w => commands.find(_.name == w)).map((_, words.drop(1))).getOrElse {
+  private[offline] def commandOf(name: String): Command =
+    commands.find(_.name == name).getOrElse {
       throw UserError(
-        s"unknown command ${words.headOption.getOrElse("(none)")}",
+        s"unknown command $name",
         "the jar does not have it",
         s"use one of ${commands.map(_.name).mkString(", ")}"
       )

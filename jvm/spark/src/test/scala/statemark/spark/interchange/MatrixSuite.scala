@@ -16,7 +16,7 @@ import statemark.spark.{Line, StoppedMaintenance}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.offline.checkpoint.ProviderClass
 import statemark.spark.offline.cli.{CommandContext, Waiter}
-import statemark.spark.offline.RecordingConsole
+import statemark.spark.offline.{CommandLine, RecordingConsole}
 import statemark.spark.offline.switching.SwitchCommand
 import statemark.spark.offline.verify.CheckpointVerifier
 
@@ -191,7 +191,7 @@ object MatrixSuite {
   private def hand(checkpoint: String, provider: ProviderClass, session: SparkSession): Unit = {
     // A batch that was stopped half-way is run again by the next provider.
     val args = Seq(checkpoint, "--to", provider.shortName, "--observe", "0", "--force")
-    SwitchCommand.run(args, contextOf(session)): Unit
+    CommandLine.run(SwitchCommand, args, contextOf(session)): Unit
   }
 
   // Providers of a stopped query may still maintain their stores: `verify` waits for them.

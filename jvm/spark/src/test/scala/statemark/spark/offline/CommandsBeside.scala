@@ -53,7 +53,7 @@ trait CommandsBeside extends OfflineSuite {
     "switch",
     place => {
       val args = Seq(place.location, "--to", to.shortName, "--observe", "0") ++ more
-      SwitchCommand.run(args, context(new RecordingConsole))
+      CommandLine.run(SwitchCommand, args, context(new RecordingConsole))
     },
     checkpoint => {
       val pinned = checkpoint.offsets.flatMap(_.provider)

@@ -176,9 +176,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
           "--prune",
           "--max-bytes",
           "0"
-        ) -> "localDirMaxBytes is '0', but it must be a size above 0",
-        Seq("somewhere") -> "bad argument somewhere",
-        Seq("--jason") -> "bad option --jason"
+        ) -> "localDirMaxBytes is '0', but it must be a size above 0"
       )
     ) {
       val e = intercept[InvalidInputException](run(words: _*))
@@ -190,7 +188,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
 
   private def run(words: String*): RecordingConsole = {
     val console = new RecordingConsole
-    assert(LocalCommand.run(words, context(console)) == ExitCode.Ok)
+    assert(CommandLine.run(LocalCommand, words, context(console)) == ExitCode.Ok)
     console
   }
 

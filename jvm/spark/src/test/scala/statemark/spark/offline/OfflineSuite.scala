@@ -131,7 +131,7 @@ trait OfflineSuite extends AnyFunSuite with BeforeAndAfterAll with BeforeAndAfte
   protected def switchTo(to: ProviderClass, more: String*): RecordingConsole = {
     val console = new RecordingConsole
     val args = Seq(checkpoint.toString, "--to", to.shortName, "--observe", "1") ++ more
-    assert(SwitchCommand.run(args, context(console)) == ExitCode.Ok)
+    assert(CommandLine.run(SwitchCommand, args, context(console)) == ExitCode.Ok)
     console
   }
 }

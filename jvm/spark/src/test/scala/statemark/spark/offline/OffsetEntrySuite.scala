@@ -3,7 +3,6 @@ package statemark.spark.offline
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
 import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass}
-import statemark.spark.offline.cli.Arguments
 
 class OffsetEntrySuite extends AnyFunSuite {
   private val key = "spark.sql.streaming.stateStore.providerClass"
@@ -42,13 +41,5 @@ class OffsetEntrySuite extends AnyFunSuite {
     val message = intercept[InvalidInputException](OffsetEntry.parsed(3, bad, "o/3")).getMessage
     assert(message.startsWith(s"the offset entry o/3 cannot be read\n  reason: $reason"))
     assert(message.contains("\n  remedy: "))
-  }
-
-  test("arguments") {
-    val parsed =
-      Arguments.parse(Seq("--to", "rocksdb", "/c", "--force"), Set("--to"), Set("--force"))
-    assert(parsed == Arguments("/c", Map("--to" -> "rocksdb"), Set("--force")))
-    for (words <- Seq(Seq("/c", "--from"), Seq("/c", "/d"), Seq("--force"), Seq("/c", "--to")))
-      intercept[InvalidInputException](Arguments.parse(words, Set("--to"), Set("--force")))
   }
 }

@@ -68,7 +68,7 @@ trait QueryCheckpoints extends StoppedMaintenance with OneSession { this: Suite 
       words: String*
   ): (ExitCode, Seq[String]) = {
     val console = new RecordingConsole
-    val code = command.run(checkpoint.toString +: words, context(console, waiter))
+    val code = CommandLine.run(command, checkpoint.toString +: words, context(console, waiter))
     (code, console.results)
   }
 

@@ -121,7 +121,7 @@ class SwitchSuite extends OfflineSuite {
       }
       val args = Seq(checkpoint.toString, "--to", "statemark")
       val failure = intercept[InvalidInputException](
-        SwitchCommand.run(args, context(new RecordingConsole, () => meanwhile()))
+        CommandLine.run(SwitchCommand, args, context(new RecordingConsole, () => meanwhile()))
       )
       assert(failure.getMessage.contains("runs\n  reason: files changed while they were watched: "))
       assert(offsetFiles().filter(f => before.contains(f._1)) == before)
@@ -281,7 +281,11 @@ class SwitchSuite extends OfflineSuite {
     Files.createDirectories(checkpoint.resolve("state/0/0"))
     assert(refused(Statemark).contains("has no batch yet"))
     intercept[InvalidInputException](
-      SwitchCommand.run(Seq(checkpoint.toString, "--to", "hdfs"), context(new RecordingConsole))
+      CommandLine.run(
+        SwitchCommand,
+        Seq(checkpoint.toString, "--to", "hdfs"),
+        context(new RecordingConsole)
+      )
     )
   }
 }

@@ -370,7 +370,10 @@ class VerifySuite extends AnyFunSuite with QueryCheckpoints {
     DeniedFileSystem.settings.foreach { case (key, value) => spark.conf.set(key, value) }
     DeniedFileSystem.isDenied = _.endsWith(s"$checkpoint/$file")
     val console = new RecordingConsole
-    try (VerifyCommand.run(Seq(s"counting://$checkpoint"), context(console)), console.results)
+    try (
+        CommandLine.run(VerifyCommand, Seq(s"counting://$checkpoint"), context(console)),
+        console.results
+      )
     finally {
       DeniedFileSystem.isDenied = _ => false
       DeniedFileSystem.settings.keys.foreach(spark.conf.unset)

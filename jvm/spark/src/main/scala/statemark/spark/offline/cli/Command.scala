@@ -20,12 +20,29 @@ object ExitCode {
 
 /** A tool on what a query keeps: a subcommand of `statemark`. */
 trait Command {
+
+  /** Its arguments, whose fields have the names that they have in JSON. */
+  type Arguments <: Product
+
   def name: String
 
-  /** @param args the words after the command's name
+  /** Reads its arguments.
+    *
     * @throws InvalidInputException as [[UserError]] makes it
     */
-  def run(args: Seq[String], context: CommandContext): ExitCode
+  def read(fields: Fields): Arguments
+
+  /** @throws InvalidInputException as [[UserError]] makes it */
+  def run(args: Arguments, context: CommandContext): ExitCode
+
+  /** What there is to run.
+    *
+    * @throws InvalidInputException where the arguments are not those of the command
+    */
+  final def prepared(fields: Fields): CommandContext => ExitCode = {
+    val args = fields.as(read)
+    run(args, _)
+  }
 }
 
 /** What a command works with. */

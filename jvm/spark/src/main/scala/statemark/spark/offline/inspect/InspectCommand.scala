@@ -9,7 +9,7 @@ import org.json4s.{JArray, JNothing, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import scala.util.Try
 import statemark.spark.offline.checkpoint.{PinnedKeys, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode}
+import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields}
 import statemark.spark.offline.verify.OperatorFacts
 
 /** `inspect CHECKPOINT [--json]`: what a checkpoint holds, and how large it is. Reads logs, listings and
@@ -18,14 +18,18 @@ import statemark.spark.offline.verify.OperatorFacts
 object InspectCommand extends Command {
   override val name: String = "inspect"
 
-  override def run(words: Seq[String], context: CommandContext): ExitCode = {
-    val args = Arguments.parse(words, Set.empty, Set("--json"))
+  final case class Arguments(checkpoint: String, json: Boolean)
+
+  override def read(fields: Fields): Arguments =
+    Arguments(fields.checkpoint, fields.flag("json"))
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = {
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val facts = new CheckpointFacts(
       checkpoint,
       Inspection.stores(checkpoint, checkpoint.commits, context.spark)
     )
-    if (args.flags("--json")) context.console.result(compact(render(facts.json)))
+    if (args.json) context.console.result(compact(render(facts.json)))
     else new InspectionText(facts).lines.foreach(context.console.result)
     ExitCode.Ok
   }

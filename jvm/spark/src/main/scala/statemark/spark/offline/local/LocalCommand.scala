@@ -7,7 +7,7 @@ import org.json4s.JObject
 import org.json4s.JsonDSL._
 import statemark.spark.conf.{LocalRoot, StoreSettings}
 import statemark.spark.local.LocalCollector
-import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode, UserError}
+import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
 import statemark.spark.offline.verify.Sizes
 
 /** `local [--local-dir D] [--json] [--prune [--max-age A] [--max-bytes B]]`: what lies in the local directory of
@@ -15,12 +15,29 @@ import statemark.spark.offline.verify.Sizes
   */
 object LocalCommand extends Command {
   override val name: String = "local"
-  private val Limits = Map("--max-age" -> "localDirMaxAge", "--max-bytes" -> "localDirMaxBytes")
 
-  override def run(words: Seq[String], context: CommandContext): ExitCode = {
-    val args =
-      Arguments.parseOptions(words, Limits.keySet + "--local-dir", Set("--json", "--prune"))
-    Limits.keys.find(args.values.contains).filterNot(_ => args.flags("--prune")).foreach { option =>
+  /** @param maxAge in place of the setting localDirMaxAge
+    * @param maxBytes in place of the setting localDirMaxBytes
+    */
+  final case class Arguments(
+      localDir: Option[String],
+      maxAge: Option[String],
+      maxBytes: Option[String],
+      prune: Boolean,
+      json: Boolean
+  )
+
+  override def read(fields: Fields): Arguments = Arguments(
+    fields.optionalText("localDir"),
+    fields.optionalText("maxAge"),
+    fields.optionalText("maxBytes"),
+    fields.flag("prune"),
+    fields.flag("json")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = {
+    val limits = Seq("--max-age" -> args.maxAge, "--max-bytes" -> args.maxBytes)
+    if (!args.prune) limits.collectFirst { case (option, Some(_)) => option }.foreach { option =>
       throw UserError(
         s"$option is given without --prune",
         "it says what is deleted, and nothing is",
@@ -32,23 +49,26 @@ object LocalCommand extends Command {
     hidden(root).foreach(d => context.console.progress(s"$d cannot be read and is not shown"))
     val homes = new LocalStores(root).all
     val deleted =
-      if (args.flags("--prune")) {
+      if (args.prune) {
         val paths = LocalCollector.collect(root, settings, context.clock.epochMs()).toSet
         Some(homes.filter(h => paths(h.path)))
       } else None
     val listing = LocalListing(root, homes.filterNot(deleted.toSeq.flatten.contains), deleted)
-    if (args.flags("--json")) context.console.result(compact(render(listing.json)))
+    if (args.json) context.console.result(compact(render(listing.json)))
     else listing.lines.foreach(context.console.result)
     ExitCode.Ok
   }
 
   /** Options of the command before the settings of the session. */
   private def settingsOf(args: Arguments, context: CommandContext): StoreSettings = {
-    val limits = Limits.flatMap { case (option, key) => args.values.get(option).map(key -> _) }
-    val place = args.values.get("--local-dir").map { given =>
-      "localDir" -> (if (given.startsWith("file:")) given else new File(given).getAbsolutePath)
+    val localDir = args.localDir.map { place =>
+      if (place.startsWith("file:")) place else new File(place).getAbsolutePath
     }
-    val own = (limits ++ place).map { case (key, value) => (StoreSettings.Prefix + key) -> value }
+    val own = Map(
+      StoreSettings.LocalDir -> localDir,
+      StoreSettings.LocalDirMaxAge -> args.maxAge,
+      StoreSettings.LocalDirMaxBytes -> args.maxBytes
+    ).collect { case (setting, Some(value)) => setting.key -> value }
     val ownKeys = own.keySet.map(_.toLowerCase(java.util.Locale.ROOT))
     val session = context.spark.conf.getAll
       .filterNot(c => ownKeys(c._1.toLowerCase(java.util.Locale.ROOT)))

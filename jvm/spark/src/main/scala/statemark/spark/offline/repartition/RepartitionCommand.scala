@@ -2,10 +2,10 @@ package statemark.spark.offline.repartition
 
 import statemark.spark.offline.checkpoint.{Activity, QueryCheckpoint}
 import statemark.spark.offline.cli.{
-  Arguments,
   Command,
   CommandContext,
   ExitCode,
+  Fields,
   ProgressLines,
   UserError
 }
@@ -14,28 +14,40 @@ import statemark.spark.offline.cli.{
 object RepartitionCommand extends Command {
   override val name: String = "repartition"
 
-  override def run(args: Seq[String], context: CommandContext): ExitCode = {
-    val parsed = Arguments.parse(
-      args,
-      valued = Set("--partitions", "--observe"),
-      flags = Set("--rollback", "--skip-uncommitted")
-    )
-    val change = asked(parsed)
-    val checkpoint = QueryCheckpoint.open(parsed.checkpoint, context)
-    requireStopped(checkpoint, (parsed.number("--observe", 5) * 1000).toLong, context)
+  /** @param observe how many seconds the checkpoint is watched for signs of a running query */
+  final case class Arguments(
+      checkpoint: String,
+      partitions: Option[BigInt],
+      rollback: Boolean,
+      skipUncommitted: Boolean,
+      observe: Double
+  )
+
+  override def read(fields: Fields): Arguments = Arguments(
+    fields.checkpoint,
+    fields.optionalWhole("partitions"),
+    fields.flag("rollback"),
+    fields.flag("skipUncommitted"),
+    fields.number("observe")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = {
+    val change = asked(args)
+    val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
+    requireStopped(checkpoint, (args.observe * 1000).toLong, context)
     val lines = new ProgressLines(context.console, context.clock)
     val result = change(new Repartition(context.spark, checkpoint, show(lines)))
     context.console.result(s"${checkpoint.root}: ${describe(result)}")
     ExitCode.Ok
   }
 
-  private def asked(parsed: Arguments): Repartition => RepartitionResult =
-    (parsed.values.get("--partitions"), parsed.flags("--rollback")) match {
+  private def asked(args: Arguments): Repartition => RepartitionResult =
+    (args.partitions, args.rollback) match {
       case (Some(number), false) =>
-        val partitions = number.toIntOption.filter(_ > 0).getOrElse(
+        val partitions = Option.when(number.isValidInt && number > 0)(number.toInt).getOrElse(
           throw UserError(s"--partitions is $number", "it is no number from 1 up", "correct it")
         )
-        _.run(partitions, parsed.flags("--skip-uncommitted"))
+        _.run(partitions, args.skipUncommitted)
       case (None, true) => _.rollback()
       case _ =>
         throw UserError(

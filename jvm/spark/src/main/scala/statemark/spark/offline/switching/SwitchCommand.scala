@@ -1,7 +1,7 @@
 package statemark.spark.offline.switching
 
 import statemark.spark.offline.checkpoint.{Activity, OffsetEntry, ProviderClass, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode, UserError}
+import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
 import statemark.spark.offline.ownership.Ownership
 import statemark.spark.offline.verify.ColumnFamilyCheck
 
@@ -26,24 +26,31 @@ object SwitchCommand extends Command {
       imported: Option[Long]
   )
 
-  override def run(args: Seq[String], context: CommandContext): ExitCode = {
-    val parsed = Arguments.parse(args, valued = Set("--to", "--observe"), flags = Set("--force"))
-    val to = target(parsed.required("--to"))
-    val observeMs = (parsed.number("--observe", 5) * 1000).toLong
-    val isForced = parsed.flags("--force")
-    val opened = QueryCheckpoint.open(parsed.checkpoint, context)
+  /** @param observe how many seconds the checkpoint is watched for signs of a running query */
+  final case class Arguments(checkpoint: String, to: String, observe: Double, force: Boolean)
+
+  override def read(fields: Fields): Arguments = Arguments(
+    fields.checkpoint,
+    fields.text("to"),
+    fields.number("observe"),
+    fields.flag("force")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = {
+    val to = target(args.to)
+    val opened = QueryCheckpoint.open(args.checkpoint, context)
     check(opened)
     val isThere = Journal.unfinished(opened).isEmpty && plan(opened, to).entries.isEmpty
     if (isThere && !Ownership.isTaken(opened)) {
       context.console.result(s"${opened.root} is on $to already; nothing was changed")
       ExitCode.Ok
     } else {
-      val basis = stopped(opened, observeMs, isForced, context)
+      val basis = stopped(opened, (args.observe * 1000).toLong, args.force, context)
       Ownership.during(opened) { owner =>
-        requireUnchanged(opened, QueryCheckpoint.open(parsed.checkpoint, context))
+        requireUnchanged(opened, QueryCheckpoint.open(args.checkpoint, context))
         settleInterrupted(opened, owner, context)
         // Entries may have been restored.
-        val checkpoint = QueryCheckpoint.open(parsed.checkpoint, context)
+        val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
         check(checkpoint)
         carryOut(checkpoint, to, basis, owner, context)
       }

@@ -8,7 +8,7 @@ import org.json4s.JsonDSL._
 import scala.annotation.tailrec
 import scala.collection.mutable
 import statemark.spark.offline.checkpoint.{Jobs, QueryCheckpoint}
-import statemark.spark.offline.cli.{Arguments, Command, CommandContext, ExitCode, ProgressLines}
+import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, ProgressLines}
 
 /** What `verify` has found.
   *
@@ -126,11 +126,15 @@ object CheckpointVerifier {
 object VerifyCommand extends Command {
   override val name: String = "verify"
 
-  override def run(words: Seq[String], context: CommandContext): ExitCode = {
-    val args = Arguments.parse(words, Set.empty, Set("--deep", "--json"))
+  final case class Arguments(checkpoint: String, deep: Boolean, json: Boolean)
+
+  override def read(fields: Fields): Arguments =
+    Arguments(fields.checkpoint, fields.flag("deep"), fields.flag("json"))
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = {
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
-    val found = new CheckpointVerifier(context, args.checkpoint, args.flags("--deep")).run()
-    if (args.flags("--json")) context.console.result(compact(render(json(checkpoint, found))))
+    val found = new CheckpointVerifier(context, args.checkpoint, args.deep).run()
+    if (args.json) context.console.result(compact(render(json(checkpoint, found))))
     else {
       found.findings.flatMap(lines).foreach(context.console.result)
       context.console.result(summary(found))

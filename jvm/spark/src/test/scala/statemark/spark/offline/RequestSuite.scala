@@ -1,0 +1,69 @@
+package statemark.spark.offline
+
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.InvalidInputException
+import statemark.spark.offline.cli.{ExitCode, Request}
+import statemark.spark.offline.repartition.RepartitionCommand
+import statemark.spark.offline.switching.SwitchCommand
+
+class RequestSuite extends AnyFunSuite {
+  private val switch =
+    """{"command":"switch","verbose":false,"checkpoint":"/c p","to":"rocksdb","observe":5.0,"force":true}"""
+
+  private def refusal(json: String*): String = intercept[InvalidInputException] {
+    val request = Request.of(json)
+    Main.commandOf(request.command).prepared(request.fields)
+  }.getMessage
+
+  test("a request becomes the arguments of its command") {
+    val request = Request.of(Seq(switch))
+    assert(request.command == "switch" && !request.isVerbose)
+    assert(request.fields.as(SwitchCommand.read) ==
+      SwitchCommand.Arguments("/c p", "rocksdb", 5, force = true))
+  }
+
+  test("what has no default need not be there, or is null") {
+    for (partitions <- Seq("", ""","partitions":null""")) {
+      val json = """{"command":"repartition","verbose":true,"checkpoint":"/c","rollback":true,""" +
+        s""""skipUncommitted":false,"observe":0$partitions}"""
+      val request = Request.of(Seq(json))
+      assert(request.isVerbose)
+      assert(request.fields.as(RepartitionCommand.read) ==
+        RepartitionCommand.Arguments("/c", None, rollback = true, skipUncommitted = false, 0))
+    }
+  }
+
+  for {
+    (before, after, problem) <- Seq(
+      ("\"force\":true", "\"force\":1", "the argument force of the command switch is 1\n"),
+      (",\"force\":true", "", "the argument force of the command switch is missing\n"),
+      ("true", "true,\"jason\":[1]", "unknown argument jason of the command switch\n"),
+      ("\"/c p\"", "\"\"", "the name of the checkpoint is empty\n"),
+      ("\"/c p\"", "7", "the argument checkpoint of the command switch is 7\n"),
+      ("5.0", "-1", "--observe is -1\n  reason: it is no number from 0 up\n"),
+      ("5.0", "\"inf\"", "--observe is inf\n  reason: it is no number from 0 up\n"),
+      ("\"switch\"", "\"swap\"", "unknown command swap\n"),
+      ("\"command\":\"switch\",", "", "the argument command of this process is missing\n"),
+      ("\"verbose\":false,", "", "the argument verbose of this process is missing\n"),
+      ("{", "", "cannot read \"command\"")
+    )
+  } test(s"refused: ${if (after.isEmpty) s"without $before" else after}") {
+    val message = refusal(switch.replace(before, after))
+    assert(message.startsWith(problem) && message.contains("\n  remedy: "), message)
+  }
+
+  test("words instead of an object are refused, with what to use") {
+    for (words <- Seq(Nil, Seq("switch", "/c"), Seq("inspect")))
+      assert(refusal(words: _*).contains("\n  remedy: use the command statemark"))
+  }
+
+  test("an error is lines, and a code; a trace where it is asked for") {
+    for (isVerbose <- Seq(false, true)) {
+      val console = new RecordingConsole
+      val json = switch.replace("false", isVerbose.toString).replace("switch", "swap")
+      assert(Main.run(Seq(json), console) == ExitCode.Failed)
+      assert(console.progressed.head.startsWith("statemark: unknown command swap\n  reason: "))
+      assert(console.progressed.exists(_.contains("InvalidInputException")) == isVerbose)
+    }
+  }
+}
