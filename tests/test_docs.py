@@ -1,4 +1,4 @@
-"""The documents name what the code has: settings, metrics, columns, files."""
+"""The documents name what the code has: settings, columns, files. For metrics see test_tables."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
-_MAIN = ROOT / "jvm/spark/src/main"
-_METRICS = "".join(
-    path.read_text()
-    for path in (
-        _MAIN / "scala/statemark/spark/metrics/StoreMetrics.scala",
-        _MAIN / "scala/statemark/spark/local/LoadedStore.scala",  # how loads are served
-        *_MAIN.glob("scala-shims/*/statemark/spark/metrics/InstanceMetrics.scala"),
-    )
-)
 _TESTS = [*ROOT.glob("jvm/*/src/test/**/*.scala"), *ROOT.glob("jvm/*/src/main/**/*.scala")]
 
 
@@ -30,30 +21,26 @@ def documents() -> list[Path]:
     return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("conf/*.md")])
 
 
-def test_every_metric_is_documented() -> None:
-    metrics = set(re.findall(r'"(statemark[A-Z]\w+)"', _METRICS))
-    assert metrics
-    missing = [name for name in sorted(metrics) if f"`{name}" not in OPERATIONS]
-    assert missing == []
-
-
-def test_no_metric_is_documented_that_does_not_exist() -> None:
-    code = _METRICS
-    assert [
-        name for name in re.findall(r"`(statemark[A-Z]\w+)", OPERATIONS) if name not in code
-    ] == []
-
-
 def test_every_column_of_the_listener_is_documented() -> None:
     columns = [column.name for column in fields(OperatorMetrics)]
     assert [name for name in columns if f"`{name}`" not in OPERATIONS] == []
 
 
-@pytest.mark.parametrize("path", ["docs/operations.md", "conf/spark-defaults.conf"])
-def test_every_setting_is_documented(path: str) -> None:
-    keys = (settings.ISOLATION_LEVEL, settings.MAX_UNCOMMITTED_BYTES, settings.LOCAL_DIR)
-    text = (ROOT / path).read_text()
-    assert [key for key in keys if key.removeprefix(settings.PREFIX) not in text] == []
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    table = OPERATIONS.partition("\n## Settings\n")[2].partition("\nSpark's own settings")[0]
+    found = {}
+    for keys, defaults, units in re.findall(
+        r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|", table, re.MULTILINE
+    ):
+        names = [name.strip("`") for name in keys.split(", ")]
+        cells = [cell.strip("`") for cell in defaults.split(", ")]
+        found.update(zip(names, zip(cells, units.split(", "), strict=True), strict=True))
+    assert found == {s.name: (s.default or "unset", s.unit) for s in settings.SETTINGS}
+
+
+def test_every_setting_is_in_the_sample_file() -> None:
+    text = (ROOT / "conf/spark-defaults.conf").read_text()
+    assert [s.key for s in settings.SETTINGS if s.key not in text] == []
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
