@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
-from statemark import OperatorMetrics, settings
+from statemark import OperatorMetrics, errors, settings
 from support.session import ROOT
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
 def test_every_setting_is_in_the_sample_file() -> None:
     text = (ROOT / "conf/spark-defaults.conf").read_text()
     assert [s.key for s in settings.SETTINGS if s.key not in text] == []
+
+
+def test_every_kind_of_failure_is_documented() -> None:
+    rows = re.findall(r"^\| `(\w+)Error` \| .* \| (yes|no) \| .* \|$", OPERATIONS, re.MULTILINE)
+    documented = {name: answer == "yes" for name, answer in rows}
+    assert documented == {name: kind.is_retryable for name, kind in errors.KINDS.items()}
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -26,8 +26,9 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "jvm/spark/src/main": (
         "statemark.spark",
         (
-            *("process", "conf", "rows", "memory", "checkpoint", "changelog", "local"),
-            *("snapshot", "load", "metrics", "cluster", "reads", "provider", "live", "plan", ""),
+            *("errors", "process", "conf", "rows", "memory", "checkpoint", "changelog"),
+            *("local", "snapshot", "load", "metrics", "cluster", "reads"),
+            *("provider", "live", "plan", ""),
             *("offline.cli", "offline.checkpoint", "offline.ownership", "offline.verify"),
             *("offline.inspect", "offline.switching", "offline.repartition", "offline.local"),
             "offline",

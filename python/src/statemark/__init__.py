@@ -16,15 +16,30 @@ from typing import TYPE_CHECKING
 
 from statemark._version import __version__
 from statemark.errors import (
+    CallInterruptedError,
+    CheckpointDamagedError,
     ConnectError,
+    EngineError,
+    IllegalCallError,
+    InvalidInputError,
     JarNotFoundError,
     LiveReadError,
+    LocalRejectedError,
     MissingDependencyError,
+    PositionBoundError,
+    ScratchFullError,
     SessionRunningError,
     SettingsError,
     SparkVersionError,
+    StaleTaskError,
     StatemarkError,
+    StoreMovedError,
+    StoreUnreachableError,
+    StoreUnusableError,
+    VersionGoneError,
+    ViewClosedError,
 )
+from statemark.failures import error_of
 from statemark.isolation import IsolationLevel
 from statemark.jars import jar_path
 from statemark.lookup import get, get_many
@@ -36,21 +51,36 @@ if TYPE_CHECKING:
     from statemark.metrics import MetricsListener
 
 __all__ = [
+    "CallInterruptedError",
+    "CheckpointDamagedError",
     "ConnectError",
+    "EngineError",
+    "IllegalCallError",
+    "InvalidInputError",
     "IsolationLevel",
     "JarNotFoundError",
     "LiveReadError",
+    "LocalRejectedError",
     "MetricsListener",
     "MissingDependencyError",
     "OperatorMetrics",
     "Position",
+    "PositionBoundError",
+    "ScratchFullError",
     "SessionRunningError",
     "SettingsError",
     "SparkVersionError",
+    "StaleTaskError",
     "StatemarkError",
+    "StoreMovedError",
+    "StoreUnreachableError",
+    "StoreUnusableError",
+    "VersionGoneError",
+    "ViewClosedError",
     "__version__",
     "conf",
     "configure",
+    "error_of",
     "get",
     "get_many",
     "jar_path",

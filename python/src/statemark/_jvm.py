@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from statemark.errors import LiveReadError
+from statemark.errors import KINDS, EngineError, LiveReadError
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
@@ -145,6 +145,57 @@ def is_classic() -> bool:
     return not is_remote()
 
 
+def kind_of(error: BaseException) -> type[EngineError] | None:
+    """Return the class of errors for the kind of failure behind an exception of pyspark's.
+
+    The virtual machine tells the kind from the classes of its own exception and of the causes.
+
+    Parameters
+    ----------
+    error : BaseException
+        What pyspark or py4j has raised.
+
+    Returns
+    -------
+    type or None
+        The class; None where the failure is none of Statemark's, or came over Spark Connect.
+    """
+    origin = _java_exception(error) if has_context() else None
+    if origin is None:
+        return None
+    from pyspark import SparkContext
+
+    kinds: Any = SparkContext._jvm.statemark.spark.errors.FailureKinds  # type: ignore[union-attr]
+    return KINDS.get(kinds.nameOf(origin))
+
+
+def kinds() -> dict[str, bool]:
+    """Return the kinds of failures that the virtual machine knows.
+
+    Returns
+    -------
+    dict
+        Whether a failure is retryable, by the name of its kind.
+    """
+    from pyspark import SparkContext
+
+    known: Any = SparkContext._jvm.statemark.spark.errors.FailureKinds  # type: ignore[union-attr]
+    return dict(known.all())
+
+
+def _java_exception(error: BaseException) -> object | None:
+    """Return the exception of the virtual machine behind one of pyspark's or py4j's."""
+    from py4j.protocol import Py4JJavaError
+
+    if isinstance(error, Py4JJavaError):
+        thrown: object = error.java_exception
+        return thrown
+    origin: object | None = getattr(error, "_origin", None)
+    # A query's exception has no origin, but what caused it.
+    cause = getattr(error, "_cause", None)
+    return origin if origin is not None or cause is None else _java_exception(cause)
+
+
 def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     """Have the driver read rows of a running query by key, in one call.
 
@@ -164,8 +215,8 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     ------
     LiveReadError
         If the plugin is not there.
-    pyspark.errors.IllegalArgumentException
-        If the keys are not the operator's, or the query gives no answer.
+    pyspark.errors.IllegalArgumentException, py4j.protocol.Py4JJavaError
+        If the keys are not the operator's, or the query gives no answer; `kind_of` tells why.
     """
     from pyspark import SparkContext
     from pyspark.serializers import CPickleSerializer
@@ -176,7 +227,7 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
 
 @lru_cache(maxsize=1)
 def _lookups(jvm: JVMView) -> Callable[[str, str], bytes]:
-    """Find what answers lookups: a call to the virtual machine for each part of its name."""
+    """Find the method that answers lookups: a call to the JVM for each part of its name."""
     from py4j.java_gateway import JavaClass
 
     found: Any = jvm.statemark.spark.live.LiveLookup

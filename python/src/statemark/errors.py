@@ -3,13 +3,23 @@
 There are few types, split by what the caller does next; each says which in its first line.
 Messages name the problem, the reason, the remedy and the values. Their wording may change,
 their types and attributes do not.
+
+A failure in the virtual machine has a kind there, and one class for each kind here (`KINDS`).
+Over Spark Connect no kinds travel, as it passes messages on only: `get` raises `LiveReadError`.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class StatemarkError(Exception):
     """Base of all errors of this package.
+
+    Attributes
+    ----------
+    is_retryable : bool
+        Whether the same call can succeed when it is made again, and nothing else is changed.
 
     Parameters
     ----------
@@ -28,6 +38,8 @@ class StatemarkError(Exception):
       reason: no bulb
       remedy: put one in
     """
+
+    is_retryable: ClassVar[bool] = False
 
     def __init__(self, problem: str, *, reason: str, remedy: str) -> None:
         super().__init__(f"{problem}\n  reason: {reason}\n  remedy: {remedy}")
@@ -68,5 +80,97 @@ class SessionRunningError(StatemarkError):
     """Restart: Spark already runs, and what was asked for takes effect only at its start."""
 
 
-class LiveReadError(StatemarkError):
+class EngineError(StatemarkError):
+    """Base of the kinds of failures in the virtual machine."""
+
+
+class LiveReadError(EngineError):
     """Correct the key, or read again: a running query gave no answer to a read by key."""
+
+
+class InvalidInputError(LiveReadError):
+    """Correct the input: a setting, an option, or a key is wrong."""
+
+
+class StoreMovedError(LiveReadError):
+    """Read again: the store is not open any more on the executor that was asked."""
+
+    is_retryable = True
+
+
+class StoreUnreachableError(LiveReadError):
+    """Read again: the executor that has the store did not answer."""
+
+    is_retryable = True
+
+
+class VersionGoneError(LiveReadError):
+    """Read again: the store does not keep the version any more that the read was planned for."""
+
+    is_retryable = True
+
+
+class ViewClosedError(LiveReadError):
+    """Read again: the store was unloaded, or its transaction ended, under the read."""
+
+    is_retryable = True
+
+
+class PositionBoundError(LiveReadError):
+    """Wait longer: no committed batch includes the position that the read is bound to."""
+
+    is_retryable = True
+
+
+class CallInterruptedError(LiveReadError):
+    """Stop: the thread of the virtual machine was interrupted, and nothing is damaged."""
+
+
+class CheckpointDamagedError(LiveReadError):
+    """Bring a file back from a copy: one in the checkpoint location is missing or damaged."""
+
+
+class StoreUnusableError(LiveReadError):
+    """Run the batch again: the local copy of a store is damaged, and is loaded again."""
+
+    is_retryable = True
+
+
+class LocalRejectedError(EngineError):
+    """Do nothing: what an earlier process left of a store is rejected, and is loaded again."""
+
+    is_retryable = True
+
+
+class ScratchFullError(EngineError):
+    """Make room: the local disk does not take what a batch stages over the limit."""
+
+
+class StaleTaskError(EngineError):
+    """Do nothing: a task came too late, and another attempt has replaced it."""
+
+
+class IllegalCallError(EngineError):
+    """Correct the code: an object does not allow the call any more, as a closed scan."""
+
+
+#: The classes of the kinds of failures, by the names that the virtual machine has for them.
+KINDS: dict[str, type[EngineError]] = {
+    kind.__name__.removesuffix("Error"): kind
+    for kind in (
+        InvalidInputError,
+        StoreUnusableError,
+        LocalRejectedError,
+        ScratchFullError,
+        ViewClosedError,
+        IllegalCallError,
+        CallInterruptedError,
+        StoreMovedError,
+        StoreUnreachableError,
+        VersionGoneError,
+        PositionBoundError,
+        StaleTaskError,
+        CheckpointDamagedError,
+        LiveReadError,
+    )
+}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from statemark import _jvm, lookup_keys, reads
-from statemark.errors import LiveReadError
+from statemark.errors import EngineError, LiveReadError, StatemarkError
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -43,7 +43,7 @@ def get(
         A value for each column of the operator's key; a struct's is a mapping or a Row again, an
         array's a list.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
-        As `live` takes them.
+        The arguments of that name of `live`.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def get(
     LiveReadError
         If `key` has not the columns of the operator's key, or values of other types; if it has
         several rows, as in a stream-stream join; if no such query runs, or it is not as far as
-        `position_bound`.
+        `position_bound`. On a classic session its class says the kind, such as `VersionGoneError`.
     SettingsError
         If another argument is bad.
     MissingDependencyError
@@ -116,7 +116,7 @@ def get_many(
     keys : Sequence of Mapping or Row
         The keys, each as `get` takes it.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
-        As `live` takes them.
+        The arguments of that name of `live`.
 
     Returns
     -------
@@ -162,16 +162,29 @@ def get_many(
 
 @contextmanager
 def _refusals(options: Mapping[str, str]) -> Iterator[None]:
-    """Raise what Spark raises as an error of this package, the same on both kinds of session."""
+    """Raise what Spark raises as an error of this package, of its kind on a classic session."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as e:
-        problem = f"query {options['queryId']} was not read"
-        raise LiveReadError(
-            problem,
-            # Where a session is set to show it, the message ends with the stack of the JVM.
-            reason=str(e).partition("\n\nJVM stacktrace:")[0],
-            remedy="correct what the reason names, or read again",
-        ) from e
+        raise _read_error(options, e, _jvm.kind_of(e)) from e
+    except Exception as e:
+        # pyspark has no class for an interrupt, and leaves that of its connection.
+        kind = None if isinstance(e, StatemarkError) else _jvm.kind_of(e)
+        if kind is None:
+            raise
+        raise _read_error(options, e, kind) from e
+
+
+def _read_error(
+    options: Mapping[str, str], error: Exception, kind: type[EngineError] | None
+) -> LiveReadError:
+    of_read = kind if kind is not None and issubclass(kind, LiveReadError) else LiveReadError
+    problem = f"query {options['queryId']} was not read"
+    return of_read(
+        problem,
+        # Where a session is set to show it, the message ends with the stack of the JVM.
+        reason=str(error).partition("\n\nJVM stacktrace:")[0],
+        remedy="correct what the reason names, or read again",
+    )

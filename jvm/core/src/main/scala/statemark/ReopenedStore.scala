@@ -20,7 +20,7 @@ object ReopenedStore {
     * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
     *
     * @param countsRows whether its rows are counted from now on; where they were not, all of them are read now
-    * @throws DistrustException where it is not the store `identity`, or cannot be used
+    * @throws LocalRejectedException where it is not the store `identity`, or cannot be used
     */
   def open(
       directory: File,
@@ -74,7 +74,7 @@ object ReopenedStore {
     else engine.countRows(state.families, usesFamilies)
 
   /** What the base store in `directory` says of itself on disk. Whoever has it open is not disturbed.
-    * @throws DistrustException where it says nothing, or cannot be read
+    * @throws LocalRejectedException where it says nothing, or cannot be read
     */
   def inspect(directory: File, options: EngineOptions): BaseRecords =
     try {
@@ -84,7 +84,7 @@ object ReopenedStore {
     } catch { case e: StoreUnusableException => throw damaged(directory, e) }
 
   private def damaged(directory: File, cause: StoreUnusableException): Throwable =
-    new DistrustException(
+    new LocalRejectedException(
       RejectReason.Damaged,
       s"$directory cannot be read: ${cause.getMessage}",
       Some(cause)
@@ -107,7 +107,7 @@ object ReopenedStore {
   }
 
   private def unfinished(directory: File, version: Long, cause: Option[Throwable]): Throwable =
-    new DistrustException(
+    new LocalRejectedException(
       RejectReason.Unfinished,
       s"$directory holds a part of version $version: the process died while it was written, and " +
         cause.fold("its writes were in memory")(_.getMessage),
@@ -125,5 +125,5 @@ object ReopenedStore {
     }
 
   private def otherStore(directory: File, found: StoreIdentity, wanted: StoreIdentity): Throwable =
-    new DistrustException(RejectReason.OtherStore, s"$directory holds $found and not $wanted.")
+    new LocalRejectedException(RejectReason.OtherStore, s"$directory holds $found and not $wanted.")
 }

@@ -180,7 +180,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     val content = Files.readAllBytes(file.toPath)
     content(content.length / 2) = (content(content.length / 2) + 1).toByte
     Files.write(file.toPath, content)
-    val e = intercept[DistrustException](
+    val e = intercept[LocalRejectedException](
       ReopenedStore.open(
         directory,
         options,

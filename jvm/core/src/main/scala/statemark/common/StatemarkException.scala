@@ -1,30 +1,24 @@
 package statemark.common
 
-/** What Statemark's own code throws. One case per thing that the caller can do next. */
-sealed abstract class StatemarkException(message: String, cause: Option[Throwable])
-    extends RuntimeException(message, cause.orNull)
+/** Says what a caller can do about a failure. Each kind has one class of exceptions, and a class of errors in Python.
+  * A kind belongs to a module, which closes its list: [[CoreKind]] here, `StoreKind` in jvm/spark.
+  */
+trait FailureKind extends Serializable {
 
-/** A setting, a call or a file from outside is wrong: change it as the message says. */
-final class InvalidInputException(message: String, cause: Option[Throwable] = None)
-    extends StatemarkException(message, cause)
+  /** Returns the name, to which Python adds `Error`. */
+  def name: String
 
-/** The local copy of a store cannot be used any more: load it again from the checkpoint. */
-final class StoreUnusableException(message: String, cause: Option[Throwable] = None)
-    extends StatemarkException(message, cause)
+  /** Tells whether the same call can succeed when it is made again, and nothing else is changed before. */
+  def isRetryable: Boolean
+}
 
-/** What an earlier process left of a store is not used: load it from the checkpoint. */
-final class DistrustException(
-    val reason: RejectReason,
+/** The base of the exceptions that Statemark's own code throws. A module has one sealed class below it, and that one a
+  * class for each kind of failure. A message says the problem, the reason, the remedy, and the values.
+  */
+abstract class StatemarkException(
+    val kind: FailureKind,
     message: String,
-    cause: Option[Throwable] = None
-) extends StatemarkException(message, cause)
-
-/** The local disk does not take staged writes over the limit: the task fails, and nothing is lost. */
-final class ScratchFullException(message: String, cause: Option[Throwable])
-    extends StatemarkException(message, cause)
-
-/** A live view cannot be read any more, because its store has gone: read again, from where it is now. */
-final class ViewClosedException(message: String) extends StatemarkException(message, None)
-
-/** A call that the state of the object does not allow, such as reading a closed scan. */
-final class IllegalCallException(message: String) extends StatemarkException(message, None)
+    cause: Option[Throwable]
+) extends RuntimeException(message, cause.orNull) {
+  final def isRetryable: Boolean = kind.isRetryable
+}

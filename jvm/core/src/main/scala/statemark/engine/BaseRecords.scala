@@ -1,7 +1,7 @@
 package statemark.engine
 
 import java.nio.charset.StandardCharsets.UTF_8
-import statemark.common.{DistrustException, RejectReason}
+import statemark.common.{LocalRejectedException, RejectReason}
 
 /** All that the offsets column family of a base store says.
   *
@@ -17,19 +17,19 @@ final case class BaseRecords(
 object BaseRecords {
   import OffsetsColumnFamily._
 
-  /** @throws DistrustException where a record is missing, or of another format
+  /** @throws LocalRejectedException where a record is missing, or of another format
     * @throws StoreUnusableException where one is damaged
     */
   def read(engine: RocksEngine): BaseRecords = {
     def needed(key: Array[Byte]): Array[Byte] = engine.offsetsRecord(key).getOrElse(
-      throw new DistrustException(
+      throw new LocalRejectedException(
         RejectReason.Damaged,
         s"${engine.directory} does not hold the record '${new String(key, UTF_8)}'."
       )
     )
     val format = decodeFormat(needed(FormatKey))
     if (format != FormatVersion.current) {
-      throw new DistrustException(
+      throw new LocalRejectedException(
         RejectReason.OtherFormat,
         s"${engine.directory} is in format ${format.number}; this release writes and continues " +
           s"${FormatVersion.current.number}."

@@ -242,9 +242,9 @@ object FormatVersion {
   val all: Seq[FormatVersion] = Seq(V1, V2, V3)
   val current: FormatVersion = V3
 
-  /** @throws DistrustException for a version that this release does not know */
+  /** @throws LocalRejectedException for a version that this release does not know */
   def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {
-    throw new DistrustException(
+    throw new LocalRejectedException(
       RejectReason.OtherFormat,
       s"The local store is in format $number, but this release knows ${all.map(_.number).mkString(", ")} " +
         "only: it was written by a newer release. It is loaded again from the checkpoint."

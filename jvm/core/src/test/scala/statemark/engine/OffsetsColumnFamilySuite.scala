@@ -119,7 +119,7 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     }
     val long = OffsetsColumnFamily.encodeState(v1) :+ 0.toByte
     intercept[StoreUnusableException](OffsetsColumnFamily.decodeState(long, families, None, None))
-    val newer = intercept[DistrustException](
+    val newer = intercept[LocalRejectedException](
       OffsetsColumnFamily.decodeFormat(Array[Byte](0, 0, 0, 9))
     )
     assert(newer.reason == RejectReason.OtherFormat)

@@ -9,6 +9,7 @@ import scala.util.Try
 import statemark.common._
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.StoreFile
+import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.process.BackgroundThreads
 
 /** The changelogs that one load reads. Most of a small file's time is the way to the checkpoint location
@@ -46,7 +47,7 @@ final class ChangelogPrefetch(files: ChangelogFiles) extends AutoCloseable {
   /** Reads a changelog to its end.
     * @return with it the fingerprint of a file that was opened as the last one, where it is needed
     * @throws SparkException where it is missing or damaged
-    * @throws InvalidInputException where Spark does not say which file it is
+    * @throws CheckpointDamagedException where Spark does not say which file it is
     * @throws InterruptedException where it was interrupted, which says nothing about the file
     */
   def read[A](at: VersionId)(body: StateStoreChangelogReader => A): (A, Option[Fingerprint]) =
@@ -65,9 +66,10 @@ final class ChangelogPrefetch(files: ChangelogFiles) extends AutoCloseable {
     catch {
       case e: StatemarkException => throw e
       case NonFatal(e) if !e.isInstanceOf[SparkThrowable] =>
-        throw new InvalidInputException(
-          s"The changelog ${StoreFile.changelogName(at)} cannot be read: $e. Bring the file back from a copy, or restart the query " +
-            "from a batch before it; `statemark verify` shows what is damaged, and which batches can be restored.",
+        throw new CheckpointDamagedException(
+          s"The changelog ${StoreFile.changelogName(at)} cannot be read: $e.",
+          "Bring the file back from a copy, or restart the query from a batch before it; `statemark verify` shows " +
+            "what is damaged, and which batches can be restored.",
           Some(e)
         )
     }

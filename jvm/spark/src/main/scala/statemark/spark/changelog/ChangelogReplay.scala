@@ -1,8 +1,8 @@
 package statemark.spark.changelog
 
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.common.StoreUnusableException
 import statemark.engine.RocksEngine
+import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.rows.RowChecksums
 import statemark.transaction.Transaction
 
@@ -15,7 +15,7 @@ object ChangelogReplay {
   /** The number of bytes of keys and values.
     * @param checksums are verified for every record
     * @throws SparkException where a record's checksum is wrong
-    * @throws StoreUnusableException where a record is of a column family that nobody created
+    * @throws CheckpointDamagedException where a record is of a column family that nobody created
     */
   def stage(
       reader: StateStoreChangelogReader,
@@ -50,9 +50,10 @@ object ChangelogReplay {
     bytes
   }
 
-  private def unknownFamily(id: Short, version: Long): Throwable = new StoreUnusableException(
+  private def unknownFamily(id: Short, version: Long): Throwable = new CheckpointDamagedException(
     s"The changelog after version $version writes to column family $id, which the snapshot before it " +
-      "does not name: the snapshot that created the family is missing or damaged. Restore that file, " +
-      "or restart the query from an older batch."
+      "does not name: the snapshot that created the family is missing or damaged.",
+    "Restore that file, or restart the query from an older batch.",
+    None
   )
 }

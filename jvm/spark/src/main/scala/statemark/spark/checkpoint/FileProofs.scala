@@ -72,7 +72,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     Interrupts.apart(FileProof.of(known).exists(proof => stands(version, proof.file)))
 
   /** Whether the history that led to a version still stands.
-    * @throws DistrustException where it does not, or where nothing tells
+    * @throws LocalRejectedException where it does not, or where nothing tells
     * @throws InterruptedException where it was interrupted, which tells nothing
     */
   def check(base: VersionId, known: Option[Fingerprint]): Unit = Interrupts.apart {
@@ -137,9 +137,9 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
       }
     } catch { case _: FileNotFoundException | _: ChecksumException => None }
 
-  private def unproven(why: String) = new DistrustException(RejectReason.Unproven, why)
+  private def unproven(why: String) = new LocalRejectedException(RejectReason.Unproven, why)
 
-  private def replaced(version: Long) = new DistrustException(
+  private def replaced(version: Long) = new LocalRejectedException(
     RejectReason.OtherHistory,
     s"the file of version $version in the checkpoint is not the one that it knew"
   )

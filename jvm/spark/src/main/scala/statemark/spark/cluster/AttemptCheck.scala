@@ -2,9 +2,9 @@ package statemark.spark.cluster
 
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
-import statemark.common.InvalidInputException
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{FileProofs, StoreAddress}
+import statemark.spark.errors.StaleTaskException
 
 /** Tells whether the version that a store has prepared is the attempt that counts: another executor may have
   * written the same version.
@@ -14,7 +14,7 @@ import statemark.spark.checkpoint.{FileProofs, StoreAddress}
 private[spark] sealed trait AttemptCheck {
 
   /** A task asks for `at`, to build on it.
-    * @throws InvalidInputException where the query has gone on without the task
+    * @throws StaleTaskException where the query has gone on without the task
     */
   def begin(at: VersionId): Unit
 
@@ -82,10 +82,7 @@ private[spark] object AttemptCheck {
     override def begin(at: VersionId): Unit = if (isTask) {
       ask(AttemptBegun(runId, store, at.version, executor)) match {
         case Right(writer) => known = Some(at.version -> writer)
-        case Left(newest) => throw new InvalidInputException(
-            s"A task comes too late to build on version ${at.version} of $id: the query is at version " +
-              s"$newest. Another attempt has replaced it, and there is nothing to do."
-          )
+        case Left(newest: Long) => throw new StaleTaskException(id.toString, at.version, newest)
         case answer => throw new IllegalStateException(s"The driver answers $answer.")
       }
     }

@@ -17,14 +17,9 @@ import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
 import statemark.common.{Causes, InvalidInputException, ViewClosedException}
 import statemark.IsolationLevel
+import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
 import statemark.spark.process.RecentlyUsed
-import statemark.spark.reads.{
-  LiveRead,
-  LookupException,
-  Projections,
-  StoreMovedException,
-  VersionGoneException
-}
+import statemark.spark.reads.{LiveRead, Projections}
 
 /** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
   * executors that hold them, over the connections that Spark has. Python calls [[get]] over py4j; a Spark Connect

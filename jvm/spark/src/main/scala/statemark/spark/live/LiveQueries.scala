@@ -8,7 +8,8 @@ import org.apache.spark.sql.SparkSession
 import scala.annotation.tailrec
 import scala.util.Try
 import statemark.common.{Clock, InvalidInputException, Position}
-import statemark.spark.reads.PositionBoundException
+import statemark.spark.cluster.SourcePosition
+import statemark.spark.errors.PositionBoundException
 
 /** The last batch that a running query has committed. */
 final case class PinnedBatch(query: ActiveQuery, batch: Long) {
@@ -68,7 +69,12 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
       if (batch.isDefined && bound.forall(b => reached.exists(PositionBound.includes(_, b))))
         PinnedBatch(query, batch.get)
       else if (clock.nanos() >= deadline || !query.isActive())
-        throw new PositionBoundException(query.id, reached, bound, timeoutMs)
+        throw new PositionBoundException(
+          query.id,
+          reached.map(SourcePosition.encode),
+          bound.map(SourcePosition.encode),
+          timeoutMs
+        )
       else {
         LockSupport.parkNanos(PollNanos) // returns at once where the thread is interrupted
         if (Thread.interrupted())

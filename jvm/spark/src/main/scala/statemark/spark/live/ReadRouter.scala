@@ -10,14 +10,10 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.apache.spark.sql.SparkSession
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
+import statemark.common.Interrupts
 import statemark.spark.checkpoint.StoreAddress
-import statemark.spark.reads.{
-  ReadNote,
-  ReadReply,
-  ReadService,
-  StoreRequest,
-  StoreUnreachableException
-}
+import statemark.spark.errors.StoreUnreachableException
+import statemark.spark.reads.{ReadNote, ReadReply, ReadService, StoreRequest}
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
   *
@@ -52,14 +48,14 @@ object ReadRouter {
   private[live] def answerOf(executorId: String, address: StoreAddress)(
       answer: => ReadReply
   ): ReadReply =
-    try answer
+    try Interrupts.apart(answer)
     catch {
       case NonFatal(e) if StatemarkBridge.isGone(e) =>
         log.info(s"Executor $executorId is gone, and with it $address.", e)
         executors.remove(executorId): Unit
         ReadReply.NotHere
       case NonFatal(e) =>
-        ReadReply.Failed(new StoreUnreachableException(address, executorId, e))
+        ReadReply.Failed(new StoreUnreachableException(address.toString, executorId, e))
     }
 
   /** As bytes, for executors. */

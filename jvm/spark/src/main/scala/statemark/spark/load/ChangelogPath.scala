@@ -28,13 +28,13 @@ final class ChangelogPath(
   /** Finds the versions whose changelogs lead from `base` to `at`, ascending. Within a run, or for a base whose own
     * file is proven, that is all it takes in format v1; the lineage of ids tells in format v2.
     *
-    * @throws DistrustException where the checkpoint does not prove that history (I6), or has so many
+    * @throws LocalRejectedException where the checkpoint does not prove that history (I6), or has so many
     *   changelogs in between that a snapshot is nearer
     * @throws InterruptedException where it was interrupted, which proves nothing
     */
   def find(base: VersionId, at: VersionId): Vector[VersionId] = Interrupts.apart {
     def distrust(reason: RejectReason, why: String) =
-      throw new DistrustException(
+      throw new LocalRejectedException(
         reason,
         s"it is at ${ChangelogPath.show(base)} and ${ChangelogPath.show(at)} is asked for: $why"
       )

@@ -95,12 +95,12 @@ final class LocalReuse(
       case home :: others =>
         try Reused(Some(proven(home, at)), others, Nil)
         catch {
-          case e: DistrustException =>
+          case e: LocalRejectedException =>
             firstProven(at, others).reporting(Seq(home), Seq(refused(home, e)))
         }
     }
 
-  /** @throws DistrustException where the home is of no use for `at` */
+  /** @throws LocalRejectedException where the home is of no use for `at` */
   private def proven(home: StoreDirectory, at: VersionId): (LoadedStore, LoadStats) = {
     val reopened = bases.reopen(home)
     try {
@@ -111,19 +111,19 @@ final class LocalReuse(
         reopened.store.close()
         throw e match {
           case unusable: StoreUnusableException =>
-            new DistrustException(RejectReason.Damaged, unusable.getMessage, Some(unusable))
+            new LocalRejectedException(RejectReason.Damaged, unusable.getMessage, Some(unusable))
           case other => other
         }
     }
   }
 
   /** Proves that the base is a version of the history that leads to `at`, and replays the rest.
-    * @throws DistrustException where that is not so, or changelogs are missing
+    * @throws LocalRejectedException where that is not so, or changelogs are missing
     */
   private def brought(reopened: ReopenedStore, at: VersionId): LoadStats = {
     val base = reopened.store.base.at
     if (base.version == 0)
-      throw new DistrustException(RejectReason.Unproven, "its first version never went to disk")
+      throw new LocalRejectedException(RejectReason.Unproven, "its first version never went to disk")
     val deltas = path.find(base, at)
     if (base.checkpointId.isEmpty)
       proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
@@ -133,11 +133,11 @@ final class LocalReuse(
       case e: StoreUnusableException => throw e
       case NonFatal(e) =>
         val why = s"the changelogs after ${base.version} cannot be replayed: $e"
-        throw new DistrustException(RejectReason.TooOld, why, Some(e))
+        throw new LocalRejectedException(RejectReason.TooOld, why, Some(e))
     }
   }
 
-  private def inOtherFormat = new DistrustException(
+  private def inOtherFormat = new LocalRejectedException(
     RejectReason.OtherHistory,
     "its version is of checkpoint format v1, and the query runs in v2"
   )
@@ -150,7 +150,7 @@ final class LocalReuse(
     ).toMap)
   }
 
-  private def refused(home: StoreDirectory, why: DistrustException): RejectReason = {
+  private def refused(home: StoreDirectory, why: LocalRejectedException): RejectReason = {
     log.warn(s"${home.path} is not used for ${bases.identity} (${why.reason.name}): " +
       s"${why.getMessage}. The store is loaded from the next source.")
     why.reason

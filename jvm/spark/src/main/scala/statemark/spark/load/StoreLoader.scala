@@ -9,6 +9,7 @@ import statemark.engine._
 import statemark.spark.changelog.{ChangelogPrefetch, CheckpointLineage}
 import statemark.spark.checkpoint.{RestoreRules, StoreFile}
 import statemark.spark.conf.StoreConf
+import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.local.{
   BaseStores,
   LoadSource,
@@ -123,7 +124,7 @@ final class StoreLoader(
   }
 
   /** Brings a store that stands at an earlier version to `at` by the changelogs in between.
-    * @throws DistrustException as `ChangelogPath.find`
+    * @throws LocalRejectedException as `ChangelogPath.find`
     */
   def catchUp(store: TransactionalStore, at: VersionId): LoadStats =
     path.replay(store, path.find(store.base.at, at), LoadStats(LoadSource.Memory))
@@ -147,9 +148,10 @@ final class StoreLoader(
     }
   }
 
-  private def unreadable(snapshot: VersionId, cause: Throwable) = new InvalidInputException(
-    s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $cause. Bring it, and the SST files " +
-      "that it names, back from a copy; `statemark verify` shows what is damaged."
+  private def unreadable(snapshot: VersionId, cause: Throwable) = new CheckpointDamagedException(
+    s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $cause.",
+    "Bring it, and the SST files that it names, back from a copy; `statemark verify` shows what is damaged.",
+    None
   )
 
   private def fromNewest(at: VersionId)(load: VersionId => LoadedStore)
@@ -235,9 +237,9 @@ final class StoreLoader(
     catch {
       case e: StoreUnusableException =>
         generation.store.close()
-        throw new InvalidInputException(
-          s"The snapshot of ${ChangelogPath.show(at)} is damaged in the checkpoint: ${e.getMessage} Bring its SST " +
-            "files back from a copy, or restart the query from a batch that needs another snapshot; " +
+        throw new CheckpointDamagedException(
+          s"The snapshot of ${ChangelogPath.show(at)} is damaged in the checkpoint: ${e.getMessage}",
+          "Bring its SST files back from a copy, or restart the query from a batch that needs another snapshot; " +
             "`statemark verify` shows which files are damaged, and which batches can be restored.",
           Some(e)
         )

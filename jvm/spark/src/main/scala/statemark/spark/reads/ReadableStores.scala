@@ -6,6 +6,7 @@ import statemark.common.ViewClosedException
 import statemark.engine.VersionId
 import statemark.{IsolationLevel, ReadView, TransactionalStore}
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.errors.VersionGoneException
 
 /** The stores of running queries that are open in this JVM, for readers beside the tasks.
   *
@@ -52,7 +53,7 @@ object ReadableStores {
         level match {
           case IsolationLevel.ReadUncommitted => Some(here.store.readOnly(level))
           case IsolationLevel.ReadCommitted => here.store.readAt(at).orElse(
-              throw new VersionGoneException(address, at.version, here.store.base.version)
+              throw new VersionGoneException(address.toString, at.version, here.store.base.version)
             )
         }
       catch { case _: ViewClosedException => None } // it is being unloaded

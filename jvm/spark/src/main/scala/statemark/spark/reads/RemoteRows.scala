@@ -3,6 +3,7 @@ package statemark.spark.reads
 import statemark.engine._
 import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.errors.StoreMovedException
 import statemark.spark.process.RecentlyUsed
 import statemark.transaction.{RowScan, Rows}
 
@@ -103,7 +104,7 @@ object RemoteRows {
     case ReadReply.Failed(e) => e
     case ReadReply.NotHere =>
       known.remove((address, at, level))
-      new StoreMovedException(address)
+      new StoreMovedException(address.toString)
     case other => new IllegalStateException(s"$address answers ${other.getClass.getSimpleName}.")
   }
 }

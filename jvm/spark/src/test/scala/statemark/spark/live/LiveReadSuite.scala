@@ -11,7 +11,7 @@ import statemark.spark.cluster.{AttemptBegun, AttemptCheck, AttemptRegistry, Wri
 import statemark.spark.{OneSession, StatemarkStateStoreProvider}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.local.LocalDirectory
-import statemark.spark.reads.LookupException
+import statemark.spark.errors.LookupException
 
 /** Format `statemark` beside a running query. */
 class LiveReadSuite extends AnyFunSuite with OneSession with Banks {

@@ -13,7 +13,7 @@ import scala.concurrent.ExecutionContext.Implicits.global
 import scala.util.{Failure, Random, Success, Try}
 import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
 import statemark.spark.OneSession
-import statemark.spark.reads.{PositionBoundException, StoreMovedException, VersionGoneException}
+import statemark.spark.errors.{PositionBoundException, StoreMovedException, VersionGoneException}
 
 /** Reads of a query in trouble: each is a committed batch, or fails by name. */
 class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {

@@ -14,15 +14,8 @@ import statemark.engine.{ColumnFamilies, RocksEngine, VersionId}
 import statemark.spark.checkpoint.StoreAddress
 import statemark.spark.conf.StoreSettings
 import statemark.spark.{Line, Providers, StatemarkStateStoreProvider}
-import statemark.spark.reads.{
-  LiveReads,
-  ReadReply,
-  ReadRequest,
-  ReadService,
-  RemoteRows,
-  StoreMovedException,
-  VersionGoneException
-}
+import statemark.spark.errors.{StoreMovedException, VersionGoneException}
+import statemark.spark.reads.{LiveReads, ReadReply, ReadRequest, ReadService, RemoteRows}
 import statemark.transaction.{RowScan, Rows}
 
 /** Reads of a store that is open in another JVM, as bytes there and back. */

@@ -328,7 +328,7 @@ private[stress] object World {
   def isGone(failure: Throwable): Boolean =
     statemark.common.Causes.of(failure).exists {
       case _: statemark.common.ViewClosedException => true
-      case _: statemark.spark.reads.VersionGoneException => true
+      case _: statemark.spark.errors.VersionGoneException => true
       case _ => false
     }
 }

@@ -4,7 +4,7 @@ import java.io.File
 import java.time.Instant
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.rocksdb.{CompressionType, LRUCache}
-import statemark.common.DistrustException
+import statemark.common.LocalRejectedException
 import statemark.engine.{BaseRecords, EngineOptions}
 import statemark.ReopenedStore
 import statemark.spark.local.{LocalDirectory, StoreDirectory}
@@ -73,7 +73,7 @@ final class LocalStores(root: File) {
       if (isInUse) Left("in use")
       else
         try ofItsPath(ReopenedStore.inspect(new File(home, StoreDirectory.BaseName), options), home)
-        catch { case e: DistrustException => Left(s"${e.reason.name}: ${e.getMessage}") }
+        catch { case e: LocalRejectedException => Left(s"${e.reason.name}: ${e.getMessage}") }
     val found = records.toOption
     DirectoryFacts(
       home,

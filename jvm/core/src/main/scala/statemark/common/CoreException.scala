@@ -1,0 +1,63 @@
+package statemark.common
+
+/** The kinds of failures of the transactional store. */
+sealed abstract class CoreKind(override val name: String, override val isRetryable: Boolean)
+    extends FailureKind
+
+object CoreKind {
+  case object InvalidInput extends CoreKind("InvalidInput", isRetryable = false)
+  case object StoreUnusable extends CoreKind("StoreUnusable", isRetryable = true)
+  case object LocalRejected extends CoreKind("LocalRejected", isRetryable = true)
+  case object ScratchFull extends CoreKind("ScratchFull", isRetryable = false)
+  case object ViewClosed extends CoreKind("ViewClosed", isRetryable = true)
+  case object IllegalCall extends CoreKind("IllegalCall", isRetryable = false)
+
+  /** The kind of `InterruptedException`: handlers of `NonFatal` failures leave that class alone, and Spark knows it.
+    * Nothing is damaged. Not to be retried, as the caller of the interrupt wants an end.
+    */
+  case object CallInterrupted extends CoreKind("CallInterrupted", isRetryable = false)
+
+  val all: Seq[CoreKind] = Seq(
+    InvalidInput,
+    StoreUnusable,
+    LocalRejected,
+    ScratchFull,
+    ViewClosed,
+    IllegalCall,
+    CallInterrupted
+  )
+}
+
+/** An exception of the transactional store: one class for each thing that the caller can do next. */
+sealed abstract class CoreException(kind: CoreKind, message: String, cause: Option[Throwable])
+    extends StatemarkException(kind, message, cause)
+
+/** A setting, an argument or an option is wrong: change it as the message says. */
+final class InvalidInputException(message: String, cause: Option[Throwable] = None)
+    extends CoreException(CoreKind.InvalidInput, message, cause)
+
+/** The local copy of a store is damaged: load the store again from the checkpoint, as the next attempt does. */
+final class StoreUnusableException(message: String, cause: Option[Throwable] = None)
+    extends CoreException(CoreKind.StoreUnusable, message, cause)
+
+/** A home that an earlier process left is of no use: load the store from the checkpoint, as the loader does.
+  *
+  * @param reason as a metric counts it
+  */
+final class LocalRejectedException(
+    val reason: RejectReason,
+    message: String,
+    cause: Option[Throwable] = None
+) extends CoreException(CoreKind.LocalRejected, message, cause)
+
+/** The local disk does not take staged writes over the limit: make room. The task fails, and nothing is lost. */
+final class ScratchFullException(message: String, cause: Option[Throwable])
+    extends CoreException(CoreKind.ScratchFull, message, cause)
+
+/** A view is closed, as its store has gone: read again, from where the store is now. */
+final class ViewClosedException(message: String)
+    extends CoreException(CoreKind.ViewClosed, message, None)
+
+/** The state of an object does not allow a call, such as one to a closed scan: correct the code. */
+final class IllegalCallException(message: String)
+    extends CoreException(CoreKind.IllegalCall, message, None)

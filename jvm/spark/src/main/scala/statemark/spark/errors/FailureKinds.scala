@@ -1,0 +1,30 @@
+package statemark.spark.errors
+
+import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
+import statemark.common.{Causes, CoreKind, FailureKind, StatemarkException}
+
+/** Tells the kinds of failures to Python, which calls it over py4j.
+  *
+  * ''Thread:'' any.
+  */
+object FailureKinds {
+
+  /** Returns the kind of the first failure of Statemark's among `failure` and its causes; None where none is. */
+  def find(failure: Throwable): Option[FailureKind] = {
+    val causes = Causes.of(failure).toSeq
+    causes.collectFirst {
+      case e: StatemarkException => e.kind
+      case _: InterruptedException => CoreKind.CallInterrupted
+    }.orElse(causes.collectFirst { case _: LookupException => StoreKind.LiveRead })
+  }
+
+  /** Returns the name of a failure's kind; empty where it is none of Statemark's. */
+  def nameOf(failure: Throwable): String = find(failure).fold("")(_.name)
+
+  /** Returns the names of all kinds, and whether each is retryable. */
+  def all: JMap[String, Boolean] = {
+    val kinds = new JLinkedHashMap[String, Boolean]()
+    (CoreKind.all ++ StoreKind.all).foreach(kind => kinds.put(kind.name, kind.isRetryable))
+    kinds
+  }
+}

@@ -1,0 +1,112 @@
+package statemark.spark.errors
+
+import java.util.UUID
+import statemark.common.{FailureKind, StatemarkException}
+
+/** The kinds of failures of the provider, and of reads of running queries. */
+sealed abstract class StoreKind(override val name: String, override val isRetryable: Boolean)
+    extends FailureKind
+
+object StoreKind {
+  case object StoreMoved extends StoreKind("StoreMoved", isRetryable = true)
+  case object StoreUnreachable extends StoreKind("StoreUnreachable", isRetryable = true)
+  case object VersionGone extends StoreKind("VersionGone", isRetryable = true)
+  case object PositionBound extends StoreKind("PositionBound", isRetryable = true)
+  case object StaleTask extends StoreKind("StaleTask", isRetryable = false)
+  case object CheckpointDamaged extends StoreKind("CheckpointDamaged", isRetryable = false)
+
+  /** The kind of a [[LookupException]] that is caused by no other kind, as by a refusal of Spark's. */
+  case object LiveRead extends StoreKind("LiveRead", isRetryable = false)
+
+  val all: Seq[StoreKind] = Seq(
+    StoreMoved,
+    StoreUnreachable,
+    VersionGone,
+    PositionBound,
+    StaleTask,
+    CheckpointDamaged,
+    LiveRead
+  )
+}
+
+/** An exception of the provider, or of a read: one class for each thing that the caller can do next.
+  *
+  * @param problem what has failed and why, with the values
+  * @param remedy what to do about it
+  */
+sealed abstract class StoreException(
+    kind: StoreKind,
+    problem: String,
+    remedy: String,
+    cause: Option[Throwable]
+) extends StatemarkException(kind, s"$problem $remedy", cause)
+
+/** A store was open on an executor and is not any more: read again. */
+final class StoreMovedException(store: String)
+    extends StoreException(
+      StoreKind.StoreMoved,
+      s"$store was closed while it was read: its query has stopped, or the store has moved to another executor.",
+      "Read again.",
+      None
+    )
+
+/** The executor that has a store open does not answer as it should: read again. */
+final class StoreUnreachableException(store: String, executorId: String, cause: Throwable)
+    extends StoreException(
+      StoreKind.StoreUnreachable,
+      s"Executor $executorId, which has $store open, did not answer: ${cause.getMessage}.",
+      "Read again; where it is busy, raise spark.rpc.askTimeout.",
+      Some(cause)
+    )
+
+/** A store is open, and does not keep the version any more that a read was pinned to: read again. */
+final class VersionGoneException(store: String, version: Long, newest: Long)
+    extends StoreException(
+      StoreKind.VersionGone,
+      s"Version $version of $store is not kept any more: the query is at version $newest.",
+      "Read again; for reads that begin later raise readRetentionTime.",
+      None
+    )
+
+/** No committed batch of a query includes what a read asks for, in the time that it would wait: wait longer.
+  *
+  * @param reached the position of the last committed batch
+  * @param bound the position that the read asks for
+  */
+final class PositionBoundException(
+    queryId: UUID,
+    reached: Option[String],
+    bound: Option[String],
+    timeoutMs: Long
+) extends StoreException(
+      StoreKind.PositionBound,
+      s"Query $queryId is at ${reached.getOrElse("no committed batch")} after $timeoutMs ms" +
+        s"${bound.fold("")(b => s", and the read is bound to $b")}.",
+      "Wait longer with option timeout, or look at why the query makes no progress.",
+      None
+    )
+
+/** A task builds on a version that its query has left behind: do nothing, another attempt has replaced the task. */
+final class StaleTaskException(store: String, version: Long, newest: Long)
+    extends StoreException(
+      StoreKind.StaleTask,
+      s"A task comes too late to build on version $version of $store: the query is at version $newest.",
+      "Another attempt has replaced it, and there is nothing to do.",
+      None
+    )
+
+/** A file in the checkpoint location is missing or damaged: bring it back from a copy.
+  *
+  * @param problem names the file
+  */
+final class CheckpointDamagedException(problem: String, remedy: String, cause: Option[Throwable])
+    extends StoreException(StoreKind.CheckpointDamaged, problem, remedy, cause)
+
+/** A lookup has no answer. The message is that of the cause, which [[FailureKinds]] finds.
+  *
+  * The base class is Java's, as py4j and Spark Connect pass on the message of that class and nothing else. Of classes
+  * that Spark Connect does not know it passes the name as well; and where an error is Spark's own, py4j raises it as
+  * that.
+  */
+final class LookupException(cause: Throwable)
+    extends IllegalArgumentException(Option(cause.getMessage).getOrElse(cause.toString), cause)
