@@ -30,6 +30,16 @@ SHIMS = "jvm/spark/src/main/scala-shims"
 PYTHON = "python/src"
 CLOCK = f"{CORE}/statemark/common/Clock.scala"
 HOME_LOCK = f"{SPARK}/statemark/spark/local/DirectoryLock.scala"
+#: Packages whose docs a newcomer can read.
+READABLE = (
+    CORE,
+    *(
+        f"{SPARK}/statemark/spark/{package}"
+        for package in (
+            *("errors", "checkpoint", "changelog", "local", "snapshot", "load", "reads", "live"),
+        )
+    ),
+)
 JVM_MODULE = f"{PYTHON}/statemark/_jvm.py"
 INVARIANTS = "ARCHITECTURE.md"
 
@@ -40,6 +50,9 @@ _SCRIPTS = ("Makefile", "build.sbt", "docker-compose.yml", "python/pyproject.tom
 _SCRIPT_FOLDERS = (".ci", "bin", "conf", "project")
 
 _COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"])//[^\n]*", re.DOTALL)
+_DOC = re.compile(
+    r"/\*\*\s+(What|Which|Who|Whoever|Whether|That|Those|These|Such|As|Of|How|Somebody|Nobody)\b"
+)
 # In two parts: this file is read by its own rule.
 _UNOWNED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b(?!\(#\d+\))")
 _HOST = re.compile(r"https?://(repo|repo1|registry|files|maven|pypi|plugins|packages)\b[\w.-]*")
@@ -140,6 +153,19 @@ def file_knots(root: Path) -> Iterator[str]:
         )
 
 
+def unclear_docs(root: Path) -> Iterator[str]:
+    for folder in READABLE:
+        for path in sorted((root / folder).rglob("*.scala")):
+            text = path.read_text()
+            for doc in _DOC.finditer(text):
+                number = text.count("\n", 0, doc.start()) + 1
+                yield (
+                    f"{path.relative_to(root)}:{number}: a doc begins with '{doc[1]}'; begin "
+                    "with a verb, or for a type or value with a noun of the glossary, instead "
+                    "(CONTRIBUTING.md, Words)"
+                )
+
+
 def download_hosts(root: Path) -> Iterator[str]:
     scripts = [root / name for name in _SCRIPTS]
     scripts += [p for f in _SCRIPT_FOLDERS for p in _files(root / f)]
@@ -207,6 +233,7 @@ RULES = [
     package_order,
     crowded_folders,
     file_knots,
+    unclear_docs,
     download_hosts,
     unowned_tasks,
     cited_invariants,
@@ -286,6 +313,9 @@ _PLANTED = [
         f"{SHIMS}/spark-4.0/statemark/spark/offline/cli/B.scala",
         "package statemark.spark.offline.cli\nimport statemark.spark.offline.verify.Finding",
     ),
+    (unclear_docs, f"{CORE}/statemark/engine/B.scala", "/** Whether it is. */ class B"),
+    (unclear_docs, f"{CORE}/statemark/B.scala", "object B {\n  /** As [[get]], but\n    * later."),
+    (unclear_docs, f"{SPARK}/statemark/spark/live/B.scala", "/** What a read\n  * shows. */"),
     (download_hosts, "bin/get", "curl https://repo.example.org/x.jar"),
     (download_hosts, "python/pyproject.toml", 'index = "https://pypi.example.org/simple"'),
     (download_hosts, "tests/fetch.sh", "wget http://files.example.org/x"),

@@ -1,4 +1,4 @@
-"""What a live query of a running store sees."""
+"""The rows of a running store that a live query sees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statemark.errors import SettingsError
 
 
 class IsolationLevel(Enum):
-    """What a live query sees of a store that a micro-batch is writing.
+    """The rows that a live query sees of a store that a micro-batch is writing.
 
     Writers are not concerned: a micro-batch always reads its own writes, at either level.
 

@@ -116,7 +116,7 @@ class _Start:
 
 
 def _merged_jars(options: Mapping[str, Any], *, jar: str) -> str:
-    """Return what the builder's ``spark.jars`` has to be; empty if it is better left unset."""
+    """Return the value for the builder's ``spark.jars``; empty if it is better left unset."""
     own = str(options.get(layers.JARS) or "")
     settings.check(options, source="the builder")
     if _jvm.started():
@@ -161,7 +161,7 @@ def _provider_settings(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _connect_reason(builder: SparkSession.Builder) -> str | None:
-    """Return what makes this a Connect client, or None for a classic session."""
+    """Return the option that makes this a Connect client, or None for a classic session."""
     options: Mapping[str, Any] = getattr(builder, "_options", {})
     if type(builder).__module__.startswith("pyspark.sql.connect"):
         return "the builder is pyspark.sql.connect's"

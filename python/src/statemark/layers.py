@@ -103,7 +103,7 @@ class SubmitArgs:
 
     @property
     def load_defaults(self) -> bool:
-        """Whether ``spark-defaults.conf`` counts."""
+        """Tell whether ``spark-defaults.conf`` counts."""
         asked = ("--load-spark-defaults", None) in self.options
         return asked or not self._values("--properties-file")
 

@@ -25,7 +25,7 @@ def key_of(value: object) -> Key:
     Parameters
     ----------
     value : Mapping or Row
-        The key as somebody asks for it.
+        The key as the caller gives it.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def to_json(keys: Sequence[Key]) -> str:
 
 
 def _native(value: object) -> object:
-    """Return a value without what only PySpark and NumPy know."""
+    """Return a value in types of Python's own, without those of PySpark and NumPy."""
     if value is None or isinstance(value, bool | int | float | str | decimal.Decimal | bytes):
         return value
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
@@ -120,7 +120,7 @@ def _plain(value: object) -> object:
 
 
 def _plain_time(value: datetime.datetime) -> datetime.datetime:
-    """Return a time without what a subclass, as that of pandas, does otherwise."""
+    """Return a time of Python's own class in place of a subclass such as that of pandas."""
     return datetime.datetime(
         *(value.year, value.month, value.day, value.hour, value.minute, value.second),
         microsecond=value.microsecond,
@@ -140,7 +140,7 @@ def _instant(value: datetime.datetime) -> int:
 
 
 def _no_key(key: object, *, reason: str) -> LiveReadError:
-    """Return the error for what is no key of any operator."""
+    """Return the error for a value that is no key of any operator."""
     return LiveReadError(
         f"{key!r} is no key of the operator",
         reason=reason,

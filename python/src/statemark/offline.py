@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parent() -> argparse.ArgumentParser:
-    """Return the parser of what all commands have: options with their meaning in spark-submit."""
+    """Return the parser of the options of all commands, with their meaning in spark-submit."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("options of spark-submit")
     for option, (metavar, text) in _SUBMIT_OPTIONS.items():

@@ -106,7 +106,7 @@ def conf(
     jar: str | os.PathLike[str] | None = None,
     spark_version: str | None = None,
 ) -> dict[str, str]:
-    """Return the settings that `configure` makes, for whoever sets them in another way.
+    """Return the settings that `configure` makes, for callers that set them in another way.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def _settings(
     max_uncommitted_bytes: int | str | None,
     local_dir: str | os.PathLike[str] | None,
 ) -> dict[str, str]:
-    """Return what to set besides the jar, leaving out what was not asked for."""
+    """Return the settings besides the jar, without those that the caller did not ask for."""
     wanted = {
         settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS,
         settings.PLUGINS_KEY: settings.PLUGIN,

@@ -2,7 +2,7 @@ package statemark
 
 import statemark.common.InvalidInputException
 
-/** What a live query of a running store sees. ''Source:'' KIP-892, isolation levels. */
+/** The rows of a running store that a live query sees. ''Source:'' KIP-892, isolation levels. */
 sealed abstract class IsolationLevel(val name: String)
 
 object IsolationLevel {

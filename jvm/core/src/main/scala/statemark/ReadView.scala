@@ -29,7 +29,7 @@ final class ReadView private[statemark] (
   private val isClosed = new AtomicBoolean
   private val scans = ConcurrentHashMap.newKeySet[TransactionScan]()
 
-  /** The source offsets that the rows include; None where nobody told. */
+  /** Returns the source offsets that the rows include; None where they are not known. */
   def position: Option[Position] = state.position
 
   override def families: ColumnFamilies = state.families
@@ -43,7 +43,7 @@ final class ReadView private[statemark] (
 
   override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = keys.map(get)
 
-  /** The end of the view closes the scan, where its reader has not. */
+  /** Opens a scan. The end of the view closes it, where its reader has not. */
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
     lazy val scan: TransactionScan = new TransactionScan(
       ScanCursors.open(base.scan(begin, end), staged.scan(begin, end))(_ =>
@@ -53,7 +53,7 @@ final class ReadView private[statemark] (
       new Gate
     )
     scans.add(scan): Unit
-    // Whoever closed the view meanwhile has not seen the scan.
+    // A thread that closed the view meanwhile has not seen the scan.
     if (isClosed.get) scan.close()
     scan
   }

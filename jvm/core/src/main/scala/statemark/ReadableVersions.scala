@@ -6,14 +6,14 @@ import statemark.engine.{EngineView, StoreState, VersionId}
 import statemark.staging.StagedRows
 import statemark.transaction.{PreparedTransaction, Transaction}
 
-/** Which versions that a store has left can still be read.
+/** The limits of versions that a store has left, and that can still be read.
   *
   * @param versions the last so many, while the store has readers
-  * @param ms and those that reads were pinned to, for so long from then
+  * @param ms how long a version to which a read is pinned stays readable, from the pin on
   */
 final case class ReadRetention(versions: Int, ms: Long, clock: Clock) {
 
-  /** Whether somebody who read at `lastRead` is taken to read on. */
+  /** Tells whether a reader that read at `lastRead` is taken to read on. */
   private[statemark] def hasReaders(lastRead: Long, now: Long): Boolean =
     now - lastRead < ReadRetention.ReadersStayNanos
 }
@@ -23,7 +23,9 @@ object ReadRetention {
   /** The most that may be kept without being asked for: RocksDB keeps every version of a row that a snapshot sees. */
   val MaxVersions: Int = 512
 
-  /** So long after a read a store goes on keeping versions: RocksDB pays for them with each flush and scan. */
+  /** The time after a read for which a store goes on keeping versions: RocksDB pays for them with each flush and
+    * scan.
+    */
   private[statemark] val ReadersStayNanos = TimeUnit.MINUTES.toNanos(10)
 
   /** Readers see the newest version only. */
@@ -35,7 +37,7 @@ object ReadRetention {
   *
   * ''Thread:'' immutable.
   *
-  * @param rows of the base
+  * @param rows the rows of the base
   * @param open the newest transaction on the base; it may have been rolled back
   * @param left versions before the base, oldest first
   */
@@ -47,10 +49,11 @@ private[statemark] final case class ReadableVersions(
     left: Vector[ReadableRows] = Vector.empty
 ) {
 
-  /** The base has become `next`, and nothing is prepared; and the views that nobody finds any more.
+  /** Returns the versions after the base has become `next` and nothing is prepared, and the views that no reader
+    * finds any more.
     *
-    * @param keeps so many versions before it
-    * @param pinned and these
+    * @param keeps how many versions before it stay readable
+    * @param pinned further versions that stay readable
     */
   def advanced(
       next: StoreState,
@@ -64,14 +67,14 @@ private[statemark] final case class ReadableVersions(
     (ReadableVersions(next, nextRows, left = kept ++ newer), useless.map(_.base))
   }
 
-  /** The version `at`; None where no reader finds it any more. */
+  /** Returns the version `at`; None where no reader finds it any more. */
   def find(at: VersionId): Option[ReadableRows] =
     if (base.at == at) Some(ReadableRows(rows, StagedRows.None, base))
     else
       prepared.filter(_.state.at == at).map(p => ReadableRows(rows, p.rows, p.state))
         .orElse(left.find(_.state.at == at))
 
-  /** What `level` shows: all that is staged over the base, or nothing of it. */
+  /** Returns the rows that `level` shows: those staged over the base, or the base alone. */
   def newest(level: IsolationLevel): ReadableRows = {
     val staged = level match {
       case IsolationLevel.ReadCommitted => None

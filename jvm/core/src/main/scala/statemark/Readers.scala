@@ -4,8 +4,8 @@ import java.util.{LinkedHashMap => JLinkedHashMap, UUID}
 import java.util.concurrent.TimeUnit
 import scala.jdk.CollectionConverters._
 
-/** Who reads a store beside its owner, and so which versions the store goes on keeping: RocksDB pays for each of
-  * them with every flush, compaction and scan.
+/** The reads of a store that go on beside its owner. They decide which versions the store goes on keeping: RocksDB
+  * pays for each of them with every flush, compaction and scan.
   *
   * ''Thread:'' any.
   */
@@ -18,7 +18,7 @@ final class Readers private[statemark] (retention: ReadRetention) {
   private val ended = new JLinkedHashMap[UUID, Pin]()
   @volatile private var lastRead = Option.empty[Long]
 
-  /** A read of `version` has been planned: the store keeps the version for a time, also when it leaves it. */
+  /** Pins `version` for a planned read: the store keeps the version for a time, also once the base has moved on. */
   def planned(read: UUID, version: Long): Unit = synchronized {
     came()
     val now = retention.clock.nanos()
@@ -29,24 +29,25 @@ final class Readers private[statemark] (retention: ReadRetention) {
     pending.put(read, new Pin(version, now + TimeUnit.MILLISECONDS.toNanos(retention.ms))): Unit
   }
 
-  /** A planned read has come and gone. It may come again: a task that is tried again, a table that is read again.
-    * What it read is kept as if it had yet to come, until [[Readers.EndedKept]] others have come and gone as well.
+  /** Records that a planned read has been here and is over. The read may come again, as a task that is tried again,
+    * or a table that is read again. Its version is kept as if the read had yet to come, until [[Readers.EndedKept]]
+    * other reads are over as well.
     */
   def ended(read: UUID): Unit = synchronized {
     Option(pending.remove(read)).orElse(Option(ended.remove(read))).foreach(ended.put(read, _))
     if (ended.size > Readers.EndedKept) ended.remove(ended.keySet.iterator.next()): Unit
   }
 
-  /** A planned read does not come here. */
+  /** Removes the pin of a planned read that does not need this store. */
   def spared(read: UUID): Unit = synchronized(pending.remove(read): Unit)
 
-  /** Somebody reads. */
+  /** Records that a read happens now. */
   private[statemark] def came(): Unit = lastRead = Some(retention.clock.nanos())
 
-  /** Reads that have been planned and have not come to their end. */
+  /** Returns how many planned reads are not over. */
   private[statemark] def pendingReads: Int = synchronized(pending.size)
 
-  /** How many of the versions that the store has left it keeps, and which ones besides. */
+  /** Returns how many of the last versions the store keeps after it has left them, and which older ones. */
   private[statemark] def kept(): (Int, Set[Long]) = synchronized {
     val now = retention.clock.nanos()
     val pinned = Seq(pending, ended).flatMap { pins =>
@@ -59,6 +60,6 @@ final class Readers private[statemark] (retention: ReadRetention) {
 
 object Readers {
 
-  /** Of reads that have come and gone, versions of so many are kept. */
+  /** The number of reads whose versions are kept after they have ended. */
   val EndedKept = 2
 }

@@ -19,7 +19,7 @@ object ReopenedStore {
   /** Opens the base store that an earlier process left in `directory`. Its records are read and
     * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
     *
-    * @param countsRows whether its rows are counted from now on; where they were not, all of them are read now
+    * @param countsRows whether rows are counted from now on; where they were not before, all rows are read now
     * @throws LocalRejectedException where it is not the store `identity`, or cannot be used
     */
   def open(
@@ -73,7 +73,8 @@ object ReopenedStore {
     else if (state.counts.isTracked) state.counts
     else engine.countRows(state.families, usesFamilies)
 
-  /** What the base store in `directory` says of itself on disk. Whoever has it open is not disturbed.
+  /** Returns the records of the base store in `directory` from disk. A process that has the store open is not
+    * disturbed.
     * @throws LocalRejectedException where it says nothing, or cannot be read
     */
   def inspect(directory: File, options: EngineOptions): BaseRecords =
@@ -114,10 +115,10 @@ object ReopenedStore {
       cause
     )
 
-  /** For staged writes: in the base store's directory, where RocksDB leaves it alone. */
+  /** Returns the directory for staged writes: in the base store's directory, where RocksDB leaves it alone. */
   private[statemark] def stagingOf(directory: File): File = new File(directory, "staged")
 
-  /** What earlier owners have put aside. */
+  /** Deletes the files to which earlier owners have spilled staged writes. */
   private def deleteStaged(directory: File): Unit =
     Option(stagingOf(directory).listFiles).toSeq.flatten.foreach { found =>
       Option(found.listFiles).toSeq.flatten.foreach(_.delete())

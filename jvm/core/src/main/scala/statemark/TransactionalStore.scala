@@ -50,17 +50,17 @@ final class TransactionalStore private[statemark] (
   private val rows: RecentRows = new RecentRows(engine, staging.map(_.memory))
   @volatile private var versions = ReadableVersions(initial, engine.view())
 
-  /** Who reads beside the owner. */
+  /** The reads that go on beside the owner. */
   val readers: Readers = new Readers(retention)
   private val unflushedKeys = new KeySketch
   private var writesBefore = 0L
   @volatile private var isClosed = false
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
-  /** What the base store holds. */
+  /** Returns the state of the version that the base holds. */
   def base: StoreState = versions.base
 
-  /** The committed version that waits to be confirmed. */
+  /** Returns the committed version that waits to be confirmed. */
   def prepared: Option[PreparedTransaction] = versions.prepared
 
   /** Figures of RocksDB's; 0 once the store is closed. ''Thread:'' any. */
@@ -75,7 +75,7 @@ final class TransactionalStore private[statemark] (
     */
   def flushed: Long = flushed_
 
-  /** Bytes of the base that are in memory only. */
+  /** Returns bytes of the base that are in memory only. */
   def unflushedBytes: Long = engine.property("rocksdb.cur-size-active-mem-table")
 
   /** Writes of the base that are in memory only, those included that later ones have replaced. */
@@ -84,7 +84,7 @@ final class TransactionalStore private[statemark] (
   /** About how many rows those writes are of. Known where rows are not counted; else the counts tell more. */
   def unflushedRows: Long = synchronized(unflushedKeys.estimate)
 
-  /** Whether a read met damaged files: close the store, delete its directory, load it again. */
+  /** Tells whether a read met damaged files. If so, close the store, delete its directory, load it again. */
   def isDamaged: Boolean = engine.isDamaged
 
   /** Begins a transaction on the base.
@@ -104,14 +104,14 @@ final class TransactionalStore private[statemark] (
     */
   def rollbackOpen(): Unit = versions.open.foreach(_.rollback())
 
-  /** What readers see at `level`: of committed versions the newest that is known to be the one that counts,
-    * which is the base; or what is staged over it as well, prepared or not.
+  /** Returns a view for readers at `level`: of the base, which is the newest version that is known to count; or of
+    * the staged rows over it as well, prepared or not.
     *
     * @throws ViewClosedException where the store is closed
     */
   def readOnly(level: IsolationLevel): ReadView = view(now => Some(now.newest(level))).get
 
-  /** The version `at`: the base, the prepared version, or one that was left a short time ago; None where it is
+  /** Returns the version `at`: the base, the prepared version, or one that was left a short time ago; None where it is
     * none of them.
     *
     * @throws ViewClosedException where the store is closed
@@ -128,7 +128,7 @@ final class TransactionalStore private[statemark] (
       case None => None
       case Some(found) if found.retain() =>
         Some(new ReadView(found.base, found.staged, found.state, mergeDelimiter))
-      // Nobody finds it any more since it was found: there are newer versions.
+      // No reader finds the view any more since it was found: there are newer versions.
       case Some(_) => retained(find)
     }
 
@@ -137,7 +137,7 @@ final class TransactionalStore private[statemark] (
     *
     * @param checkpointId id of the new version, in checkpoint format v2
     * @param uploadSnapshot uploads a snapshot of the new version where the commit needs one
-    * @param position source offsets that the new version includes, where somebody told
+    * @param position source offsets that the new version includes, where the caller knows them
     */
   def commit(
       transaction: Transaction,
@@ -284,13 +284,15 @@ final class TransactionalStore private[statemark] (
       finally batch.foreach(_.release())
     }
 
-  /** As [[snapshot]], of a version that is being committed. */
+  /** Writes a snapshot like `snapshot`, of a version that is being committed. */
   def snapshot(next: PreparedTransaction, target: File): (StoreState, Set[String]) = {
     synchronized(copied(target))
     (next.state, exported(target, Some(next.batch)))
   }
 
-  /** A copy of the base, and what has to be applied to it, which is retained: the owner may be done with it before. */
+  /** Copies the base, and returns the version to apply to the copy, which is retained: the owner may be done with it
+    * before.
+    */
   private def imageOf(version: VersionId, target: File) = synchronized {
     val image = prepared.filter(_.state.at == version).map(p => (Some(p.batch), p.state))
       .orElse(Option.when(base.at == version)((None, base)))
@@ -349,7 +351,7 @@ final class TransactionalStore private[statemark] (
       engine.note(Seq(OffsetsColumnFamily.UploadsKey -> OffsetsColumnFamily.encodeUploads(uploads)))
   }
 
-  /** A durable copy of the base in `target`, made of hard links, that another store can be opened on; false
+  /** Returns a durable copy of the base in `target`, made of hard links, that another store can be opened on; false
     * where this one is closed.
     *
     * ''Thread:'' any, beside the owner.
@@ -368,7 +370,7 @@ final class TransactionalStore private[statemark] (
   def compact(): Unit = synchronized(if (!isClosed) engine.compact())
 
   /** Rolls back what is open. Idempotent; waits for a snapshot that is being taken, and for the call that another
-    * thread is in: RocksDB's memory goes when nobody is in it.
+    * thread is in: RocksDB's memory is freed when no thread is in it.
     */
   override def close(): Unit = {
     synchronized { isClosed = true } // no transaction begins from here on

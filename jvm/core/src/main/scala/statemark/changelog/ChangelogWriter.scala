@@ -18,7 +18,7 @@ trait ChangelogWriter {
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit
 
   /** Makes the log durable, all of it or nothing; when this returns, it can be replayed.
-    * @return what that did
+    * @return the fingerprint of the log, and how long the commit took
     */
   def commit(): ChangelogCommit
 
@@ -41,7 +41,7 @@ object ChangelogCommit {
 
 object ChangelogWriter {
 
-  /** For replays and for versions that exist as a snapshot only. */
+  /** The writer of no changelog, for replays and for versions that exist as a snapshot only. */
   object None extends ChangelogWriter {
     override def put(key: Array[Byte], value: Array[Byte]): Unit = ()
     override def delete(key: Array[Byte]): Unit = ()

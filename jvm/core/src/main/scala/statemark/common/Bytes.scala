@@ -16,7 +16,7 @@ object Bytes {
     bytes.length >= prefix.length &&
       Arrays.equals(bytes, 0, prefix.length, prefix, 0, prefix.length)
 
-  /** The smallest byte string above every string that starts with `prefix`; None where there is
+  /** Returns the smallest byte string above every string that starts with `prefix`; None where there is
     * no such bound (an empty prefix, or one of 0xff only).
     */
   def prefixEnd(prefix: Array[Byte]): Option[Array[Byte]] =

@@ -2,9 +2,9 @@ package statemark.common
 
 import scala.collection.immutable.ArraySeq
 
-/** What a store knows of the file that brought a version to it: whoever has written or read that file takes it then,
-  * and it goes with the version from there on, to disk as well. A later process compares it with the file. What
-  * its bytes mean is the affair of who took it.
+/** The marks by which a store knows the file that brought a version to it. The code that writes or reads that file
+  * takes the fingerprint then, and it goes with the version from there on, to disk as well. A later process compares
+  * it with the file. The meaning of its bytes is known to the code that took it.
   *
   * @param kind says how the bytes are to be read, 0 to 127
   */

@@ -5,9 +5,9 @@ import java.util.concurrent.locks.LockSupport
 
 /** Lets one thread at a time in, and that thread again while it is inside. For calls that are short and that nearly
   * always come from one thread: a thread that comes alone pays one compare-and-swap, and a store when it goes (ADR 18).
-  * A thread that has to wait looks again and again, as nobody wakes it.
+  * A thread that has to wait looks again and again, as no thread wakes it.
   *
-  * Whoever waits here holds no other lock that a thread inside may want: threads take the gate first.
+  * A thread that waits here holds no other lock that a thread inside may want: threads take the gate first.
   *
   * ''Thread:'' any.
   */
@@ -37,7 +37,7 @@ final class Gate {
 
   def leave(wasInside: Boolean): Unit = if (!wasInside) inside.setRelease(Gate.Nobody)
 
-  /** Not to be interrupted: whoever asks frees what the thread inside uses. */
+  /** Waits without regard to interrupts: the thread that asks frees what the thread inside uses. */
   private def await(me: Long): Unit = {
     var wasInterrupted = false
     var looks = 0

@@ -6,13 +6,14 @@ import java.util.concurrent.Future
 import java.util.concurrent.locks.LockSupport
 import scala.annotation.tailrec
 
-/** Interrupts of threads: Spark interrupts tasks that it kills, as it does when a query stops. What an interrupt ends is
-  * not damaged, and no disk is full: nothing is given up for it. So it is an `InterruptedException` wherever that is
-  * decided, which handlers of `NonFatal` failures leave alone.
+/** Interrupts of threads: Spark interrupts tasks that it kills, as it does when a query stops. A file whose read is
+  * interrupted is not damaged, and a disk whose write is interrupted is not full: no store or snapshot is given up
+  * for it. An interrupt is an `InterruptedException`, which handlers of `NonFatal` failures leave alone, wherever
+  * code decides about damage.
   */
 object Interrupts {
 
-  /** Runs `body`, whose calls tell in several ways that they were interrupted.
+  /** Runs `body`, whose calls report an interrupt by several exceptions.
     * @throws InterruptedException where one of them was; whether the thread is interrupted still is as `body` left it
     */
   def apart[A](body: => A): A =
@@ -47,8 +48,8 @@ object Interrupts {
     if (await(nanos, wasInterrupted = false)) Thread.currentThread.interrupt()
   }
 
-  /** The result of a future as its `get` has it, whether the thread is interrupted or not; if so, it is interrupted
-    * afterwards, too.
+  /** Returns the result of a future as its `get` has it, whether the thread is interrupted or not; if so, it is
+    * interrupted afterwards, too.
     */
   def resultOf[A](future: Future[A]): A = {
     @tailrec def await(wasInterrupted: Boolean): Boolean = {

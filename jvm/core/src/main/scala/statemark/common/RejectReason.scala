@@ -11,13 +11,13 @@ object RejectReason {
   /** Another release wrote it. */
   case object OtherFormat extends RejectReason("OtherFormat")
 
-  /** It is of another query, operator, partition, store, or number of partitions. */
+  /** The directory is of another query, operator, partition, store, or number of partitions. */
   case object OtherStore extends RejectReason("OtherStore")
 
   /** A version was being applied when the process died. */
   case object Unfinished extends RejectReason("Unfinished")
 
-  /** It holds a later version than the one that is asked for. */
+  /** The directory holds a later version than the one that is asked for. */
   case object Ahead extends RejectReason("Ahead")
 
   /** The checkpoint's history does not contain its version, or no longer the file that it saw. */

@@ -8,7 +8,7 @@ import statemark.common.Bytes
   *
   * ''Thread:'' any, several at once, once it is made.
   *
-  * @param segments of one batch: first its range deletes, then at most one record for each key, ascending
+  * @param segments the segments of one batch: first its range deletes, then at most one record for each key, ascending
   */
 final class BatchReader(segments: Vector[Array[Byte]]) {
   import BatchReader._
@@ -51,7 +51,7 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   /** Index of the first record whose key is not below `key`. */
   def firstFrom(key: Array[Byte]): Int = firstFrom(key, 0)
 
-  /** As the other, from record `start` on; costs the logarithm of how far it is. */
+  /** Finds the first record of `key` or above, from record `start` on; costs the logarithm of the distance. */
   def firstFrom(key: Array[Byte], start: Int): Int = {
     var low = start
     var step = 1
@@ -70,10 +70,10 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   /** Index of the record of `key`. */
   def find(key: Array[Byte]): Option[Int] = Some(firstFrom(key)).filter(isAt(_, key))
 
-  /** Whether record `i` is there, and of `key`. */
+  /** Tells whether record `i` exists, and is of `key`. */
   def isAt(i: Int, key: Array[Byte]): Boolean = i < places.length && compareKey(i, key) == 0
 
-  /** Whether there is a row of the record's key once the batch is written. */
+  /** Tells whether the record's key has a row once the batch is written. */
   def leavesRow(i: Int): Boolean = segmentOf(i)(offsetOf(i)) != BatchWriter.Delete
 
   private def compareKey(i: Int, key: Array[Byte]): Int = {
@@ -87,7 +87,7 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   private def offsetOf(i: Int) = places(i).toInt
 }
 
-/** What a record does to its key. */
+/** The effect of a record on its key. */
 sealed trait BatchRecord
 
 object BatchRecord {
@@ -101,7 +101,7 @@ private[engine] object BatchReader {
   /** Heap that a reader takes for each record. */
   val PlaceBytes = 8L
 
-  /** The key of the first record. */
+  /** Returns the key of the first record. */
   def firstKey(segment: Array[Byte]): Array[Byte] = keyAt(segment, BatchWriter.HeaderBytes)
 
   private def keyAt(segment: Array[Byte], at: Int): Array[Byte] = sized(segment, at + 1)

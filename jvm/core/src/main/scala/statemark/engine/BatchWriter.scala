@@ -15,7 +15,7 @@ import java.util.Arrays
   * ''Thread:'' one.
   *
   * @param full takes each segment when it is complete
-  * @param expectedBytes of what will be written; more and less are fine
+  * @param expectedBytes the expected size; more and less are fine
   */
 final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[Byte] => Unit) {
   import BatchWriter._
@@ -28,7 +28,7 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
   def put(key: Array[Byte], value: Array[Byte], valueLength: Int): Unit =
     record(Put, key, value, valueLength)
 
-  /** A put of one byte and then a value. */
+  /** Writes a put of one byte and then a value. */
   def putTagged(key: Array[Byte], tag: Byte, value: Array[Byte], valueLength: Int): Unit = {
     begin(Put, key, valueLength + 1)
     writeVarint(valueLength + 1)
@@ -60,7 +60,7 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
     if (valueLength >= 0) writeBytes(value, valueLength)
   }
 
-  /** All of a record but its value. */
+  /** Writes all of a record but its value. */
   private def begin(tag: Byte, key: Array[Byte], valueLength: Int): Unit = {
     val room = 1 + 2 * MaxVarint + key.length.toLong + valueLength
     if (count > 0 && length + room > segmentBytes) finish()
@@ -105,7 +105,7 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
 object BatchWriter {
   val DefaultSegmentBytes: Int = 256 * 1024 * 1024
 
-  /** The segments of what `write` writes. */
+  /** Returns the segments of what `write` writes. */
   def collect(segmentBytes: Int = DefaultSegmentBytes, expectedBytes: Long = 0)(
       write: BatchWriter => Unit
   ): Vector[Array[Byte]] = {

@@ -2,7 +2,7 @@ package statemark.engine
 
 import org.rocksdb._
 
-/** How a base store's RocksDB is opened.
+/** The options by which the RocksDB of a base store is opened.
   *
   * @param blockCache shared or own cache; the engine never closes it
   * @param writeBufferManager bounds memtables over several stores; None for no common bound
@@ -27,14 +27,14 @@ final case class EngineOptions(
     allowFallocate: Boolean
 ) {
 
-  /** When a memtable is full. */
+  /** Returns the size at which a memtable is full. */
   def memtableBytes: Long =
     if (writeBufferBytes > 0) writeBufferBytes else EngineOptions.RocksDBsWriteBuffer
 
-  /** What all databases have.
+  /** Returns the options that all databases have.
     *
-    * No periodic statistics: nobody reads them, and RocksDB's thread for them goes on while the end of a process destroys
-    * what it works with, so that the process ends as if it had failed (docs/adr/0016).
+    * No periodic statistics: no code reads them, and RocksDB's thread for them goes on while the end of a process
+    * destroys what it works with, so that the process ends as if it had failed (docs/adr/0016).
     */
   private[engine] def database[A <: DBOptionsInterface[A] with MutableDBOptionsInterface[A]](
       db: A
@@ -48,7 +48,7 @@ final case class EngineOptions(
     db
   }
 
-  /** How files are laid out and cached; `handles` gets what is to be closed after the database. */
+  /** Returns the layout of files, and how they are cached. `handles` gets the objects to close after the database. */
   private[engine] def table(handles: NativeHandles): BlockBasedTableConfig = {
     val table = new BlockBasedTableConfig()
       .setBlockSize(blockSizeBytes)

@@ -15,17 +15,17 @@ final class EngineView private[engine] (source: EngineView.Source, gate: ReadGat
     extends AutoCloseable {
   private val users = new AtomicInteger(1)
 
-  /** One more user, who closes it as well; false where the last one is gone. */
+  /** Adds a user, who closes the view as well; returns false where the last user is gone. */
   def retain(): Boolean = gate.reading(users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0)
 
   def get(key: Array[Byte]): Option[Array[Byte]] = using(source.get(key))
 
-  /** Rows of `[begin, end)` in key order; the caller closes the cursor. */
+  /** Returns rows of `[begin, end)` in key order; the caller closes the cursor. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
     using(new GatedCursor(gate, gate.add(source.scan(begin, end))))
 
-  /** A call is a user for as long as it takes: a user that closes while another of its threads reads does not free the
-    * snapshot under that one.
+  /** Runs a call as a user of the view for as long as it takes: a user that closes while another of its threads reads
+    * does not free the snapshot under that one.
     */
   private def using[A](read: => A): A = {
     if (!retain()) {
@@ -37,7 +37,7 @@ final class EngineView private[engine] (source: EngineView.Source, gate: ReadGat
     finally close()
   }
 
-  /** One user less; each calls it once. */
+  /** Removes a user; each user calls it once. The last call releases RocksDB's objects. */
   override def close(): Unit = if (users.decrementAndGet() == 0) gate.release(source)
 }
 
@@ -100,7 +100,7 @@ private[engine] final class ReadGate(what: String) {
   private val open = ConcurrentHashMap.newKeySet[AutoCloseable]()
   @volatile private var isClosed = false
 
-  /** As `reading`, of an owner who may come too late: `closed` then. */
+  /** Runs `body` like `reading`, for an owner that may come after the end of the engine: returns `closed` then. */
   def readingOr[A](closed: => A)(body: => A): A = {
     lock.readLock.lock()
     try if (isClosed) closed else body
@@ -116,7 +116,7 @@ private[engine] final class ReadGate(what: String) {
     } finally lock.readLock.unlock()
   }
 
-  /** As `reading`, where nothing is read. */
+  /** Fails like `reading` where the engine is closed, and reads nothing. */
   def check(): Unit = if (isClosed) {
     throw new ViewClosedException(
       s"$what was closed while it was read: its query has stopped, or the store has moved to another executor. " +

@@ -53,7 +53,7 @@ object OffsetsColumnFamily {
     StoreIdentity(in.readUTF(), in.readLong(), in.readInt(), in.readUTF(), in.readInt())
   }
 
-  /** All of a state but its column families, position and fingerprint, which have records of their own. */
+  /** Returns all of a state but its column families, position and fingerprint, which have records of their own. */
   def encodeState(state: StoreState): Array[Byte] = encode { out =>
     writeVersionId(out, state.at)
     out.writeLong(state.counts.keys)
@@ -63,7 +63,7 @@ object OffsetsColumnFamily {
     state.lineage.foreach(writeVersionId(out, _))
   }
 
-  /** @param proof what the proof's record says, which may be of an earlier version */
+  /** @param proof the content of the proof's record, which may be of an earlier version */
   def decodeState(
       bytes: Array[Byte],
       families: ColumnFamilies,
@@ -96,7 +96,7 @@ object OffsetsColumnFamily {
     ColumnFamilies(byName.toMap, maxId)
   }
 
-  /** An unknown position is an empty record. */
+  /** Encodes a position; an unknown one is an empty record. */
   def encodePosition(position: Option[Position]): Array[Byte] =
     position.fold(Array.emptyByteArray)(known =>
       encode { out =>
@@ -224,7 +224,7 @@ final case class Intent(version: Long, redo: Option[Redo])
   */
 final case class Redo(file: String, records: Seq[(Array[Byte], Array[Byte])])
 
-/** How a base store writes its offsets column family. One case per step, for ever. */
+/** The formats in which a base store writes its offsets column family. One case per step, for ever. */
 sealed abstract class FormatVersion(val number: Int)
 
 object FormatVersion {

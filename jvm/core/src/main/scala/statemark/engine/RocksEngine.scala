@@ -41,14 +41,14 @@ final class RocksEngine private (
   @volatile private var isOpen = true
   @volatile private var isDamaged_ = false
 
-  /** Whether a read met bytes that RocksDB cannot read: the directory cannot be trusted any more. */
+  /** Tells whether a read met bytes that RocksDB cannot read: the directory cannot be trusted any more. */
   def isDamaged: Boolean = isDamaged_
 
   /** @throws StoreUnusableException where the files are damaged, as every read does */
   override def get(key: Array[Byte]): Option[Array[Byte]] =
     reading(Option(db.get(rows, readOptions, key)))
 
-  /** As in `BaseRows`.
+  /** Tells which of `keys` are there.
     *
     * Passing over a row costs about a sixth of looking one up, so that keys that are dense among the
     * rows are found by one scan beside them (ADR 4).
@@ -105,7 +105,7 @@ final class RocksEngine private (
     EngineScan.open(db.newIterator(rows, _), options, begin, end)(status => reading(status()))
   }
 
-  /** The rows as they are now, for other threads; the caller closes it. */
+  /** Returns the rows as they are now, for other threads; the caller closes it. */
   def view(): EngineView = gate.reading {
     val snapshot = db.getSnapshot
     val options = new ReadOptions().setSnapshot(snapshot)
@@ -125,7 +125,7 @@ final class RocksEngine private (
     )
   }
 
-  /** What the offsets column family holds under `key`. */
+  /** Returns the record that the offsets column family holds under `key`. */
   def offsetsRecord(key: Array[Byte]): Option[Array[Byte]] =
     reading(Option(db.get(offsets, readOptions, key)))
 
@@ -186,7 +186,7 @@ final class RocksEngine private (
     private var entries = 0L
     var wasReplaced = false
 
-    /** It was written to since the last call. */
+    /** Looks at the memtable after `records` writes since the last call. */
     def took(records: Int): Unit = {
       val now = property("rocksdb.num-entries-active-mem-table")
       if (now < entries + records) wasReplaced = true
@@ -225,7 +225,7 @@ final class RocksEngine private (
     }
   }
 
-  /** How often RocksDB could not write in the background. */
+  /** Returns how often RocksDB could not write in the background. */
   private def errors: Long = db.getLongProperty("rocksdb.background-errors")
 
   /** Memtables of both families to SST files.
@@ -244,7 +244,7 @@ final class RocksEngine private (
     */
   def verify(): Unit = reading(db.verifyChecksum())
 
-  /** A RocksDB checkpoint: hard links of what is there now, memtables flushed first.
+  /** Makes a RocksDB checkpoint: hard links of the files there are now, memtables flushed first.
     * @param target does not exist
     */
   def checkpoint(target: File): Unit = {
@@ -269,20 +269,26 @@ final class RocksEngine private (
     } finally scan.close()
   }
 
-  /** A figure of RocksDB's; 0 once the engine is closed. ''Thread:'' any. */
+  /** Returns a figure of RocksDB's; 0 once the engine is closed. ''Thread:'' any. */
   def property(name: String): Long = gate.readingOr(0L)(db.getLongProperty(rows, name))
 
-  /** As [[property]], counted since the engine was opened or `resetStatistics` was called. */
+  /** Returns a counter of RocksDB's since the engine was opened or `resetStatistics` was called; 0 once the engine is
+    * closed.
+    */
   def count(ticker: TickerType): Long = gate.readingOr(0L)(statistics.getTickerCount(ticker))
 
-  /** As [[count]], the sum of all values. */
+  /** Returns the sum of all values of a histogram, counted from the same moment as `count`; 0 once the engine is
+    * closed.
+    */
   def sum(histogram: HistogramType): Long =
     gate.readingOr(0L)(statistics.getHistogramData(histogram).getSum)
 
   /** Lets all counts begin anew; does nothing once the engine is closed. ''Thread:'' any. */
   def resetStatistics(): Unit = gate.readingOr(())(statistics.reset())
 
-  /** As [[property]], of the cache that it reads through, which lives as long as it or longer. */
+  /** Returns the bytes pinned in the cache that the engine reads through, which lives as long as the engine or
+    * longer; 0 once the engine is closed.
+    */
   def pinnedBytes: Long = gate.readingOr(0L)(cache.getPinnedUsage)
 
   /** Closes RocksDB; what was not flushed is lost, as after a crash. Idempotent. */
@@ -295,9 +301,9 @@ final class RocksEngine private (
     }
   }
 
-  /** Leaves a directory that holds the default column family only, in which form Spark's own
-    * provider opens it: the offsets family dropped, SST files of nobody and log files removed.
-    * Closes the engine.
+  /** Leaves a directory that holds the default column family only, in which form Spark's own provider opens it: the
+    * offsets column family is dropped, and SST files that no column family uses, and log files, are deleted. Closes
+    * the engine.
     */
   private[engine] def stripAndClose(): Unit = {
     db.dropColumnFamily(offsets)
@@ -335,10 +341,10 @@ object RocksEngine {
     */
   private val VersionsPassed = 64L
 
-  /** The virtual column family of a row: the first two bytes of its key, little endian. */
+  /** Returns the virtual column family of a row: the first two bytes of its key, little endian. */
   def familyId(key: Array[Byte]): Short = ((key(0) & 0xff) | (key(1) << 8)).toShort
 
-  /** What the keys of a virtual column family begin with; the inverse of [[familyId]]. */
+  /** Returns the bytes with which the keys of a virtual column family begin; the inverse of [[familyId]]. */
   def familyPrefix(id: Short): Array[Byte] = Array(id.toByte, (id >> 8).toByte)
 
   /** Opens `directory`, creating what is missing.
@@ -347,7 +353,7 @@ object RocksEngine {
   def open(directory: File, options: EngineOptions): RocksEngine =
     open(directory, options, isForExport = false, isThere = false)
 
-  /** Opens `directory` beside whoever has it open: takes no lock and changes no file. Shows what was on disk
+  /** Opens `directory` beside a process that has it open: takes no lock and changes no file. Shows what was on disk
     * at that moment.
     * @throws StoreUnusableException where RocksDB refuses the directory, also because its owner has just
     *   deleted a file

@@ -43,8 +43,8 @@ private[engine] object RocksManifest {
       new File(directory, new String(Files.readAllBytes(file.toPath), ISO_8859_1).trim)
     }.filter(_.isFile)
 
-  /** Where the first wrong record begins. What ends in the middle of a record was being written, and what is all
-    * zeros was set aside: RocksDB stops there, too.
+  /** Returns where the first wrong record begins. A record without its end was being written, and a range of zeros
+    * was set aside: RocksDB stops there, too.
     */
   private def damageIn(block: Array[Byte]): Option[Int] = {
     val bytes = ByteBuffer.wrap(block).order(ByteOrder.LITTLE_ENDIAN)
@@ -63,7 +63,7 @@ private[engine] object RocksManifest {
     from(0)
   }
 
-  /** Of type and payload, masked as RocksDB stores it. */
+  /** Returns the checksum of type and payload, masked as RocksDB stores it. */
   private def crc(block: Array[Byte], at: Int, end: Int): Int = {
     val sum = new CRC32C
     sum.update(block, at + 6, end - at - 6)

@@ -8,29 +8,29 @@ import org.rocksdb.{ReadOptions, RocksIterator, Slice}
   */
 trait RowCursor extends AutoCloseable {
 
-  /** The key that it stands at, None at the end. */
+  /** Returns the key that it stands at, None at the end. */
   def keyOrEnd(): Option[Array[Byte]]
 
-  /** The value that it stands at, before the end only. */
+  /** Returns the value that it stands at, before the end only. */
   def value: Array[Byte]
 
   def next(): Unit
 }
 
-/** What lies under a transaction. */
+/** The rows of the base, under a transaction. */
 private[statemark] trait BaseRows {
   def get(key: Array[Byte]): Option[Array[Byte]]
 
-  /** Rows of `keys`, in their order. */
+  /** Returns rows of `keys`, in their order. */
   def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]]
 
-  /** Whether each of `keys` is there.
+  /** Tells of each of `keys` whether it has a row.
     * @param keys ascending
     * @param rowCount number of rows that there are
     */
   def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean]
 
-  /** Rows of `[begin, end)` in key order, as they are now. */
+  /** Returns rows of `[begin, end)` in key order, as they are now. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor
 }
 
@@ -55,7 +55,7 @@ final class EngineScan private[engine] (
 
 private[engine] object EngineScan {
 
-  /** Rows of `[begin, end)`.
+  /** Returns rows of `[begin, end)`.
     * @param options the scan's from now on
     * @param checked asks for the state of the iterator, which throws where it could not read
     */

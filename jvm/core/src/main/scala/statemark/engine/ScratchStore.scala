@@ -55,7 +55,7 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
     writer.finish()
   }
 
-  /** What was put aside is on disk when it returns.
+  /** Flushes: the writes that were put aside are on disk when it returns.
     * @throws ScratchFullException where the disk does not take it
     */
   def flush(): Unit = writing(db.flush(flushOptions))
@@ -66,7 +66,7 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
 
   def get(key: Array[Byte]): Option[Array[Byte]] = reading(Option(db.get(readOptions, key)))
 
-  /** Rows of `[begin, end)` in key order, as they are now; the caller closes the cursor. */
+  /** Returns rows of `[begin, end)` in key order, as they are now; the caller closes the cursor. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
     scan(begin, end, new ReadOptions())
 
@@ -79,8 +79,8 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
       reading(status())
     )
 
-  /** As `scan`, with no iterator until the cursor is asked: one holds memtables, of which a snapshot holds nothing
-    * that is not on disk.
+  /** Opens a scan of `[begin, end)` like `scan`, with no iterator until the cursor is asked: an iterator holds
+    * memtables, where a snapshot holds only files.
     */
   def scanLater(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
     new RowCursor {
@@ -113,10 +113,10 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
       }
     }
 
-  /** One more user, who closes it as well; false where the last one is gone. */
+  /** Adds a user, who closes the store as well; returns false where the last user is gone. */
   def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0
 
-  /** One user less; each calls it once. The last one deletes the files. */
+  /** Removes a user; each user calls it once. The last call deletes the files. */
   override def close(): Unit = if (users.decrementAndGet() == 0) {
     db.cancelAllBackgroundWork(true)
     handles.close()

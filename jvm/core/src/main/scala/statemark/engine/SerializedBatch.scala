@@ -15,17 +15,17 @@ import statemark.common.{Bytes, StoreUnusableException, ViewClosedException}
 sealed trait SerializedBatch {
 
   /** Write batches, to be written in this order.
-    * @param mostBytes of each, where they are not on disk already
+    * @param mostBytes the largest size of a segment, where the segments are not on disk already
     */
   def segments(mostBytes: Int): Iterator[Array[Byte]]
 
   /** Heap bytes held, with what its reader holds. */
   def heapBytes: Long
 
-  /** Bytes of all segments, wherever they are. */
+  /** Returns bytes of all segments, wherever they are. */
   def bytes: Long
 
-  /** How many parts there are to read; keys of one part lie below those of the next. */
+  /** Returns how many parts there are to read; keys of one part lie below those of the next. */
   def parts: Int
   def firstKey(part: Int): Array[Byte]
   def part(i: Int): BatchReader
@@ -44,8 +44,8 @@ object SerializedBatch {
   val empty: SerializedBatch = new HeapBatch(Vector.empty)
 }
 
-/** In memory, in pieces of which none is large to the garbage collector: G1 gives an array of half a region or more
-  * regions of its own, which are not shared and not moved.
+/** A batch in memory, in pieces of which none is large to the garbage collector: G1 gives an array of half a region
+  * or more regions of its own, which are not shared and not moved.
   *
   * @param pieces complete write batches: first what it deletes by range, then keys that ascend
   */
@@ -67,7 +67,7 @@ final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
   private[statemark] def foreachKey(use: Array[Byte] => Unit): Unit =
     for (i <- 0 until reader.length) use(reader.key(i))
 
-  /** The same keys without their values. */
+  /** Returns the same keys without their values. */
   def keys: HeapBatch = HeapBatch.of() { out =>
     for (i <- 0 until reader.length)
       if (reader.leavesRow(i)) out.put(reader.key(i), Bytes.empty, 0)
@@ -80,17 +80,17 @@ object HeapBatch {
   /** Half of the smallest array that G1 calls humongous. */
   val PieceBytes: Int = 256 * 1024
 
-  /** @param expectedBytes of what `write` will write; more and less are fine */
+  /** @param expectedBytes the expected size of all that `write` writes; more and less are fine */
   def of(expectedBytes: Long = 0)(write: BatchWriter => Unit): HeapBatch =
     new HeapBatch(BatchWriter.collect(PieceBytes, expectedBytes)(write))
 }
 
-/** In a file of a home, for whom memory has no room. Its records are puts and deletes: merges were resolved when it
-  * was written. The file is there until its owner and all readers are done (I9); every read checks the segment's
+/** A batch in a file of a home, where memory has no room. Its records are puts and deletes: merges were resolved when
+  * it was written. The file is there until its owner and all readers are done (I9); every read checks the segment's
   * checksum.
   *
-  * @param places of all segments; the first ones have `ranges` and nothing else
-  * @param firstKeys of the segments that have keys
+  * @param places the places of all segments; the first ones have `ranges` and nothing else
+  * @param firstKeys the first keys of the segments that have keys
   */
 final class FileBatch private (
     val file: File,
@@ -151,7 +151,7 @@ object FileBatch {
 
   /** Writes a batch to `file`, on disk when it returns.
     * @param segmentBytes size of a segment; reading a row reads one
-    * @param ranges that it deletes
+    * @param ranges the ranges that the batch deletes
     * @param rows writes its puts and deletes, keys ascending
     * @throws ScratchFullException where the disk does not take it
     */
@@ -195,7 +195,7 @@ object FileBatch {
         })
     }
 
-  /** The batch that lies in `file`.
+  /** Returns the batch that lies in `file`.
     * @throws StoreUnusableException where it is not whole
     */
   def open(file: File): FileBatch =

@@ -2,7 +2,7 @@ package statemark.engine
 
 import statemark.common.{Fingerprint, Position}
 
-/** Which store this is, wherever its files lie: host, executor and path are no part of it.
+/** The identity of a store, wherever its files lie: host, executor and path are no part of it.
   *
   * @param queryId id of the streaming query, empty where no query runs
   * @param partitions number of state partitions of the operator, -1 where unknown
@@ -35,7 +35,7 @@ final case class ColumnFamilies(byName: Map[String, ColumnFamily], maxId: Short)
 
   def isInternal(id: Short): Boolean = internalIds.contains(id)
 
-  /** Whether no family here has an id that another one has there. */
+  /** Tells whether no column family of these has an id that another one has in `other`. */
   def agreesWith(other: ColumnFamilies): Boolean = {
     val there = other.byName.map { case (name, family) => family.id -> name }
     byName.forall { case (name, family) => there.get(family.id).forall(_ == name) }
@@ -65,14 +65,14 @@ object RowCounts {
   val untracked: RowCounts = RowCounts(-1, -1)
 }
 
-/** What a store knows of itself; in the base store it lies in the offsets column family, written in
+/** The record of a store about itself. In the base it lies in the offsets column family, written in
   * the same batch as the rows it describes (invariant I2).
   *
   * @param lastSnapshot newest snapshot that this version builds on; version 0 where there is none
   * @param lineage (version, checkpoint id) pairs from the last snapshot up to this version, in
   *   format v2; empty in format v1
-  * @param position source offsets that this version includes; None where nobody told
-  * @param fingerprint of the file that brought this version, in format v1; None where nobody took it
+  * @param position source offsets that this version includes; None where the caller did not know them
+  * @param fingerprint the fingerprint of the file that brought this version, in format v1; None where none was taken
   */
 final case class StoreState(
     at: VersionId,
@@ -93,11 +93,11 @@ object StoreState {
   }
 }
 
-/** What tells in checkpoint format v1 that the history which led to a version still stands. */
+/** The proof, in checkpoint format v1, that the history which led to a version still stands. */
 final case class HistoryProof(version: Long, fingerprint: Fingerprint)
 
 /** An SST file of the base store that lies in the checkpoint location as well.
   *
-  * @param version of the snapshot that brought it there
+  * @param version the version of the snapshot that brought it there
   */
 final case class UploadedSst(localName: String, remoteName: String, bytes: Long, version: Long)

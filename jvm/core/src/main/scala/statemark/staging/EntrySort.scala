@@ -15,7 +15,7 @@ private[statemark] object EntrySort {
   def sort(entries: Array[StagedEntry]): Unit =
     sort(entries, 0, entries.length, minShared = 0)
 
-  /** @param minShared so many bytes, if no key ends before them, are known to be the same */
+  /** @param minShared the number of leading bytes that are known to be the same, where no key ends before them */
   private def sort(entries: Array[StagedEntry], from: Int, until: Int, minShared: Int): Unit =
     if (until - from < MinForRadix) Arrays.sort(entries, from, until, byKey)
     else {

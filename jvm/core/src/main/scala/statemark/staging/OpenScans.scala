@@ -5,8 +5,8 @@ import scala.collection.mutable
 import statemark.staging.StagedEntry.OlderWrite
 
 /** The open scans of a transaction that read what is in memory, and the writes that are kept for them although later
-  * ones have replaced them: no more than twice what they needed when that was looked through last, as a scan that closes
-  * does not look for what it alone needed. Where none is open, nothing is kept.
+  * ones have replaced them: no more than twice what they needed when that was looked through last, as a scan that
+  * closes does not look for what it alone needed. Where none is open, nothing is kept.
   *
   * ''Thread:'' the owner of the transaction.
   */
@@ -15,7 +15,7 @@ private[statemark] final class OpenScans {
 
   // In the order in which they were opened, which is that of what they see.
   private val scans = mutable.LinkedHashSet.empty[StagedScan]
-  // Those that older writes are kept of.
+  // Entries that keep older writes.
   private val entries = mutable.ArrayBuffer.empty[StagedEntry]
   private var newestSeq = NoSeq
   private var bytes_ = 0L
@@ -24,7 +24,7 @@ private[statemark] final class OpenScans {
   /** Heap bytes of the writes that are kept. */
   def bytes: Long = bytes_
 
-  /** The moments that scans see, in order, each with its scans. */
+  /** Returns the moments that scans see, in order, each with its scans. */
   def moments: Vector[(Long, Vector[StagedScan])] =
     scans.toVector.groupBy(_.seq).toVector.sortBy(_._1)
 
@@ -37,7 +37,7 @@ private[statemark] final class OpenScans {
     if (scans.isEmpty) clear() else newestSeq = scans.last.seq
   }
 
-  /** No scan needs what is in memory any more. */
+  /** Forgets all kept writes: no scan needs the writes in memory any more. */
   def clear(): Unit = {
     scans.clear()
     newestSeq = NoSeq
@@ -47,7 +47,7 @@ private[statemark] final class OpenScans {
     pruneAt = FreeBytes
   }
 
-  /** The write of `entry` is replaced next, by one with `value`: keeps it where a scan sees it. */
+  /** Keeps the write of `entry`, which one with `value` replaces next, where a scan sees it. */
   def keep(entry: StagedEntry, value: Array[Byte]): Unit =
     if (entry.seq <= newestSeq && entry.hasWrite) {
       if (entry.older.isEmpty) entries += entry
@@ -67,7 +67,8 @@ private[statemark] final class OpenScans {
     pruneAt = 2 * bytes_ + FreeBytes
   }
 
-  /** A write is needed where a scan was opened after it and before the next one. */
+  /** Drops the writes that no scan needs. A write is needed where a scan was opened after it and before the next one.
+    */
   private def prune(entry: StagedEntry, seqs: Array[Long]): Unit = {
     val needed = mutable.ArrayBuffer.empty[OlderWrite]
     var until = entry.seq

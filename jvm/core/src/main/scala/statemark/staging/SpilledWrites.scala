@@ -16,13 +16,13 @@ private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoClosea
   private var writes_ = 0L
   private var rangeDeletes_ = 0
 
-  /** Bytes of keys and values that were spilled. */
+  /** Returns bytes of keys and values that were spilled. */
   def bytes: Long = bytes_
 
-  /** No fewer than there are. */
+  /** Returns a number of writes, no smaller than the true one. */
   def writes: Long = writes_
 
-  /** How often ranges were deleted from it. */
+  /** Returns how often ranges were deleted from the spilled writes. */
   def rangeDeletes: Int = rangeDeletes_
 
   /** Spills writes of entries, at most one of each; `flush` follows.
@@ -37,14 +37,14 @@ private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoClosea
     }
   }
 
-  /** What was spilled is on disk when it returns.
+  /** Flushes: the spilled writes are on disk when it returns.
     * @throws statemark.common.ScratchFullException where the disk does not take it
     */
   def flush(): Unit = scratch.flush()
 
   def lookup(key: Array[Byte]): Option[StagedLookup] = scratch.get(key).map(resultOf)
 
-  /** The write of `key` with what is known of the base, to stage it again. */
+  /** Returns the write of `key` with what is known of the base, to stage it again. */
   def recall(key: Array[Byte]): Option[SpilledWrite] = scratch.get(key).map(writeOf)
 
   /** `[begin, end)` is deleted. */
@@ -57,7 +57,7 @@ private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoClosea
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): SpilledCursor =
     new SpilledCursor(scratch.scan(begin, end), rangeDeletes_, () => ())
 
-  /** As [[scan]], for a scan that may never go on: nothing but a mark of the moment is held until it does. */
+  /** Opens a scan like [[scan]] that may never be read: it holds only a mark of the moment until it is. */
   def scanLater(begin: Option[Array[Byte]], end: Option[Array[Byte]]): SpilledCursor =
     new SpilledCursor(scratch.scanLater(begin, end), rangeDeletes_, () => ())
 
@@ -83,11 +83,11 @@ private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoClosea
     )
   }
 
-  /** The owner is done. */
+  /** Closes the scratch store, when the owner is done. */
   override def close(): Unit = scratch.close()
 }
 
-/** @param inBase as in [[StagedEntry]] */
+/** @param inBase whether the base has the key, in the values of [[StagedEntry]] */
 private[statemark] final case class SpilledWrite(op: Byte, inBase: Byte, value: Array[Byte])
 
 private[statemark] object SpilledWrites {
@@ -134,7 +134,7 @@ private[statemark] final class SpilledCursor(
     key
   }
 
-  /** As [[head]], for who writes the version out. */
+  /** Returns the write like [[head]], for a commit that writes the version out. */
   def write: SpilledWrite = SpilledWrites.writeOf(rows.value)
 
   override def advance(): Unit = {

@@ -8,15 +8,15 @@ import statemark.common.Bytes
   */
 private[statemark] trait StagedCursor extends AutoCloseable {
 
-  /** The key that it stands at; None at its end. */
+  /** Returns the key that it stands at; None at its end. */
   def headKey: Option[Array[Byte]]
 
-  /** The key and write that it stands at; None at its end. */
+  /** Returns the key and write that it stands at; None at its end. */
   def head: Option[(Array[Byte], StagedLookup)]
 
   def advance(): Unit
 
-  /** What deletes rows of the base beside the writes. */
+  /** Returns the ranges whose rows of the base are deleted. */
   def tombstones: RangeTombstones
 }
 

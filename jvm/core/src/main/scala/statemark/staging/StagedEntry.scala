@@ -1,6 +1,6 @@
 package statemark.staging
 
-/** What a transaction knows of one key: the write that stands, if any, and whether the base has it.
+/** The entry of a transaction for one key: the write that stands, if any, and whether the base has it.
   *
   * A write is folded into the one before it. While scans are open, the one before is kept for them
   * (`older`), so that each sees what stood when it was opened; `seq` orders writes and scans.
@@ -15,7 +15,7 @@ private[statemark] final class StagedEntry(val key: Array[Byte], val hash: Int) 
   var length: Int = 0
   var older: Option[StagedEntry.OlderWrite] = None
 
-  /** Whether the base has the key; Unknown until a read told. */
+  /** Tells whether the base has the key; Unknown until a read has told. */
   var inBase: Byte = StagedEntry.Unknown
 
   /** The next entry of the same hash slot, null at the end. */
@@ -23,14 +23,14 @@ private[statemark] final class StagedEntry(val key: Array[Byte], val hash: Int) 
 
   def hasWrite: Boolean = op != StagedEntry.NoWrite
 
-  /** The write that stands, without those before it. */
+  /** Returns the write that stands, without those before it. */
   def newest: StagedEntry.OlderWrite = StagedEntry.OlderWrite(seq, op, value, length, None)
 
-  /** Those before it that are kept, newest first. */
+  /** Returns the earlier writes that are kept, newest first. */
   def olderWrites: Iterator[StagedEntry.OlderWrite] =
     Iterator.unfold(older)(_.map(write => (write, write.older)))
 
-  /** The write that stood at `seq`, without those before it: they may be dropped while it is held. */
+  /** Returns the write that stood at `seq`, without those before it: they may be dropped while it is held. */
   def at(seq: Long): Option[StagedEntry.OlderWrite] =
     if (hasWrite && this.seq <= seq) Some(newest)
     else {
@@ -61,7 +61,7 @@ private[statemark] object StagedEntry {
   )
 }
 
-/** What a transaction has staged for a key. */
+/** The staged state of a key. */
 sealed trait StagedLookup
 
 object StagedLookup {

@@ -64,7 +64,7 @@ private[statemark] final class PreparedRows(batch: SerializedBatch) extends Stag
   override def retain(): Boolean = batch.retain()
   override def release(): Unit = batch.release()
 
-  /** The last part that begins at or before `key`, -1 where none does. */
+  /** Returns the last part that begins at or before `key`, -1 where none does. */
   private def partOf(key: Array[Byte]): Int = {
     var low = 0
     var high = batch.parts - 1

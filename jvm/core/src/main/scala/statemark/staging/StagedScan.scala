@@ -5,7 +5,7 @@ package statemark.staging
   *
   * ''Thread:'' the owner of the transaction.
   *
-  * @param seq of the newest write that it sees
+  * @param seq the sequence number of the newest write that the scan sees
   * @param closed is told when the scan is closed
   */
 final class StagedScan private[statemark] (

@@ -37,7 +37,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private val unindexed = mutable.ArrayBuffer.empty[StagedEntry]
   private var tombstones_ = RangeTombstones.none
   private var seq = 0L
-  // Those that need what is in memory as it was when they were opened.
+  // Scans that need the writes in memory as they were when the scan was opened.
   private val openScans = new OpenScans
   // Below what is in memory.
   private var spilled_ = Option.empty[SpilledWrites]
@@ -55,7 +55,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   private[statemark] def expectedBatchBytes: Long =
     bytes_ - entries * (EntryOverhead - BatchRecordOverhead)
 
-  /** What memory had no room for. */
+  /** Returns the writes that memory had no room for. */
   private[statemark] def spilled: Option[SpilledWrites] = spilled_
 
   def tombstones: RangeTombstones = tombstones_
@@ -114,7 +114,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       rememberedBytes += bytes_ - before
     }
 
-  /** What is staged in `[begin, end)` now, in key order; later writes do not show (I7). */
+  /** Opens a scan of the writes staged in `[begin, end)` now, in key order; later writes do not show (I7). */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedScan = {
     val all = orderedIndex
     val part = (begin, end) match {
@@ -138,7 +138,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   /** Moves what is in memory to disk. Open scans go on there: each distinct moment at which one was opened is
     * written before what came after it.
     *
-    * @param make where nothing was spilled before
+    * @param make makes the place for spilled writes, where nothing was spilled before
     * @throws statemark.common.ScratchFullException where the disk does not take it: all writes are in memory as
     *   before. Scans that have moved stay where they are: what lies there by the next try is later than they see
     */
@@ -171,8 +171,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     }
   }
 
-  /** What has to be spilled before each of `moments`, and after the last: of each key the write that stands then,
-    * where it is another one than before.
+  /** Returns the writes to spill before each of `moments`, and after the last: of each key the write that stands
+    * then, where it is another one than before.
     */
   private def writesByMoment(moments: Array[Long]): Vector[Iterable[(StagedEntry, OlderWrite)]] = {
     val parts =
@@ -189,10 +189,10 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     parts
   }
 
-  /** The owner is done: spilled writes are deleted. */
+  /** Deletes the spilled writes, when the owner is done. */
   private[statemark] def close(): Unit = spilled_.foreach(_.close())
 
-  /** All entries with a write, in key order: from the index where it lacks few of them. */
+  /** Returns all entries with a write, in key order: from the index where it lacks few of them. */
   private[statemark] def sorted: Array[StagedEntry] =
     if (index.isDefined && unindexed.length <= writes / 8)
       orderedIndex.values.iterator.asScala.toArray
@@ -202,7 +202,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       result
     }
 
-  /** As [[lookup]], from another thread. */
+  /** Looks a key up like [[lookup]], from another thread. */
   private[statemark] def lookupBeside(key: Array[Byte]): StagedLookup =
     beside {
       val entry = find(key)
@@ -211,7 +211,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     } match {
       case Left(write) => write
       case Right(spilled) =>
-        // Not in memory, then not spilled: it was not staged, or a range was deleted that is found now.
+        // Read memory, then the spilled writes, then the tombstones: a write moves in that direction only, so that
+        // none is missed.
         spilled.flatMap(_.lookupBeside(key)).getOrElse(
           if (beside(tombstones_).covers(key)) StagedLookup.Deleted else StagedLookup.NotStaged
         )
@@ -257,7 +258,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     found
   }
 
-  /** The owner's side of the sequence lock. */
+  /** Runs a change on the owner's side of the sequence lock. */
   private def changing[A](change: => A): A = {
     val n = changes.getPlain
     changes.setOpaque(n + 1)
@@ -266,8 +267,8 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     finally changes.setRelease(n + 2)
   }
 
-  /** The readers' side: `read` sees no change in the middle. It may run several times and meet anything, but
-    * nothing that it met then is returned or thrown.
+  /** Runs `read` on the readers' side of the sequence lock: it sees no change in the middle. It may run several times
+    * and meet anything, but nothing that it met then is returned or thrown.
     */
   @tailrec private def beside[A](read: => A): A = {
     val before = changes.getAcquire
@@ -297,7 +298,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
       case _ => StagedLookup.NotStaged
     }
 
-  /** A base value with staged operands appended. */
+  /** Returns a base value with staged operands appended. */
   def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =
     TransactionBuffer.merged(base, operands, mergeDelimiter)
 
@@ -316,7 +317,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     openScans.tidy()
   }
 
-  /** What is spilled of the key becomes what is staged in memory. */
+  /** Moves the spilled write of the key back into memory. */
   private def recall(entry: StagedEntry): Unit =
     spilled_.flatMap(_.recall(entry.key)).foreach { found =>
       if (entry.inBase == Unknown) entry.inBase = found.inBase
@@ -333,12 +334,12 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     write(entry, entry.op, room, needed)
   }
 
-  /** Whether the bytes after the entry's value are free: arrays that callers handed over end with
+  /** Tells whether the bytes after the entry's value are free: arrays that callers handed over end with
     * their value, so a longer array is one that `append` made for this entry.
     */
   private def ownsTail(entry: StagedEntry): Boolean = entry.value.length > entry.length
 
-  /** Every entry with a write, in key order. */
+  /** Returns every entry with a write, in key order. */
   private def orderedIndex: ConcurrentSkipListMap[Array[Byte], StagedEntry] = {
     val ordered = index.getOrElse {
       val built = new ConcurrentSkipListMap[Array[Byte], StagedEntry](Bytes.order)
@@ -352,7 +353,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     ordered
   }
 
-  /** All entries with a write, in no order. */
+  /** Returns all entries with a write, in no order. */
   private def written: Array[StagedEntry] = {
     val result = new Array[StagedEntry](writes)
     var n = 0

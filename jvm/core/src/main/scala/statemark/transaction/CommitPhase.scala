@@ -59,7 +59,7 @@ object CommitPhase {
   /** A version that a process died over is about to be written to the end. */
   case object RedoStarted extends CommitPhase("redo-started")
 
-  /** What a version passes; the others come beside it. */
+  /** The phases that a version passes. Those not listed happen concurrently with it. */
   val all: Seq[CommitPhase] = Seq(
     BatchSerialized,
     ChangelogDurable,
@@ -74,11 +74,13 @@ object CommitPhase {
   val besides: Seq[CommitPhase] =
     Seq(HomeProven, StoreLoaded, FlushStarted, FlushFrozen, SnapshotStarted, SnapshotEnded)
 
-  /** What a version passes besides where memory has no room for it. */
+  /** The further phases of a version for which memory has no room. */
   val spills: Seq[CommitPhase] = Seq(WritesSpilled, VersionSpilled, PartApplied, RedoStarted)
 }
 
-/** Is told of every phase, on the thread that passes it; what it throws fails that thread's work. */
+/** The observer of every phase, on the thread that passes it. An exception of the observer's fails that thread's
+  * work.
+  */
 trait CommitObserver {
   def reached(phase: CommitPhase): Unit
 }

@@ -18,7 +18,7 @@ private[statemark] final class RecentRows(base: BaseRows, memory: Option[Uncommi
   @volatile private var isAsked = true
   @volatile private var versionsToPass = 0
 
-  /** The base is what `batch` made of it. */
+  /** Records that `batch` has been written to the base. */
   def written(batch: SerializedBatch): Unit = {
     forget()
     if (versionsToPass > 0) versionsToPass -= 1
@@ -75,9 +75,11 @@ private[statemark] final class RecentRows(base: BaseRows, memory: Option[Uncommi
 
 private object RecentRows {
 
-  /** Where less than one in so many keys was written by the version before, the versions after are not kept. */
+  /** The least share of keys, as one in so many, that the version before must have written. Below it the versions
+    * after are not kept.
+    */
   private val FewestNamed = 16
 
-  /** So many; then one is kept again, as queries change. */
+  /** The number of versions that are not kept. Then one is kept again, as queries change. */
   private val Pause = 16
 }

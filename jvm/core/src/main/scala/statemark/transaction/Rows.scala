@@ -9,7 +9,7 @@ import statemark.engine.ColumnFamilies
   */
 trait Rows {
 
-  /** The column families that there are. */
+  /** Returns the column families that there are. */
   def families: ColumnFamilies
 
   /** Returns the row of `key`; the array is the caller's. */

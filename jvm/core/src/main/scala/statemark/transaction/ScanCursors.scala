@@ -3,8 +3,8 @@ package statemark.transaction
 import statemark.engine.RowCursor
 import statemark.staging.StagedCursor
 
-/** What a scan reads from, and its transaction closes. Apart from the scan, which holds a row: where a reader lets go of
-  * a scan without closing it, this alone is left until the transaction ends.
+/** The cursors from which a scan reads, and which its transaction closes. They are apart from the scan, which holds a
+  * row: where a reader lets go of a scan without closing it, this alone is left until the transaction ends.
   *
   * ''Thread:'' as the scan, inside its gate.
   */
@@ -18,7 +18,7 @@ private[statemark] final class ScanCursors private (
 
   def isClosed: Boolean = isClosed_
 
-  /** The key of the base that it stands at, None at the end. */
+  /** Returns the key of the base that it stands at, None at the end. */
   def baseKey: Option[Array[Byte]] = key
 
   def baseValue: Array[Byte] = base.value

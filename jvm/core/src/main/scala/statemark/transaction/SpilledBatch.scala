@@ -16,7 +16,7 @@ import statemark.staging.{
   * ''Thread:'' the owner of the transaction.
   *
   * @param base rows under the transaction
-  * @param counts of the base
+  * @param counts the row counts of the base
   */
 private[transaction] final class SpilledBatch(
     base: BaseRows,
@@ -88,7 +88,7 @@ private[transaction] final class SpilledBatch(
     }
   }
 
-  /** Rows that merges make. None of them is under a tombstone: there, operands begin a row. */
+  /** Returns the rows that merges make. None of them is under a tombstone: there, operands begin a row. */
   private def merged(chunk: Vector[(Array[Byte], SpilledWrite)]): Seq[Array[Byte]] = {
     val merges = chunk.filter(_._2.op == StagedEntry.Merge)
     base.getAll(merges.map(_._1)).zip(merges).map { case (row, (_, write)) =>

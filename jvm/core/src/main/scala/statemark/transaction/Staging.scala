@@ -5,7 +5,7 @@ import java.util.concurrent.atomic.AtomicInteger
 import statemark.engine.{BatchWriter, EngineOptions, FileBatch, ScratchStore}
 import statemark.staging.SpilledWrites
 
-/** Where a store puts staged writes that memory has no room for.
+/** The place for staged writes of a store that memory has no room for.
   *
   * ''Thread:'' the owner of the store.
   *
@@ -20,7 +20,7 @@ private[statemark] final class Staging(
   private def newFile(name: Int => String): File =
     new File(directory, name(Staging.created.incrementAndGet()))
 
-  /** For one transaction, which closes it. */
+  /** Makes the spilled writes of one transaction, which closes them. */
   def newScratch(): SpilledWrites =
     new SpilledWrites(new ScratchStore(newFile(n => s"scratch-$n"), options))
 
@@ -30,7 +30,8 @@ private[statemark] final class Staging(
   ): FileBatch =
     FileBatch.write(newFile(n => s"$version-$n.batch"), segmentBytes, ranges)(rows)
 
-  /** A small part of the limit: a segment is on the heap while it is written and read. */
+  /** Returns the size of a segment, a small part of the limit: a segment is on the heap while it is written and read.
+    */
   private def segmentBytes: Int =
     math.min(Staging.MaxSegmentBytes, math.max(memory.ownLimit / 8, Staging.MinSegmentBytes)).toInt
 }

@@ -12,13 +12,13 @@ import statemark.staging.{OpenRows, StagedEntry, StagedLookup, StagedRows, Trans
   *
   * ''Thread:'' one owner at a time. Any other thread may end it meanwhile, as Spark ends a task whose store a second
   * thread uses: every call passes a gate, so that the end waits for the call that is inside, and no call finds what is
-  * ended (ADR 18). Whoever ends it holds no lock of a store.
+  * ended (ADR 18). A thread that ends it holds no lock of a store.
   *
   * ''Throws:'' [[IllegalCallException]] from every call but `rollback` once the transaction has ended.
   *
   * ''Source:'' KIP-892, `KeyValueStore` transactions.
   *
-  * @param base what the store held when the transaction began
+  * @param base the state of the base when the transaction began
   * @param openChangelog makes the changelog writer; called at the first write or at commit
   */
 final class Transaction private[statemark] (
@@ -47,13 +47,13 @@ final class Transaction private[statemark] (
   /** Column families of this transaction; what it created is gone if it rolls back. */
   override def families: ColumnFamilies = families_
 
-  /** Bytes of staged writes and remembered reads, on the heap and spilled; once it has ended, what they were then.
-    * ''Source:'' KIP-892, `approximateNumUncommittedBytes`.
+  /** Returns bytes of staged writes and remembered reads, on the heap and spilled; once it has ended, what they were
+    * then. ''Source:'' KIP-892, `approximateNumUncommittedBytes`.
     */
   def approximateNumUncommittedBytes: Long =
     bytesAtEnd + buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
 
-  /** How often, and how many bytes, it has spilled. */
+  /** Returns how often the transaction has spilled; `spilledBytes` returns how many bytes. */
   def spills: Long = spills_
   def spilledBytes: Long = spilledBytes_
 
@@ -137,7 +137,7 @@ final class Transaction private[statemark] (
     try while (rows.next()) remove(rows.key)
     finally rows.close()
 
-  /** The end of the transaction closes the scan, where its reader has not. */
+  /** Opens a scan. The end of the transaction closes it, where its reader has not. */
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
     inside {
       val cursors = ScanCursors.open(engine.scan(begin, end), buffer.scan(begin, end))(scans -= _)
@@ -222,7 +222,7 @@ final class Transaction private[statemark] (
     )
   }
 
-  /** What is staged, all of it in memory: in memory, if there is room for both, else on disk. */
+  /** Serializes the staged writes, all of which are in memory: to memory, if there is room for both, else to disk. */
   private def serialized(counter: RowCounter, version: Long): SerializedBatch = {
     val entries = buffer.sorted
     if (base.counts.isTracked) count(entries, counter)
@@ -263,13 +263,13 @@ final class Transaction private[statemark] (
     }
   }
 
-  /** What is staged, for readers of other threads; None once it has ended. */
+  /** Returns the staged rows for readers on other threads; None once the transaction has ended. */
   private[statemark] def stagedRows: Option[StagedRows] = {
     val now = buffer
     Option.when(now ne Transaction.Ended)(new OpenRows(now))
   }
 
-  /** The changelog, opened if nothing was written. */
+  /** Returns the changelog, opened if nothing was written. */
   private[statemark] def changelog: ChangelogWriter = openedChangelog.getOrElse {
     val writer = openChangelog()
     openedChangelog = Some(writer)
@@ -347,7 +347,7 @@ final class Transaction private[statemark] (
 
 private[statemark] object Transaction {
 
-  /** Of a transaction that has ended: nothing goes there. */
+  /** The buffer of a transaction that has ended: no write goes there. */
   private val Ended = new TransactionBuffer(Bytes.empty)
 }
 
@@ -358,7 +358,7 @@ private[transaction] final class RowCounter(from: RowCounts, families: Seq[Colum
   private var internalKeys = from.internalKeys
 
   /** @param isRow whether the write leaves a row
-    * @param isInBase whether the base has one that counts
+    * @param isInBase whether the base has a row that counts
     */
   def written(key: Array[Byte], isRow: Boolean, isInBase: Boolean): Unit =
     if (isRow != isInBase) add(key, if (isRow) 1 else -1)

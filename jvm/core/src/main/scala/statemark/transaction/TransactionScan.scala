@@ -10,7 +10,7 @@ import statemark.staging.StagedLookup
   * step that is being made, as RocksDB's iterators must not be freed under who moves them.
   *
   * @param merged a row of the base with staged operands
-  * @param gate of the transaction; of a view's scan, its own
+  * @param gate the gate of the transaction; a view's scan has its own
   */
 final class TransactionScan private[statemark] (
     cursors: ScanCursors,
@@ -28,7 +28,7 @@ final class TransactionScan private[statemark] (
 
   override def value: Array[Byte] = currentValue
 
-  /** Whether the scan stands at this key and found it in the base. */
+  /** Tells whether the scan stands at this key and found it in the base. */
   private[transaction] def hasFound(key: Array[Byte]): Boolean =
     isFromBase && java.util.Arrays.equals(currentKey, key)
 

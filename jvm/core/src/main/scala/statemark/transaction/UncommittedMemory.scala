@@ -28,10 +28,10 @@ final class UncommittedMemory {
   /** None where there are no members. */
   def limit: Option[Long] = Some(limit_).filter(_ < Long.MaxValue)
 
-  /** How often something was spilled. */
+  /** Returns how often a store has spilled. */
   def spills: Long = spills_.get
 
-  /** Bytes that were spilled. */
+  /** Returns bytes that were spilled. */
   def spilledBytes: Long = spilledBytes_.get
 
   /** Adds a store; it closes its membership when it closes. */
@@ -56,7 +56,7 @@ final class UncommittedMemory {
       .foreach(_.store.spillPrepared())
   }
 
-  /** What one store holds. Once it is closed, that is nothing. */
+  /** The bytes that one store holds; none once it is closed. */
   final class Member private[UncommittedMemory] (
       val ownLimit: Long,
       private[UncommittedMemory] val store: UncommittedMemory.Store
@@ -68,11 +68,11 @@ final class UncommittedMemory {
 
     private[UncommittedMemory] def preparedBytes: Long = prepared
 
-    /** By how much a transaction may grow before it tells. */
+    /** Returns by how many bytes a transaction may grow before it reports them. */
     def step: Long = math.min(limit_ / 64, UncommittedMemory.MaxStep)
 
-    /** The open transaction holds so much; whether its owner has to spill it now. Small ones need not as long as
-      * large ones are there: they would spill at every write.
+    /** Records how many bytes the open transaction holds; returns whether its owner has to spill it now. Small ones
+      * need not as long as large ones are there: they would spill at every write.
       */
     def holdsOpen(bytes: Long): Boolean = {
       setOpen(bytes)
@@ -89,7 +89,7 @@ final class UncommittedMemory {
       open = next
     }
 
-    /** The prepared version holds so much. */
+    /** Records how many bytes the prepared version holds. */
     def holdsPrepared(bytes: Long): Unit = synchronized {
       val next = if (isClosed) 0L else bytes
       used.addAndGet(next - prepared): Unit
@@ -98,8 +98,9 @@ final class UncommittedMemory {
 
     private[UncommittedMemory] def isKeeping: Boolean = kept > 0
 
-    /** Whether there is room for so much that is only kept to save reads, which all stores together may fill half of
-      * the limit with. If so, the store keeps it, and nothing that it kept before.
+    /** Reserves `bytes` for keys that the store keeps to save reads, in place of those it kept before. All stores
+      * together may fill half of the limit with such keys; returns false where there is no room: the store keeps none
+      * then.
       */
     def keep(bytes: Long): Boolean = synchronized {
       forget()
@@ -111,7 +112,7 @@ final class UncommittedMemory {
       hasRoom
     }
 
-    /** The store keeps nothing any more that only saves reads. */
+    /** Records that the store has dropped the keys that it kept to save reads. */
     def forget(): Unit = synchronized {
       remembered.addAndGet(-kept): Unit
       kept = 0
@@ -139,7 +140,7 @@ final class UncommittedMemory {
 object UncommittedMemory {
   private val MaxStep = 64L * 1024
 
-  /** What a member can do for others. ''Thread:'' any. */
+  /** The calls to a member that free memory for others. ''Thread:'' any. */
   trait Store {
 
     /** Drops what is only kept to save reads. */

@@ -19,7 +19,7 @@ import statemark.spark.rows.RowChecksums
   *
   * @param manager opens them, with a checksum beside each where that is wanted
   * @param counted is below `manager`
-  * @param proofs take fingerprints of all that is written and read; None where nobody needs them
+  * @param proofs take fingerprints of all files that are written and read; None where they are not needed
   * @param proofsOn a base take that of the next version, which may need one all the same
   */
 final class ChangelogFiles(
@@ -34,8 +34,8 @@ final class ChangelogFiles(
     clock: Clock
 ) {
 
-  /** A changelog for version `base + 1`.
-    * @param id of the new version, in checkpoint format v2
+  /** Returns a changelog for version `base + 1`.
+    * @param id the checkpoint id of the new version, in format v2
     */
   def create(
       base: StoreState,
@@ -59,7 +59,7 @@ final class ChangelogFiles(
   }
 
   /** Opens a changelog for reading.
-    * @param isLast whether what it brings is the version that is wanted, whose fingerprint the store needs
+    * @param isLast whether the changelog brings the wanted version, whose fingerprint the store needs
     */
   def open(at: VersionId, isLast: Boolean): OpenChangelog =
     proofs.filter(_ => isLast && at.checkpointId.isEmpty) match {
@@ -91,7 +91,7 @@ final class ChangelogFiles(
 /** A changelog that is open for reading. */
 final class OpenChangelog(val reader: StateStoreChangelogReader, proof: Option[ReadProof]) {
 
-  /** Reads it to its end; with it what tells that it was this file, where that is wanted. */
+  /** Reads the changelog to its end. Returns its fingerprint with the result, where that is wanted. */
   def readAll[A](body: StateStoreChangelogReader => A): (A, Option[Fingerprint]) = {
     proof.foreach(_.count.isWanted = true)
     val result =
@@ -103,7 +103,7 @@ final class OpenChangelog(val reader: StateStoreChangelogReader, proof: Option[R
   def close(): Unit = reader.closeIfNeeded()
 }
 
-/** @param status of the file, from before it was opened */
+/** @param status the status of the file from before it was opened */
 private[spark] final class ReadProof(
     proofs: FileProofs,
     status: Option[FileStatus],

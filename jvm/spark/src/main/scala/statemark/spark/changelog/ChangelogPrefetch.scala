@@ -32,7 +32,9 @@ final class ChangelogPrefetch(files: ChangelogFiles) extends AutoCloseable {
     )
   }
 
-  /** What the header of a changelog says in format v2, ascending; it stays open for [[read]]. */
+  /** Returns the versions in the header of a changelog of format v2, ascending. The changelog stays open for
+    * [[read]].
+    */
   def lineage(at: VersionId): Vector[VersionId] = named(at) {
     open(Seq(at))
     ahead.get(at) match {

@@ -12,10 +12,10 @@ import statemark.transaction.Transaction
   */
 object ChangelogReplay {
 
-  /** The number of bytes of keys and values.
+  /** Returns the number of bytes of keys and values.
     * @param checksums are verified for every record
     * @throws SparkException where a record's checksum is wrong
-    * @throws CheckpointDamagedException where a record is of a column family that nobody created
+    * @throws CheckpointDamagedException where a record is of a column family that no snapshot names
     */
   def stage(
       reader: StateStoreChangelogReader,

@@ -19,7 +19,7 @@ final class CheckpointLineage(files: RocksDBFileManager, changelogs: ChangelogPr
     changelogs.lineage
   )
 
-  /** The versions up to `end`, ascending, from `from` on or as far back as headers can be read.
+  /** Returns the versions up to `end`, ascending, from `from` on or as far back as headers can be read.
     * @param ended is told why it ends earlier
     */
   def reached(from: Long, end: VersionId)(ended: Throwable => Unit): Vector[VersionId] =
@@ -35,7 +35,7 @@ final class CheckpointLineage(files: RocksDBFileManager, changelogs: ChangelogPr
         }
     )
 
-  /** Every version from `from` to `end`, both included, ascending.
+  /** Returns every version from `from` to `end`, both included, ascending.
     * @throws SparkException CANNOT_LOAD_STATE_STORE.INVALID_CHECKPOINT_LINEAGE where headers do not
     *   lead back that far
     */

@@ -23,7 +23,7 @@ private[spark] object CheckpointFormat {
     * snapshot since the change, from which alone its newest version could be restored. Looks once for each run,
     * on the driver, before the first batch is scheduled.
     *
-    * @param stateRoot where the state of the operators lies, beside the commit log
+    * @param stateRoot the folder of the operators' state, beside the commit log
     * @param operator the id of one of them
     * @throws InvalidInputException where it refuses
     */
@@ -83,7 +83,7 @@ private final class CommittedFormats(stateRoot: Path, hadoopConf: Configuration)
     finally in.close()
   }
 
-  /** Whether a store of the operator can be restored without what was written before the change: looks at one
+  /** Tells whether a store of the operator can be restored without the files from before the change. Looks at one
     * partition, as stores take their snapshots at the same versions or close to them.
     */
   private def hasSnapshotSince(batch: Long, operator: Long, hasIds: Boolean): Boolean = {

@@ -17,7 +17,7 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
   private val stateRoot = new Path(storeId.checkpointRootLocation)
   private val commits = Option(stateRoot.getParent).map(new Path(_, "commits"))
 
-  /** Whether the query has committed `at`; in checkpoint format v2 this very attempt at it. */
+  /** Tells whether the query has committed `at`; in checkpoint format v2 this very attempt at it. */
   def contains(at: VersionId): Boolean = commits match {
     case None => true
     case Some(_) if stateRoot.getName != "state" => true
@@ -27,9 +27,9 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
       else idsOf(files, new Path(log, (at.version - 1).toString)).exists(matches(_, at))
   }
 
-  /** Whether the commit log has `at` now, in checkpoint format v2 this very attempt at it, whatever it had before:
-    * somebody may have rolled the query back while a store of an earlier run is open. The log keeps its last entries
-    * only: of one that is gone nobody can tell.
+  /** Tells whether the commit log has `at` now, in checkpoint format v2 this very attempt at it, whatever it had
+    * before: the query may have been rolled back while a store of an earlier run is open. The log keeps its last
+    * entries only; where the entry is gone, the answer is unknown.
     */
   def stands(at: VersionId): Boolean = commits match {
     case Some(log) if stateRoot.getName == "state" =>
@@ -72,7 +72,7 @@ private[spark] object CommittedVersions {
   final case class Entry(ids: Option[Map[Long, Array[Array[String]]]])
 
   /** Entries of the last batches, shared by all stores of the executor: one read per batch and not
-    * one per store. By run: between two runs somebody may roll a commit log back.
+    * one per store. By run: between two runs a commit log may be rolled back.
     */
   private val known = new ConcurrentHashMap[(UUID, Path), Entry]()
   private val MaxKnown = 64

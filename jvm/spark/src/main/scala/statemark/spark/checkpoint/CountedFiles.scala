@@ -7,7 +7,7 @@ import org.apache.hadoop.fs._
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
 
-/** What the bytes of a file are. */
+/** The length and the checksum of a file. */
 final case class FileBytes(length: Long, crc: Int)
 
 /** Adds up the bytes that pass a stream.
@@ -19,7 +19,7 @@ final class ByteCount {
   private var length = 0L
   private var isWhole = false
 
-  /** Whether a stream that is closed before its end is read to it, so that all of the file is counted. */
+  /** Tells whether a stream that is closed before its end is read to the end, so that all of the file is counted. */
   @volatile var isWanted: Boolean = false
 
   def add(bytes: Array[Byte], from: Int, n: Int): Unit = {
@@ -32,15 +32,15 @@ final class ByteCount {
     length += 1
   }
 
-  /** All of the file has passed, or the rest of it will not. */
+  /** Ends the count: all of the file has passed, or the rest of it will not. */
   def end(isWhole: Boolean): Unit = this.isWhole = isWhole
 
-  /** What the file is, where all of it has passed. */
+  /** Returns length and checksum, where the whole file has passed. */
   def whole: Option[FileBytes] = Option.when(isWhole)(FileBytes(length, crc.getValue.toInt))
 }
 
 /** A file manager that counts the bytes of files on their way, as they lie there: Spark's classes compress above it.
-  * Files that nobody follows are left alone.
+  * Files without a follower are left alone.
   *
   * ''Thread:'' any.
   */
@@ -57,7 +57,7 @@ final class CountedFiles(under: CheckpointFileManager) extends CheckpointFileMan
       (result, followed.get(path))
     } finally followed.remove(path): Unit
 
-  /** A count for one more stream on `path`, where somebody follows it. */
+  /** Returns a count for one more stream on `path`, where the path has a follower. */
   private def countOf(path: Path): Option[ByteCount] =
     Option(followed.computeIfPresent(path, (_, _) => new ByteCount))
 
@@ -82,7 +82,7 @@ final class CountedFiles(under: CheckpointFileManager) extends CheckpointFileMan
 private final class CountedOutput(stream: CancellableFSDataOutputStream, count: ByteCount)
     extends CancellableFSDataOutputStream(new CountingOutput(stream, count)) {
 
-  /** What is closed after this makes no file. */
+  /** Cancels the file: closing the stream after this makes none. */
   override def cancel(): Unit = {
     count.end(isWhole = false)
     stream.cancel()
@@ -103,7 +103,7 @@ private final class CountingOutput(under: OutputStream, count: ByteCount)
     count.add(bytes, from, n)
   }
 
-  /** The file is there when this returns. */
+  /** Closes the stream: the file is there when this returns. */
   override def close(): Unit = if (isOpen) {
     isOpen = false
     under.close()
@@ -111,7 +111,7 @@ private final class CountingOutput(under: OutputStream, count: ByteCount)
   }
 }
 
-/** Reads in order only: nobody asks for more of a changelog. */
+/** Reads in order only: a changelog needs no more. */
 private final class CountedInput(under: FSDataInputStream, count: ByteCount)
     extends InputStream
     with Seekable

@@ -22,7 +22,7 @@ object DirectLocalFs {
   private val Key = "fs.AbstractFileSystem.file.impl"
 
   /** Settings by which Hadoop's FileContext takes this one for `path`; the same settings where the path is not
-    * local, where somebody has chosen a file system for local ones, and where Hadoop has its library.
+    * local, where the session names a file system for local ones, and where Hadoop has its library.
     */
   def settingsFor(path: Path, conf: Configuration): Configuration = {
     val own = classOf[DirectLocalFs]
@@ -44,7 +44,7 @@ object DirectLocalFs {
   }
 }
 
-/** As Hadoop's `RawLocalFs`, which takes no other file system. */
+/** A copy of Hadoop's `RawLocalFs`, which takes no other file system. */
 private final class DirectRawLocalFs(conf: Configuration)
     extends DelegateToFileSystem(
       FsConstants.LOCAL_FS_URI,

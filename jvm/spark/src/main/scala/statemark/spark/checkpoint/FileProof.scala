@@ -9,13 +9,14 @@ import statemark.common.Fingerprint
   */
 final case class SeenFile(isSnapshot: Boolean, bytes: FileBytes, modifiedMs: Long) {
 
-  /** Whether the file system may keep whole seconds only: what is written in the same second looks as old. */
+  /** Tells whether the file system may keep whole seconds only: a file written later in the same second looks as old.
+    */
   def hasWholeSecond: Boolean = modifiedMs % 1000 == 0
 }
 
-/** What proves that the history which led to a version still stands ([[FileProofs]]).
+/** The proof that the history which led to a version still stands ([[FileProofs]]).
   *
-  * @param file of the version
+  * @param file the file of the version
   * @param origin how it came to be known
   */
 final case class FileProof(file: SeenFile, origin: FileProof.Origin) {
@@ -32,7 +33,7 @@ final case class FileProof(file: SeenFile, origin: FileProof.Origin) {
 object FileProof {
   sealed trait Origin
 
-  /** It lay there before it was read. */
+  /** The file lay there before the store read it. */
   case object Found extends Origin
 
   /** This store wrote it.

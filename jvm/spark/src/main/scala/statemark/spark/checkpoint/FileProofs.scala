@@ -9,27 +9,27 @@ import scala.util.Using
 import statemark.common._
 import statemark.engine.VersionId
 
-/** Takes what proves the history of a version in checkpoint format v1, and compares it with the checkpoint location. Two
-  * attempts at a version, or a run after a rollback by hand, write files of the same name; so a proof is of the bytes
-  * that the store wrote or read itself, taken there and then, and never of what lies there later.
+/** Takes what proves the history of a version in checkpoint format v1, and compares it with the checkpoint location.
+  * Two attempts at a version, or a run after a rollback by hand, write files of the same name; so a proof is of the
+  * bytes that the store wrote or read itself, taken there and then, and never of what lies there later.
   *
-  *   - Another file is another length, content, or time.
-  *   - A file of the same content on another base, as a batch without rows leaves it, is told by its time; or, where
-  *     it replaced ours before we learned that, by the file of the version before, which was replaced with it.
-  *   - Where times are whole seconds, the file before must be from an earlier one: what replaces both comes later
-  *     than ours.
+  * - Another file is another length, content, or time.
+  * - A file of the same content on another base, as a batch without rows leaves it, is told by its time; or, where it
+  * replaced ours before we learned that, by the file of the version before, which was replaced with it.
+  * - Where times are whole seconds, the file before must be from an earlier one: what replaces both comes later than
+  * ours.
   *
   * ''Thread:'' any.
   *
-  * @param directory of the store in the checkpoint location
+  * @param directory the store's directory in the checkpoint location
   */
 final class FileProofs(directory: Path, hadoopConf: Configuration) {
   import FileProofs._
   private lazy val log = LoggerFactory.getLogger(classOf[FileProofs])
 
-  /** What the store knows after it has written the changelog of `version`; None where another one lies there by now, or
-    * nobody can tell.
-    * @param before what it knows of the version that it wrote it on
+  /** Returns the fingerprint of the changelog of `version`, which the store has just written; None where another file
+    * lies there by now, or that cannot be told.
+    * @param before the fingerprint of the version on which the changelog builds
     * @throws InterruptedException where it was interrupted
     */
   def written(
@@ -48,16 +48,17 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     seen(status, bytes).map(FileProof(_, FileProof.Written(known)).fingerprint)
   }
 
-  /** The status of a changelog that is about to be read, for [[found]]. */
+  /** Returns the status of a changelog that is about to be read, for [[found]]. */
   def statusOf(version: Long): Option[FileStatus] = statusOf(changelog(version))
 
-  /** What the store knows after it has read a changelog; None where that was not the one of the status.
+  /** Returns the fingerprint of a changelog that the store has just read; None where that was not the file of the
+    * status.
     * @param status from before it was read
     */
   def found(status: Option[FileStatus], bytes: FileBytes): Option[Fingerprint] =
     seen(status, bytes).map(FileProof(_, FileProof.Found).fingerprint)
 
-  /** What can be known of the file of a version before its snapshot is read, by reading it. */
+  /** Returns the fingerprint of the file of a version before its snapshot is read, by reading the file. */
   def found(version: Long): Option[Fingerprint] = for {
     there <- fileOf(version)
     bytes <- bytesOf(there.status)
@@ -67,11 +68,11 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     FileProof.Found
   ).fingerprint
 
-  /** Whether the file of a version is the one that the store knows. */
+  /** Tells whether the file of a version is the one that the store knows. */
   def stands(version: Long, known: Fingerprint): Boolean =
     Interrupts.apart(FileProof.of(known).exists(proof => stands(version, proof.file)))
 
-  /** Whether the history that led to a version still stands.
+  /** Checks that the history which led to a version still stands.
     * @throws LocalRejectedException where it does not, or where nothing tells
     * @throws InterruptedException where it was interrupted, which tells nothing
     */
@@ -107,7 +108,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     status.filter(_.getLen == bytes.length)
       .map(s => SeenFile(isSnapshot = false, bytes, s.getModificationTime))
 
-  /** The changelog of a version; its snapshot, where it has none. */
+  /** Returns the changelog of a version; its snapshot, where it has none. */
   private def fileOf(version: Long): Option[There] =
     statusOf(changelog(version)).map(There(_, isSnapshot = false)).orElse {
       val snapshot = new Path(directory, StoreFile.snapshotName(VersionId(version, None)))

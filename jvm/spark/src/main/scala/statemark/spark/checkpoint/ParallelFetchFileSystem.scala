@@ -44,7 +44,7 @@ final class ParallelFetchFileSystem(under: FileSystem) extends FilterFileSystem(
       Fetchers.submit(() => Try(fetch(source, file.sizeBytes, fetched(target))))
     }
     log.info(s"Fetching ${missing.length} files, ${missing.map(_.sizeBytes).sum} bytes, of $from.")
-    // Whoever gives up deletes the directory, in which nothing must be written then.
+    // A caller that gives up deletes the directory, into which no thread may write then.
     val (results, wasInterrupted) = awaitAll(fetches)
     if (wasInterrupted) {
       Thread.currentThread.interrupt()

@@ -3,7 +3,7 @@ package statemark.spark.checkpoint
 import scala.annotation.tailrec
 import statemark.engine.VersionId
 
-/** How far Spark's automatic repair goes when a restore meets a damaged snapshot.
+/** The limits of Spark's automatic repair, for a restore that meets a damaged snapshot.
   *
   * @param isEnabled whether an older snapshot is tried at all
   * @param maxReplay how many changelogs may be replayed after it
@@ -16,7 +16,7 @@ object RepairLimits {
   val never: RepairLimits = RepairLimits(isEnabled = false, maxReplay = 0)
 }
 
-/** Which snapshots a restore may start with, and which versions lead from there. The loader and
+/** The rules of a restore: the snapshots that it may start with, and the versions that lead from there. The loader and
   * `statemark verify` both ask here, so that the one promises what the other does.
   *
   * A lineage is None in checkpoint format v1, where the version alone names a file.
@@ -26,8 +26,8 @@ object RestoreRules {
   /** The empty store. */
   private val Empty: VersionId = VersionId(0, None)
 
-  /** What leads to `at`, at least from its last snapshot on.
-    * @param header what the changelog of a version says in format v2, ascending
+  /** Returns the versions that lead to `at`, at least from its last snapshot on.
+    * @param header returns the versions in the header of a version's changelog in format v2, ascending
     */
   def initial(
       at: VersionId,
@@ -37,15 +37,15 @@ object RestoreRules {
     if (hasSnapshot(at)) Vector(at) else before(at, header(at)) :+ at
   }
 
-  /** What of the header of `at` leads to it without a gap, ascending. The header of a file which stands in the
-    * place of another may name anything, later versions too, and a way back that follows those never ends. So
-    * whoever goes from header to header asks here.
+  /** Returns the versions in the header of `at` that lead to it without a gap, ascending. The header of a file which has
+    * replaced another may name anything, later versions too, and a way back that follows those never ends. Every way
+    * from header to header is therefore found by this method.
     */
   def before(at: VersionId, header: Vector[VersionId]): Vector[VersionId] =
     header.reverse.zip(Iterator.iterate(at.version - 1)(_ - 1))
       .takeWhile { case (named, version) => named.version == version }.map(_._1).reverse
 
-  /** The versions up to `end`, ascending and without a gap, as far back as headers lead and no further than
+  /** Returns the versions up to `end`, ascending and without a gap, as far back as headers lead and no further than
     * `from`. A header that cannot be read ends it: what was reached until then can still be used.
     */
   def reached(
@@ -63,11 +63,11 @@ object RestoreRules {
     back(Vector(end))
   }
 
-  /** The oldest version that a lineage for a repair has to name. */
+  /** Returns the oldest version that a lineage for a repair has to name. */
   def oldestForRepair(at: VersionId, limits: RepairLimits): Long =
     math.max(1L, at.version - limits.maxReplay)
 
-  /** The snapshots that may lead to `at`, newest first, the empty store last. A file whose name is of the
+  /** Returns the snapshots that may lead to `at`, newest first, the empty store last. A file whose name is of the
     * other checkpoint format is none of them.
     */
   def eligible(
@@ -84,7 +84,7 @@ object RestoreRules {
     ) :+ Empty
   }
 
-  /** Which of the eligible snapshots a repair tries where `failed`, the newest, cannot be used. */
+  /** Returns the eligible snapshots that a repair tries where `failed`, the newest, cannot be used. */
   def forRepair(
       eligible: Vector[VersionId],
       failed: VersionId,
@@ -94,11 +94,11 @@ object RestoreRules {
     if (!limits.isEnabled) Vector.empty
     else eligible.filter(s => s != failed && at.version - s.version <= limits.maxReplay)
 
-  /** The versions after `snapshot` up to `at` that a lineage does not name. */
+  /** Returns the versions after `snapshot` up to `at` that a lineage does not name. */
   def uncovered(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Seq[Long] =
     ((snapshot + 1 to at.version).toSet -- lineage.map(_.version)).toSeq.sorted
 
-  /** The versions whose changelogs lead from a snapshot to `at`, ascending. */
+  /** Returns the versions whose changelogs lead from a snapshot to `at`, ascending. */
   def after(
       snapshot: Long,
       lineage: Option[Vector[VersionId]],

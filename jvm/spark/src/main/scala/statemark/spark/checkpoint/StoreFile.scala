@@ -2,17 +2,17 @@ package statemark.spark.checkpoint
 
 import statemark.engine.VersionId
 
-/** What a file in the directory of a store is, by its name. */
+/** A file in the directory of a store, by its name. */
 sealed trait StoreFile
 
 object StoreFile {
   final case class Snapshot(at: VersionId) extends StoreFile
   final case class Changelog(at: VersionId) extends StoreFile
 
-  /** Of Spark's HDFS-backed provider. */
+  /** A changelog of Spark's HDFS-backed provider. */
   final case class Delta(version: Long) extends StoreFile
 
-  /** Of Spark's HDFS-backed provider. */
+  /** A snapshot of Spark's HDFS-backed provider. */
   final case class FullMap(version: Long) extends StoreFile
 
   /** The checksum file of another file. */
@@ -51,7 +51,7 @@ object StoreFile {
     case _ => Foreign
   }
 
-  /** The version that a file of the RocksDB providers is of: a snapshot, a changelog, or the checksum
+  /** Returns the version that a file of the RocksDB providers is of: a snapshot, a changelog, or the checksum
     * file of one.
     */
   def version(name: String): Option[Long] = of(name.stripSuffix(".crc")) match {
@@ -60,7 +60,7 @@ object StoreFile {
     case _ => None
   }
 
-  /** The version of a file whose atomic write has not ended.
+  /** Returns the version of a file whose atomic write has not ended.
     *
     * ''Source:'' Spark 4.2 `CheckpointFileManager.RenameBasedFSDataOutputStream.generateTempPath`
     */

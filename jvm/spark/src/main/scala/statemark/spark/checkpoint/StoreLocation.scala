@@ -19,9 +19,9 @@ object StoreAddress {
     StoreAddress(runId, id.operatorId, id.partitionId, id.storeName)
 }
 
-/** Which store it is, of which run of a query, and where its files lie in the checkpoint location.
+/** The id of a store and of the run of its query, and the place of its files in the checkpoint location.
   *
-  * @param givenConf of the session, with the id of the run in it
+  * @param givenConf the session's settings, with the id of the run in them
   */
 final class StoreLocation(val storeId: StateStoreId, givenConf: Configuration) {
   val directory: Path = storeId.storeCheckpointLocation()

@@ -76,7 +76,7 @@ private[spark] object AttemptCheck {
     private val executor = SparkEnv.get.executorId
     private val store = s"${address.operator}-${address.partition}-${address.name}"
 
-    // Final: who would begin on the version before comes too late by now.
+    // Never changes again: the driver refuses attempts that begin on an older version.
     @volatile private var known: Option[(Long, Any)] = None
 
     override def begin(at: VersionId): Unit = if (isTask) {

@@ -5,27 +5,28 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types.StructType
 import statemark.spark.reads.{LiveKeys, Projections}
 
-/** Keys that somebody asks for. They are the keys of rows that are equal to them, as a filter has it.
+/** The keys that a lookup asks for. They are the keys of rows that are equal to them, as a filter has it.
   *
   * ''Thread:'' one.
   *
-  * @param schema of a whole key
+  * @param schema the schema of a whole key
   * @param values in the order in which they are asked for; None where no row can have the key
   */
 private[live] final class AskedKeys(schema: StructType, values: Seq[Option[InternalRow]]) {
   private val project = Projections.of(schema)
 
-  /** For each what [[AskedKeys.of]] has for a row with the key. */
+  /** The form of each key that [[AskedKeys.of]] returns for a row with the key. */
   val rows: Seq[Option[UnsafeRow]] = values.map(_.map(of))
   private lazy val distinct = rows.flatten.distinct
 
-  /** What is the same for all keys that are equal. */
+  /** Returns a form of the key that is the same for all equal keys. */
   def of(key: InternalRow): UnsafeRow = projected(EqualKeys.canonical(key, schema))
 
-  /** One of the equal ones each: they all have their rows in one partition. */
+  /** One key of each set of equal ones: equal keys have their rows in one partition. */
   lazy val placed: LiveKeys = LiveKeys(schema, distinct.toArray, isWhole = true)
 
-  /** All keys that a store can have for them; None where there are too many, and who reads has to read all rows.
+  /** Returns all keys that a store can have for them; None where there are too many, and who reads has to read all
+    * rows.
     *
     * @param areCanonical the store has no others
     */
@@ -43,6 +44,6 @@ private[live] final class AskedKeys(schema: StructType, values: Seq[Option[Inter
 
 private object AskedKeys {
 
-  /** In one key. */
+  /** The largest number of zeros in one key. */
   private val MaxZeros = 6
 }

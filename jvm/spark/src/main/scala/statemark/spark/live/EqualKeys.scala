@@ -11,7 +11,7 @@ import org.apache.spark.sql.types.{ArrayType, DataType, StructType}
   */
 private[live] object EqualKeys {
 
-  /** The one that stands for all that are equal to `value`: the one that aggregations store. */
+  /** Returns the one that stands for all that are equal to `value`: the one that aggregations store. */
   def canonical(value: Any, dataType: DataType): Any = value match {
     case d: Double => if (d == 0) 0.0 else if (d.isNaN) Double.NaN else d
     case f: Float => if (f == 0) 0.0f else if (f.isNaN) Float.NaN else f
@@ -20,7 +20,7 @@ private[live] object EqualKeys {
       }
   }
 
-  /** All that are equal to a canonical value, but only one for a NaN: there are too many. */
+  /** Returns all that are equal to a canonical value, but only one for a NaN: there are too many. */
   def storable(value: Any, dataType: DataType): Seq[Any] = value match {
     case d: Double if d == 0 => Seq(0.0, -0.0)
     case f: Float if f == 0 => Seq(0.0f, -0.0f)
@@ -31,7 +31,7 @@ private[live] object EqualKeys {
       }
   }
 
-  /** How many zeros a value has: each doubles what is storable for it. */
+  /** Counts the zeros in a value: each doubles the number of its storable forms. */
   def zeros(value: Any, dataType: DataType): Int = leaves(value, dataType).count {
     case d: Double => d == 0
     case f: Float => f == 0
@@ -49,7 +49,7 @@ private[live] object EqualKeys {
       parts.iterator.flatMap { case (part, of) => leaves(part, of) }
     }
 
-  /** The parts of a struct or an array with their types, and what makes one of such parts. */
+  /** Returns the parts of a struct or an array with their types, and what makes one of such parts. */
   private def nested(
       value: Any,
       dataType: DataType

@@ -6,13 +6,13 @@ import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
 import statemark.spark.reads.{LiveKeys, Projections}
 
-/** What filters on columns of a read say of its keys. */
+/** Finds the keys that filters on the columns of a read name. */
 private[live] object KeyFilters {
 
   /** More keys are read by a scan. */
   private val MaxKeys = 10000
 
-  /** The keys, where the filters name values for leading columns of the key.
+  /** Returns the keys, where the filters name values for leading columns of the key.
     *
     * @param filters all of them hold
     */
@@ -62,7 +62,7 @@ private[live] object KeyFilters {
     case _ => None
   }
 
-  /** Whether equal values have equal bytes: not so 0.0 and -0.0, nor strings of a collation. */
+  /** Tells whether equal values have equal bytes: not so 0.0 and -0.0, nor strings of a collation. */
   private def isEqualByBytes(dataType: DataType): Boolean = dataType match {
     case BooleanType | ByteType | ShortType | IntegerType | LongType => true
     case DateType | TimestampType | TimestampNTZType | BinaryType => true

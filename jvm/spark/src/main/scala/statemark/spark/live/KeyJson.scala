@@ -23,7 +23,7 @@ import statemark.common.InvalidInputException
   *
   * ''Thread:'' any, several at once.
   *
-  * @param zone of times in strings that name none
+  * @param zone the time zone of times in strings that name none
   */
 private[live] final class KeyJson(schema: StructType, zone: String) {
   import KeyJson._

@@ -80,7 +80,7 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
     }
 }
 
-/** @param planned what the stores were told of it */
+/** @param planned the note that the stores got about the read */
 private final class LiveScanBuilder(
     read: StateRead,
     level: IsolationLevel,
@@ -144,7 +144,7 @@ private final class LiveScan(
     }.toArray
   }
 
-  /** The executor that holds the store, as Spark's coordinator knows it. */
+  /** Returns the executor that holds the store, as Spark's coordinator knows it. */
   private def hostOf(partition: StateStoreInputPartition): Option[String] = {
     val options = partition.sourceOptions
     val query = read.pin.query
@@ -238,7 +238,7 @@ private final class LookupScan(
 
 private object LookupScan {
 
-  /** @param row what the rows of the state consist of */
+  /** @param row the columns of the rows of the state */
   def schema(row: StructType): StructType = new StructType()
     .add("place", IntegerType, nullable = false)
     .add("row", row, nullable = false)

@@ -31,10 +31,12 @@ object LiveLookup {
   private val MaxPlans = 64
   private val Tries = 5
 
-  /** All that a plan follows from. What is no part of it, such as the isolation level, comes with each request.
+  /** The key of a plan: all that it depends on. Options that change from request to request, such as the isolation
+    * level, are no part of it.
     *
     * @param state options that name it
-    * @param settings of the session that asks: they say how the files of a store are read that is open nowhere
+    * @param settings the settings of the session that asks: they say how the files are read of a store that is open
+    *   nowhere
     */
   private final case class Planned(
       runId: UUID,
@@ -44,7 +46,7 @@ object LiveLookup {
 
   private val plans = new RecentlyUsed[Planned, LookupPlan](MaxPlans)
 
-  /** The rows of some keys, all as of one batch, as Python reads them.
+  /** Returns the rows of some keys, all as of one batch, as Python reads them.
     *
     * @param options those of format `statemark`, as a JSON object of strings
     * @param keys a JSON array with an object for each key, which has a field for each of its columns
@@ -61,7 +63,7 @@ object LiveLookup {
     }
   }
 
-  /** Runs a step of a lookup. Whatever it fails with is told as one type, see there. */
+  /** Runs a step of a lookup. Every failure becomes a [[LookupException]]. */
   private[live] def explained[A](step: => A): A =
     try step
     catch {
@@ -75,7 +77,7 @@ object LiveLookup {
   ): (Seq[Option[InternalRow]], StructType) =
     find(LiveOptions(new CaseInsensitiveStringMap(options.asJava)), keys)
 
-  /** The rows of some keys, all as of one batch, and what they consist of.
+  /** Returns the rows of some keys, all as of one batch, and what they consist of.
     *
     * @throws InvalidInputException where the keys are not the operator's, or one has several rows
     */
@@ -87,7 +89,7 @@ object LiveLookup {
       val (pin, plan) = planned(asked)
       Try(plan.rows(pin, asked.level, plan.keys(keys))) match {
         case Success(rows) => (rows, plan.schema)
-        // Of the batch that is the newest now.
+        // The next attempt reads the batch that is the newest now.
         case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
         case Failure(e) => throw e
       }
@@ -95,10 +97,10 @@ object LiveLookup {
     attempt(Tries)
   }
 
-  /** What the rows of a lookup consist of. */
+  /** Returns the columns of the rows of a lookup. */
   private[live] def schema(asked: LiveOptions): StructType = planned(asked)._2.schema
 
-  /** The batch to read now, and the plan of it, which is made where none has been. */
+  /** Returns the batch to read now, and the plan of it, which is made where none has been. */
   private def planned(asked: LiveOptions): (PinnedBatch, LookupPlan) = {
     val (pin, theirs) = asked.pinned()
     val from = Planned(pin.query.runId, asked.state, SparkSession.active.conf.getAll)
@@ -110,7 +112,7 @@ object LiveLookup {
     (pin, plan)
   }
 
-  /** Whether the store has left the version, its transaction or its executor since the read was planned. */
+  /** Tells whether the store has left the version, its transaction or its executor since the read was planned. */
   private def isOutlived(failure: Throwable): Boolean =
     Causes.of(failure).exists {
       case _: VersionGoneException | _: StoreMovedException | _: ViewClosedException => true
@@ -136,9 +138,9 @@ object LiveLookup {
   }
 }
 
-/** What does not change while a query runs.
+/** The parts of a lookup that do not change while a query runs.
   *
-  * @param read of some batch of it
+  * @param read a read of any batch of the query
   */
 private final class LookupPlan(read: StateRead) {
   val schema: StructType = read.schema
@@ -153,7 +155,7 @@ private final class LookupPlan(read: StateRead) {
   def keys(text: String): AskedKeys =
     new KeyJson(key, SQLConf.get.sessionLocalTimeZone).keys(text)
 
-  /** The rows of keys in their order. */
+  /** Returns the rows of keys in their order. */
   def rows(pin: PinnedBatch, level: IsolationLevel, keys: AskedKeys): Seq[Option[InternalRow]] = {
     val live = LiveRead(level, keys.sought(read.hasCanonicalKeys))
     val wanted = keys.rows.flatten.toSet

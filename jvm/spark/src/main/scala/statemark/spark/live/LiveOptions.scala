@@ -12,7 +12,7 @@ import statemark.IsolationLevel
 import statemark.spark.cluster.SourcePosition
 import statemark.spark.conf.StoreSettings
 
-/** What a read shows. */
+/** The content that a read shows. */
 private[live] sealed trait LiveContent
 
 private[live] object LiveContent {
@@ -21,7 +21,7 @@ private[live] object LiveContent {
 
   /** The rows of some keys.
     *
-    * @param keys as [[KeyJson]] reads them
+    * @param keys the keys in the JSON that [[KeyJson]] reads
     */
   final case class Lookup(keys: String) extends LiveContent
 
@@ -43,7 +43,7 @@ private[live] object LiveContent {
     }
 }
 
-/** What a read asks for. */
+/** The options of a read. */
 private[live] final case class LiveOptions(
     all: CaseInsensitiveStringMap,
     what: LiveContent,
@@ -53,7 +53,7 @@ private[live] final case class LiveOptions(
 ) {
   private def spark = SparkSession.active
 
-  /** Those of Spark's format, which name the state of an operator. */
+  /** The options of Spark's own format, which name the state of an operator. */
   val state: CaseInsensitiveStringMap = {
     val theirs = new JHashMap[String, String](all.asCaseSensitiveMap)
     theirs.keySet.removeIf(key => LiveOptions.Own.exists(_.equalsIgnoreCase(key)))
@@ -66,7 +66,7 @@ private[live] final case class LiveOptions(
       .filterNot { case (name, _) => name.equalsIgnoreCase(LiveOptions.Keys) }
       .sorted.map { case (name, value) => s"$name=$value" }.mkString(", ")
 
-  /** The batch to read now, and the options that make Spark's format read it. */
+  /** Returns the batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {
     val queries = new LiveQueries(spark, Clock.system)
     val query = queries.find(Option(all.get("queryId")), Option(all.get("queryName")))
@@ -80,7 +80,7 @@ private[live] final case class LiveOptions(
 
 private[live] object LiveOptions {
 
-  /** Whether options, right or wrong, are those of a lookup. */
+  /** Tells whether options, right or wrong, are those of a lookup. */
   def isLookup(all: CaseInsensitiveStringMap): Boolean =
     Option(all.get("what")).exists(_.trim.equalsIgnoreCase("lookup"))
 

@@ -14,7 +14,7 @@ import statemark.spark.errors.PositionBoundException
 /** The last batch that a running query has committed. */
 final case class PinnedBatch(query: ActiveQuery, batch: Long) {
 
-  /** The version of its stores that the batch has made. */
+  /** Returns the version of its stores that the batch has made. */
   def version: Long = batch + 1
 }
 
@@ -57,7 +57,7 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
     }
   }
 
-  /** The newest batch that the query has committed, and that includes `bound`; waits for it.
+  /** Returns the newest batch that the query has committed, and that includes `bound`; waits for it.
     * @throws PositionBoundException where there is none after `timeoutMs`
     * @throws InterruptedException where the thread is interrupted while it waits
     */

@@ -8,7 +8,7 @@ import statemark.common.Position
 /** Source offsets that a read waits for. ''Source:'' KIP-796, `PositionBound`. */
 object PositionBound {
 
-  /** Whether `position` is at or after `bound` in every source. Offsets are compared as their JSON: each number
+  /** Tells whether `position` is at or after `bound` in every source. Offsets are compared as their JSON: each number
     * of the bound with the one in the same place (Kafka: topic and partition; files and rates: the only one).
     */
   def includes(position: Position, bound: Position): Boolean =

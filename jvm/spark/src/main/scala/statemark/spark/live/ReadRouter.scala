@@ -58,7 +58,7 @@ object ReadRouter {
         ReadReply.Failed(new StoreUnreachableException(address.toString, executorId, e))
     }
 
-  /** As bytes, for executors. */
+  /** Asks like the other `ask`, in bytes, for executors. */
   private[spark] def ask(request: Array[Byte]): Array[Byte] =
     ReadService.encode(ask(ReadService.decode[StoreRequest](request)))
 

@@ -48,12 +48,12 @@ private[live] final case class StateRead(
     ).map(_.operatorInfo).find(_.operatorId == operator).map(_.operatorName)
   }
 
-  /** Whether of keys that are equal it has one form only. */
+  /** Tells whether the operator's rows have one form only of keys that are equal. */
   lazy val hasCanonicalKeys: Boolean = operatorName.exists(KeyPlacement.aggregations)
 
   lazy val factory: PartitionReaderFactory = batch.createReaderFactory()
 
-  /** The partitions that have `keys`, of the pinned batch. */
+  /** Returns the partitions that have `keys`, of the pinned batch. */
   def partitions(keys: Option[LiveKeys]): Seq[StateStoreInputPartition] = {
     val wanted = for {
       of <- keys
@@ -64,7 +64,7 @@ private[live] final case class StateRead(
     all.filter(p => wanted.forall(_.contains(p.partition)))
   }
 
-  /** The same of another batch of the same run. */
+  /** Returns the same of another batch of the same run. */
   def partitionsAt(later: PinnedBatch, keys: LiveKeys): Seq[StateStoreInputPartition] =
     partitions(Some(keys)).map { partition =>
       val operator = partition.sourceOptions.operatorId.toLong

@@ -84,7 +84,9 @@ final class ChangelogPath(
     )
   }
 
-  /** A change of column families is in a snapshot only, which every such version has. */
+  /** Tells whether column families change in one of the versions. Such a change is in a snapshot only, which every such
+    * version has.
+    */
   private def hasNewFamilies(deltas: Vector[VersionId]): Boolean =
     conf.usesFamilies &&
       deltas.exists(d => checkpoint.files.existsSnapshotFile(d.version, d.checkpointId))
@@ -103,7 +105,7 @@ object ChangelogPath {
   private[spark] def versions(from: Long, to: Long): Vector[VersionId] =
     (from to to).map(VersionId(_, None)).toVector
 
-  /** A version as messages have it. */
+  /** Returns a version as messages have it. */
   private[spark] def show(at: VersionId): String =
     s"version ${at.version}${at.checkpointId.fold("")(id => s" ($id)")}"
 }

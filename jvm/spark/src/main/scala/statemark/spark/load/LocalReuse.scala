@@ -22,7 +22,7 @@ import statemark.spark.local.{
 }
 import statemark.transaction.{CommitObserver, CommitPhase}
 
-/** What [[LocalReuse.adopt]] found.
+/** The result of [[LocalReuse.adopt]].
   *
   * @param adopted a store at the version that was asked for
   * @param rest homes that are still held, and are of no use once another has confirmed a version
@@ -51,7 +51,7 @@ final class LocalReuse(
 ) {
   private lazy val log = LoggerFactory.getLogger(classOf[LocalReuse])
 
-  /** @param held homes of this store that the caller holds already; where this throws, nobody holds them */
+  /** @param held homes of this store that the caller holds already; where this throws, they are released */
   def adopt(at: VersionId, held: Seq[StoreDirectory]): Reused = {
     val candidates = mutable.ArrayBuffer.from(held)
     try {
@@ -71,10 +71,10 @@ final class LocalReuse(
     }
   }
 
-  /** Of an earlier run, in the same process. */
+  /** Returns the open stores of an earlier run in the same process. */
   private def openStores: Seq[ReusableStore] = homes.parent.toSeq.flatMap(ReusableStores.of)
 
-  /** A copy of hard links is ours at once. */
+  /** Copies an open store's home by hard links; the copy is held at once. */
   private def copyOf(live: ReusableStore): Option[StoreDirectory] = {
     val home = homes.create()
     var isCopied = false
@@ -123,7 +123,10 @@ final class LocalReuse(
   private def brought(reopened: ReopenedStore, at: VersionId): LoadStats = {
     val base = reopened.store.base.at
     if (base.version == 0)
-      throw new LocalRejectedException(RejectReason.Unproven, "its first version never went to disk")
+      throw new LocalRejectedException(
+        RejectReason.Unproven,
+        "its first version never went to disk"
+      )
     val deltas = path.find(base, at)
     if (base.checkpointId.isEmpty)
       proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)

@@ -55,7 +55,7 @@ final class StoreLoader(
     bases.identity.toString
   )
 
-  /** An empty store at `version`. */
+  /** Returns an empty store at `version`. */
   def empty(version: Long): LoadedStore = {
     // Makes the store's directory in the checkpoint location.
     files.existsSnapshotFile(version): Unit
@@ -64,7 +64,7 @@ final class StoreLoader(
 
   private val adoption = new LocalReuse(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
 
-  /** The store at exactly `at` (I5), from a home that was left or from the checkpoint location.
+  /** Returns the store at exactly `at` (I5), from a home that was left or from the checkpoint location.
     * @param held homes of the store that the caller holds; they are this method's from now on
     * @return homes that are held and not used as well
     */
@@ -96,7 +96,7 @@ final class StoreLoader(
     found
   }
 
-  /** The store at exactly `at` from the checkpoint location.
+  /** Returns the store at exactly `at` from the checkpoint location.
     * @throws SparkException where snapshot or changelogs are missing or damaged
     */
   def restore(at: VersionId): (LoadedStore, LoadStats) = {
@@ -113,7 +113,7 @@ final class StoreLoader(
     (loaded._1, loaded._2.copy(totalMs = ms))
   }
 
-  /** The store at `end`, from the snapshot at `start` and no other. */
+  /** Returns the store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (LoadedStore, LoadStats) = {
     val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, isWanted = false))
     replayed(generation, snapshotMs, isRepaired = false) {
@@ -141,7 +141,7 @@ final class StoreLoader(
         }
       }
     catch {
-      // What is missing then is older than what is damaged.
+      // The file that is missing then is older than the damaged ones, which are named as well.
       case e: Throwable =>
         passedOver.foreach(e.addSuppressed)
         throw e
@@ -172,7 +172,7 @@ final class StoreLoader(
     }
   }
 
-  /** A generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
+  /** Returns a generation fresh from its snapshot, with `deltas` replayed; closed where that fails. */
   private def replayed(generation: LoadedStore, snapshotMs: Long, isRepaired: Boolean)(
       deltas: => Vector[VersionId]
   ): (LoadedStore, LoadStats) =
@@ -190,7 +190,7 @@ final class StoreLoader(
         throw e
     }
 
-  /** A snapshot is of no use where the lineage does not name every version after it. */
+  /** Checks that the lineage names every version after the snapshot, which is of no use otherwise. */
   private def checkCovers(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Unit = {
     val missing = RestoreRules.uncovered(lineage, snapshot, at)
     if (missing.nonEmpty) {
@@ -201,7 +201,7 @@ final class StoreLoader(
     }
   }
 
-  /** @param isWanted whether the version of the snapshot is that which is asked for
+  /** @param isWanted whether the snapshot is of the version that the task asks for
     * @throws InterruptedException where it was interrupted, which says nothing about the snapshot
     */
   private def importSnapshot(at: VersionId, isWanted: Boolean): LoadedStore = Interrupts.apart {

@@ -48,12 +48,12 @@ final class BaseStores(
     limit
   )
 
-  /** The state of an empty store. */
+  /** Returns the state of an empty store. */
   def empty(version: Long): StoreState =
     StoreState.empty(version, if (tracksRows) RowCounts.zero else RowCounts.untracked)
 
   /** Row counts of a snapshot in `image`.
-    * @param known as its metadata says; None where that does not
+    * @param known the counts in the metadata; None where the metadata has none
     */
   def counts(image: File, families: ColumnFamilies, known: Option[RowCounts]): RowCounts =
     if (!tracksRows) RowCounts.untracked

@@ -12,16 +12,16 @@ import scala.collection.mutable
 /** The lock of a home: a file that its owner holds, with a note for people in it.
   *
   * The system gives a lock up when its process closes the file, and when it closes any other that it has opened by
-  * whatever name. So the file of a home that this process holds is not opened again, and its channel is for
-  * locking alone: an interrupt of a thread that reads or writes would close it. Two places of the file are locked:
+  * whatever name. So the file of a home that this process holds is not opened again, and its channel is for locking
+  * alone: an interrupt of a thread that reads or writes would close it. Two places of the file are locked:
   *
-  *   - who has [[DirectoryLock.Ownership]] owns the home, and nobody else takes that place;
-  *   - [[DirectoryLock.Presence]] tells others that somebody does. Who only looks holds it for a moment, and so keeps no
-  *     process from owning the home.
+  * - who has [[DirectoryLock.Ownership]] owns the home, and no other process takes that place;
+  * - [[DirectoryLock.Presence]] tells others that the home has an owner. A process that only looks holds it for a
+  * moment, and so keeps no process from owning the home.
   *
   * ''Thread:'' any.
   *
-  * @param names of the home and of the lock file, as the process's set has them
+  * @param names the names of the home and of the lock file in the process's set
   */
 private[spark] final class DirectoryLock private (file: RandomAccessFile, names: Set[String]) {
   private var isHeld = true
@@ -35,7 +35,7 @@ private[spark] final class DirectoryLock private (file: RandomAccessFile, names:
     showPresence()
   })
 
-  /** What the last owner noted; None once the lock is released. */
+  /** Returns the note of the last owner; None once the lock is released. */
   def noted: Option[String] = synchronized(Option.when(isHeld) {
     file.seek(0)
     val bytes = new Array[Byte](DirectoryLock.MaxNote)
@@ -49,7 +49,9 @@ private[spark] final class DirectoryLock private (file: RandomAccessFile, names:
     finally names.foreach(DirectoryLock.held.remove)
   }))
 
-  /** Where somebody looks at this moment, the next note does it. */
+  /** Takes the place by which others see that the home is in use. Where another process looks at this moment, the
+    * next note takes it.
+    */
   private def showPresence(): Unit =
     if (!isPresent)
       isPresent = DirectoryLock.taken(file, DirectoryLock.Presence, isShared = false)(())
@@ -60,8 +62,8 @@ private[spark] object DirectoryLock {
   private val Presence = 1L
   private val MaxNote = 32
 
-  /** What this process holds, whichever class loader has this class: the real paths of homes, and what the system
-    * knows their lock files by. It is the lock of whoever opens a lock file.
+  /** The homes that this process holds, whichever class loader has this class: their real paths, and the keys by
+    * which the system knows their lock files. Code that opens a lock file synchronizes on it.
     */
   private val held: JSet[String] = {
     val made = System.getProperties.computeIfAbsent(
@@ -72,11 +74,11 @@ private[spark] object DirectoryLock {
   }
 
   /** Files that another channel of this process has locked: to close one would give up that lock. They stay open, and
-    * whoever tries the same lock again does it with them.
+    * a later attempt at the same lock does it with them.
     */
   private val abandoned = mutable.Map.empty[LockFile.Key, RandomAccessFile]
 
-  /** The lock of the home in `path`, held from now on; None where somebody holds it, in this process or another, or
+  /** Returns the lock of the home in `path`, held from now on; None where it is held, in this process or another, or
     * where it cannot be opened.
     */
   def tryHold(path: File): Option[DirectoryLock] = held.synchronized {
@@ -100,8 +102,8 @@ private[spark] object DirectoryLock {
     lock
   }
 
-  /** Whether some process holds the home in `path`, this one included, or it cannot be told. Keeps nobody from
-    * holding it.
+  /** Tells whether some process holds the home in `path`, this one included, or that cannot be told. Keeps no process
+    * from holding it.
     */
   def isInUse(path: File): Boolean = held.synchronized {
     isHeld(path) || opened(path, "r").forall { tried =>
@@ -110,7 +112,8 @@ private[spark] object DirectoryLock {
     }
   }
 
-  /** The note of whoever holds the home in `path`; None where this process does, as it must not open the file. */
+  /** Returns the note of the owner of the home in `path`; None where this process does, as it must not open the file.
+    */
   def notedIn(path: File): Option[String] = held.synchronized {
     if (isHeld(path)) None
     else
@@ -128,7 +131,9 @@ private[spark] object DirectoryLock {
 
   private def isHeld(path: File): Boolean = namesOf(path).exists(held.contains)
 
-  /** A home has one real path, however it is named; a lock file that is reached over two mounts is one file. */
+  /** Returns the names of a home and its lock file. A home has one real path, however it is named; a lock file that
+    * is reached over two mounts is one file.
+    */
   private def namesOf(path: File): Set[String] =
     try {
       val attributes = classOf[BasicFileAttributes]
@@ -138,7 +143,7 @@ private[spark] object DirectoryLock {
       key.map(_.toString).toSet + path.toPath.toRealPath().toString
     } catch { case _: IOException => Set(path.getAbsolutePath) }
 
-  /** Takes a place of the file, if nobody has it. */
+  /** Takes a place of the file, if it is free. */
   private def takes(tried: LockFile, place: Long, isShared: Boolean): Boolean = {
     val isTaken = taken(tried.file, place, isShared)(abandoned(tried.key) = tried.file)
     if (isTaken) abandoned.remove(tried.key): Unit // so that it is closed when it is released
@@ -165,8 +170,8 @@ private final case class LockFile(file: RandomAccessFile, key: LockFile.Key)
 
 private object LockFile {
 
-  /** @param names of the home and the file
-    * @param mode that it is open in
+  /** @param names the names of the home and of the file
+    * @param mode the mode in which the file is open
     */
   final case class Key(names: Set[String], mode: String)
 }

@@ -30,7 +30,7 @@ final class FlushPolicy(
   private lazy val log = LoggerFactory.getLogger(classOf[FlushPolicy])
   private val timed = new AtomicReference(Option.empty[Future[_]])
 
-  /** The base has moved, or was loaded. */
+  /** Looks at a base that has moved, or was loaded. */
   def noted(): Unit = {
     FreedMemory.shared.noted() // of what writing the version took
     val store = generation.store
@@ -52,8 +52,8 @@ final class FlushPolicy(
     }
   }
 
-  /** Whether half of what is in memory has been written again since. It makes writes, reads and scans slower until
-    * a flush leaves it out (ADR 13).
+  /** Tells whether half of the writes in memory have been overwritten since. Overwritten rows make writes, reads and
+    * scans slower until a flush leaves them out (ADR 13).
     */
   private def isHalfReplaced(store: TransactionalStore): Boolean =
     store.unflushedBytes >= FlushPolicy.MinBytes &&
@@ -87,7 +87,7 @@ object FlushPolicy {
   val MaxVersions = 5L
   val MaxSeconds = 30L
 
-  /** Where so many writes are in memory for each row that there is, half of them have been replaced. */
+  /** The number of writes in memory for each row at which half of them have been overwritten. */
   val WritesPerRow = 2L
   private val MinBytes = 1L << 20
 }

@@ -61,12 +61,12 @@ object LoadSource {
   val all: Seq[LoadSource] = Seq(Memory, Local, Checkpoint, New)
 }
 
-/** How a load was served.
+/** The figures of a load.
   *
   * @param replayed number of changelogs replayed on top
-  * @param replayedBytes of their keys and values
+  * @param replayedBytes the bytes of the keys and values in those changelogs
   * @param isRepaired a damaged snapshot was passed over
-  * @param distrusted why homes that were there were not used
+  * @param distrusted why existing homes were not used
   * @param localMs time to open and prove a home
   */
 final case class LoadStats(
@@ -82,7 +82,7 @@ final case class LoadStats(
     files: RocksDBFileManagerMetrics = RocksDBFileManagerMetrics.EMPTY_METRICS
 ) {
 
-  /** A snapshot or a changelog was read. */
+  /** Returns a snapshot or a changelog was read. */
   def readsCheckpoint: Boolean = source == LoadSource.Checkpoint || replayed > 0
 }
 

@@ -8,7 +8,7 @@ import statemark.common.Clock
 import statemark.spark.conf.StoreSettings
 import statemark.spark.process.BackgroundThreads
 
-/** Deletes homes that nobody uses: of queries that are gone, of partitions that moved. By age, and the
+/** Deletes homes that no process uses: of queries that are gone, of partitions that moved. By age, and the
   * oldest first where a root holds more than it may. A home that some process holds, or that is another
   * user's, is left alone.
   */

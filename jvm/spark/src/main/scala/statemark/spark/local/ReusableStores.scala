@@ -19,7 +19,7 @@ object ReusableStores {
   private val open = new ConcurrentHashMap[File, Set[ReusableStore]]()
   private val FlushAtOnce = 8
 
-  // Where the process is asked to end, and not killed, nothing needs to be replayed that it had confirmed.
+  // At an orderly end of the process stores are closed, so that no confirmed version has to be replayed.
   // Early, as there is little time: before the hook that closes Hadoop's file systems.
   ShutdownHookManager.get().addShutdownHook(
     () => flushAll(),
@@ -41,7 +41,7 @@ object ReusableStores {
 
   def of(parent: File): Set[ReusableStore] = open.getOrDefault(parent, Set.empty)
 
-  /** How many are open. */
+  /** Returns how many stores are open. */
   def count: Int = open.values.stream.mapToInt(_.size).sum
 
   def add(parent: File, store: ReusableStore): Unit =
@@ -56,7 +56,7 @@ object ReusableStores {
     Option(remaining).exists(_.exists(_.replaces(store)))
   }
 
-  /** Whether a later process has no use for a store, as another that leads as far will be left to it. */
+  /** Tells whether a later process has no use for a store, as another one that leads as far will be left to it. */
   def isReplaced(parent: File, store: ReusableStore): Boolean = of(parent).exists(_.replaces(store))
 }
 
@@ -64,7 +64,7 @@ object ReusableStores {
 final class ReusableStore(generation: LoadedStore) {
   import generation.store
 
-  /** Whether it is left to a later process when it is closed: what a reader made is not. */
+  /** Tells whether the store is left to a later process when it is closed: one that a reader made is not. */
   @volatile var isKept: Boolean = !generation.home.isFresh
 
   private[spark] def replaces(other: ReusableStore): Boolean =
@@ -79,7 +79,7 @@ final class ReusableStore(generation: LoadedStore) {
     generation.home.note(store.flushed)
   }
 
-  /** A durable copy of its base in `target`; false where it is closed. */
+  /** Returns a durable copy of its base in `target`; false where it is closed. */
   def copyTo(target: StoreDirectory): Boolean = {
     flush()
     val isCopied = store.copyTo(target.base)

@@ -26,10 +26,10 @@ final class StoreDirectory private[spark] (
 
   val base: File = new File(path, StoreDirectory.BaseName)
 
-  /** Whether it outlives its process. */
+  /** Tells whether the home outlives its process. */
   def isDurable: Boolean = lock.isDefined
 
-  /** A path beside the base that is not there yet. */
+  /** Returns a path beside the base that is not there yet. */
   def fresh(prefix: String): File = synchronized {
     created += 1
     new File(path, s"$prefix-$created")
@@ -40,7 +40,7 @@ final class StoreDirectory private[spark] (
     */
   def note(version: Long): Unit = lock.foreach(_.note(s"$version\n"))
 
-  /** The version that its last owner noted. */
+  /** Returns the version that its last owner noted. */
   def noted: Option[Long] = lock.flatMap(_.noted).flatMap(_.trim.toLongOption)
 
   /** Gives it up for another process to find; deletes it where it does not outlive this one. */
@@ -83,11 +83,11 @@ object StoreDirectory {
   val LockName = "owner.lock"
   val BaseName = "base"
 
-  /** When the base in a home went to disk last. */
+  /** Returns when the base in a home went to disk last. */
   def usedAtMs(path: File): Long = new File(path, LockName).lastModified()
 
-  /** Every home below a root, whoever uses it: what has the shape of one. Links are not followed, as they
-    * lead out of the root.
+  /** Returns every home below a root, in use or not: each directory that has the shape of one. Links are not
+    * followed, as they lead out of the root.
     */
   def all(root: File): Seq[File] = {
     def isThere(f: File, isType: (Path, LinkOption) => Boolean) =
@@ -98,10 +98,10 @@ object StoreDirectory {
       .filter(home => isThere(new File(home, LockName), Files.isRegularFile(_, _)))
   }
 
-  /** Whether some process holds it, this one included; keeps nobody from holding it. */
+  /** Tells whether some process holds the home in `path`, this one included; keeps no process from holding it. */
   def isInUse(path: File): Boolean = DirectoryLock.isInUse(path)
 
-  /** The version that its owner noted; None where this process is the owner, as its lock does not survive
+  /** Returns the version that its owner noted; None where this process is the owner, as its lock does not survive
     * that somebody reads the file.
     */
   def notedVersion(path: File): Option[Long] =
@@ -110,7 +110,7 @@ object StoreDirectory {
   /** Operator, partition and store. */
   private val StoreName = """\d+-\d+-.+""".r
 
-  /** The home in `path`, held from now on; None where somebody holds it, in this process or another. */
+  /** Returns the home in `path`, held from now on; None where it is held, in this process or another. */
   private[spark] def tryHold(path: File, isFresh: Boolean = false): Option[StoreDirectory] =
     DirectoryLock.tryHold(path).map(lock => new StoreDirectory(path, Some(lock), isFresh))
 }
@@ -121,7 +121,7 @@ object StoreDirectory {
   * executor's own local directories and are deleted with it. No part of a path tells the host or the
   * executor: a disk that is attached elsewhere is as good as it was.
   *
-  * @param root where they outlive the process; None where they do not
+  * @param root the root of homes that outlive the process; None where they go with it
   */
 final class StoreDirectories(root: Option[File], queryId: String, storeId: StateStoreId) {
   private val name = s"${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}"
@@ -132,13 +132,13 @@ final class StoreDirectories(root: Option[File], queryId: String, storeId: State
     catch { case _: IOException => named }
   }
 
-  /** Where all homes of the store lie; None where they do not outlive the process. A reader without a
-    * query leaves nothing behind.
+  /** The folder of all homes of the store; None where they do not outlive the process. A reader without a query
+    * leaves no home behind.
     */
   val parent: Option[File] =
     there.filter(_ => queryId.nonEmpty).map(r => new File(new File(r, queryId), name))
 
-  /** A new home.
+  /** Returns a new home.
     * @throws InvalidInputException where the root cannot be written, or is another user's
     */
   def create(): StoreDirectory = parent match {
@@ -153,8 +153,8 @@ final class StoreDirectories(root: Option[File], queryId: String, storeId: State
       catch { case e: IOException => throw unwritable(all, e) }
   }
 
-  /** Until its lock is held a directory is nobody's: others delete a parent that is empty, or take it for a home that
-    * was left. Another one is made then.
+  /** Makes a home and holds its lock. Until then the directory has no owner: other processes may delete a parent that
+    * is empty, or take the directory for a home that was left. Another directory is made in that case.
     */
   @tailrec private def made(all: File, tries: Int): StoreDirectory = {
     val own = new File(all, UUID.randomUUID().toString)
@@ -206,7 +206,9 @@ final class StoreDirectories(root: Option[File], queryId: String, storeId: State
 
 private[spark] object StoreDirectories {
 
-  /** Each is lost only where somebody deletes what is empty, or looks for homes, at that very moment. */
+  /** The number of attempts. One is lost only where another process deletes empty directories, or looks for homes, at
+    * that very moment.
+    */
   private val Tries = 1000
 }
 
@@ -220,7 +222,7 @@ object LocalDirectory {
     finally walk.close()
   }
 
-  /** Bytes of all files below a directory, whose owner may delete some meanwhile. */
+  /** Returns bytes of all files below a directory, whose owner may delete some meanwhile. */
   def bytesOf(directory: File): Long = {
     var bytes = 0L
     val count = new SimpleFileVisitor[Path] {
@@ -239,7 +241,7 @@ object LocalDirectory {
     bytes
   }
 
-  /** Who owns a directory, where it is not this user; None for one that is gone. */
+  /** Returns the owner of a directory, where it is not this user; None for a directory that is gone. */
   private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
     try Some(Files.getOwner(directory.toPath)).filter(_ != user)
     catch { case _: NoSuchFileException => None }
@@ -259,7 +261,7 @@ object LocalDirectory {
         Files.setPosixFilePermissions(directory, Private): Unit
       }
 
-  /** Who owns what this process creates; the name of the user may be unknown to a container. */
+  /** The owner of files that this process creates; the name of the user may be unknown to a container. */
   private lazy val user = {
     val file = Files.createTempFile("statemark-", ".owner")
     try Files.getOwner(file)

@@ -18,7 +18,7 @@ private[spark] final case class LiveKeys(
     isWhole: Boolean
 ) {
 
-  /** How a column family finds the keys; None where it has to be read whole.
+  /** Returns the way in which a column family finds the keys; None where it has to be read whole.
     *
     * @param key columns of the family's keys: those of the operator, or those in a struct and others after it
     * @param prefixColumns with so many of them a scan may begin
@@ -37,7 +37,7 @@ private[spark] final case class LiveKeys(
       Some(KeysThere.Prefixes(rows.toSeq.map(project(_).copy()).distinct))
     } else None
 
-  /** The partitions that have them among `partitions`; None where that cannot be told. */
+  /** Returns the partitions that have them among `partitions`; None where that cannot be told. */
   def partitions(operatorName: String, partitions: Int): Option[Set[Int]] = {
     val placing = KeyPlacement.columns(operatorName, isWhole, schema)
     placing.map { columns =>
@@ -48,7 +48,7 @@ private[spark] final case class LiveKeys(
     }
   }
 
-  /** A key as `rows` have it. */
+  /** Returns a key as `rows` have it. */
   def of(key: InternalRow): UnsafeRow = LiveKeys.of(schema, Seq(key)).rows.head
 
   private def isSame(a: DataType, b: DataType): Boolean =
@@ -64,7 +64,7 @@ private[spark] object LiveKeys {
   }
 }
 
-/** How a column family finds keys. */
+/** The way in which a column family finds keys. */
 private[spark] sealed trait KeysThere
 
 private[spark] object KeysThere {
@@ -74,7 +74,7 @@ private[spark] object KeysThere {
   final case class Prefixes(keys: Seq[UnsafeRow]) extends KeysThere
 }
 
-/** By which columns of its key an operator's rows are dealt to partitions. */
+/** The columns of the key by which an operator's rows are dealt to partitions. */
 private[spark] object KeyPlacement {
   private val Aggregation = "stateStoreSave"
   private val SessionWindow = "sessionWindowStateStoreSaveExec"

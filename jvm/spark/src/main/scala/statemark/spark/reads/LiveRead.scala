@@ -6,11 +6,11 @@ import statemark.{IsolationLevel, ReadView}
 import statemark.spark.checkpoint.StoreAddress
 import statemark.transaction.Rows
 
-/** That the thread reads a running query, and how: said by who reads to the provider that Spark makes for it on the
-  * way.
+/** Marks the current thread as reading a running query. The reader sets it, and the provider that Spark creates on
+  * this thread picks it up in `init`.
   *
-  * @param keys that the reader wants, where it does not want all
-  * @param read which the stores were told of, where they were
+  * @param keys the keys that the reader wants; None for all
+  * @param read the id of the read, where the stores were told of it
   */
 final case class LiveRead(
     level: IsolationLevel,
@@ -26,7 +26,9 @@ final case class LiveRead(
     finally LiveRead.running.set(before)
   }
 
-  /** The rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes them. */
+  /** Returns the rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes
+    * them.
+    */
   private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
     ReadableStores.view(address, at, level).map(view =>
       new LiveReads(view, keys, () => end(view, address))

@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.StructType
   */
 private[spark] object Projections {
 
-  /** All columns of `schema`, by place. */
+  /** Returns all columns of `schema`, by place. */
   def of(schema: StructType): UnsafeProjection =
     InterpretedUnsafeProjection.createProjection(schema.fields.toSeq.zipWithIndex.map {
       case (field, i) => BoundReference(i, field.dataType, nullable = true)

@@ -10,20 +10,20 @@ import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
 import statemark.transaction.RowScan
 
-/** What a JVM is asked that may have stores open. */
+/** A request to a JVM that may have stores open. */
 sealed trait ReadRequest
 
-/** What is asked of the JVM in which a store is open. */
+/** A request to the JVM in which a store is open. */
 sealed trait StoreRequest extends ReadRequest {
   def address: StoreAddress
   def at: VersionId
   def level: String
 
-  /** Column families that keys of the request are of, where others may have their ids by now. */
+  /** Returns the column families of the request's keys, where other families may have their ids by now. */
   def families: Option[ColumnFamilies]
 }
 
-/** What all stores of an operator are told of a read; no answer is waited for. */
+/** A message about a read to all stores of an operator. The sender waits for no answer. */
 sealed trait ReadNote extends ReadRequest {
   def runId: UUID
   def operator: Long
@@ -70,7 +70,7 @@ sealed trait ReadReply
 
 object ReadReply {
 
-  /** What was asked for has been done, and there is nothing to say of it. */
+  /** The request has been carried out, and has no result. */
   case object Done extends ReadReply
 
   /** The store is not open there. */
@@ -83,8 +83,8 @@ object ReadReply {
   final case class Page(rows: Array[(Array[Byte], Array[Byte])], isLast: Boolean) extends ReadReply
 }
 
-/** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes: what reads messages
-  * on an executor does not see the plugin's jar. Nothing is kept between two requests.
+/** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes: Spark's endpoint on
+  * an executor does not see the plugin's jar. Nothing is kept between two requests.
   *
   * ''Thread:'' any, several at once.
   */

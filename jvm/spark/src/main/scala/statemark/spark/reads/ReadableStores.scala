@@ -25,7 +25,7 @@ object ReadableStores {
   private[spark] def remove(address: StoreAddress, store: TransactionalStore): Unit =
     open.computeIfPresent(address, (_, o) => Option.when(o.store ne store)(o).orNull): Unit
 
-  /** What the stores of an operator learn of a read. */
+  /** Tells the stores of an operator about a read. */
   def note(note: ReadNote): Unit =
     open.forEach { (address, here) =>
       if (address.runId == note.runId && address.operator == note.operator)
@@ -37,15 +37,19 @@ object ReadableStores {
         }
     }
 
-  /** A read that was planned has come to its end in one store. */
+  /** Records that a planned read has ended in one store. */
   def ended(address: StoreAddress, read: UUID): Unit =
     Option(open.get(address)).foreach(_.store.readers.ended(read))
 
-  /** A view of a store as `at`, or of what is staged; None where the store is not open here, or behind, or has
-    * prepared another attempt at it: then another executor has committed `at`. The caller closes it.
+  /** Opens a view of a store, which the caller closes. There are four outcomes:
+    * - a view of version `at`, or at READ_UNCOMMITTED one of the staged rows;
+    * - None where the store is not open in this JVM, or is being closed;
+    * - None where the store is behind `at`, or has prepared another attempt at it: another executor has committed
+    * `at`;
+    * - an exception where the store does not keep `at` any more.
     *
     * @param at the version that the query has committed
-    * @throws VersionGoneException where the store is open here and the version is not to be had from it any more
+    * @throws VersionGoneException where the store is open here and does not keep the version any more
     */
   def view(address: StoreAddress, at: VersionId, level: IsolationLevel): Option[ReadView] =
     Option(open.get(address)).filter(_.has(at, level)).flatMap { here =>
@@ -67,7 +71,7 @@ private final class ReadableStore(
   // Readers come often, and to ask may be a call to another machine.
   @volatile private var known: Option[VersionId] = None
 
-  /** Whether the store has gone through `at`, which the query has committed. */
+  /** Tells whether the store has gone through `at`, which the query has committed. */
   def has(at: VersionId, level: IsolationLevel): Boolean = {
     val newest = store.prepared.fold(store.base)(_.state).at
     if (newest.version != at.version || level == IsolationLevel.ReadUncommitted)

@@ -7,8 +7,8 @@ import statemark.spark.errors.StoreMovedException
 import statemark.spark.process.RecentlyUsed
 import statemark.transaction.{RowScan, Rows}
 
-/** Rows of a store that is open in another JVM, at one version. What is staged is another from request to request, its
-  * column families included: one whose families do not agree with those of the first is refused.
+/** Rows of a store that is open in another JVM, at one version. The staged rows may change from request to request,
+  * and the column families with them: an answer whose families do not agree with those of the first is refused.
   *
   * ''Thread:'' one.
   *

@@ -15,7 +15,7 @@ private[spark] final class Retention(
     taker: SnapshotTaker
 ) {
 
-  /** When it was asked for first; what came since is the store's own. */
+  /** The newest snapshot when it was asked for first. Those that came since are the store's own. */
   private lazy val found = checkpoint.listSnapshots().map(_.version).maxOption.getOrElse(0L)
 
   /** @param base the newest version that the query is known to have committed */

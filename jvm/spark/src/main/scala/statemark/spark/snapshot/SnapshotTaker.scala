@@ -22,10 +22,10 @@ final class SnapshotTaker(
   private lazy val log = LoggerFactory.getLogger(classOf[SnapshotTaker])
   @volatile private var lastUploaded_ = -1L
 
-  /** The newest version that this provider has uploaded a snapshot of, -1 for none. */
+  /** Returns the newest version that this provider has uploaded a snapshot of, -1 for none. */
   def lastUploaded: Long = lastUploaded_
 
-  /** A snapshot of a version that is being committed: the base stays where it is. */
+  /** Takes a snapshot of a version that is being committed: the base stays where it is. */
   def inCommit(generation: LoadedStore, next: PreparedTransaction): SnapshotStats =
     withImage(generation) { image =>
       prepare(generation)
@@ -33,14 +33,14 @@ final class SnapshotTaker(
       upload(generation, image, state, linked)(keeps = true)
     }
 
-  /** A snapshot of a version that the query has committed, where enough versions have passed since the
-    * last one. The base comes first: all files of its image are hard links, whereas the prepared version
-    * brings a file of its own that no later snapshot can share. An idle query's last version is prepared
-    * and not in the base yet.
+  /** Takes a snapshot of a version that the query has committed, where enough versions have passed since the last
+    * one. The base comes first: all files of its image are hard links, whereas the prepared version brings a file of
+    * its own that no later snapshot can share. An idle query's last version is prepared and not in the base yet.
     *
     * Spark has a store of a run that has ended maintained once more, and the query may have been rolled back by hand
-    * and gone on by then. What it was rolled back from must not get a snapshot: in format v1, where a version has one
-    * name in all histories, it would be served. So the version must stand, before the upload and when it is done.
+    * and gone on by then. A version from which the query was rolled back must not get a snapshot: in format v1, where
+    * a version has one name in all histories, it would be served. So the version must stand, before the upload and
+    * when it is done.
     *
     * @param isCommittedAttempt whether the prepared version is the attempt that counts
     */
@@ -74,7 +74,7 @@ final class SnapshotTaker(
   private def isDue(state: StoreState): Boolean =
     conf.isSnapshotDue(state.version, state.lastSnapshot.version)
 
-  /** Whether what the store has is of the query's history now. */
+  /** Tells whether the store's version is in the query's history now. */
   private def stands(state: StoreState): Boolean = {
     val isOfHistory = committedVersions.stands(state.at) &&
       checkpoint.proofs.forall(proofs => state.fingerprint.exists(proofs.stands(state.version, _)))

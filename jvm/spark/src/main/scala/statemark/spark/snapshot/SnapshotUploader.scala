@@ -7,8 +7,7 @@ import statemark.common.Clock
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.local.{UploadedFile, UploadedFiles}
 
-/** What an upload did.
-  * @param isKept whether the snapshot is there
+/** The figures of an upload. @param isKept whether the snapshot is there
   */
 final case class SnapshotStats(files: RocksDBFileManagerMetrics, totalMs: Long, isKept: Boolean)
 
@@ -26,7 +25,7 @@ final class SnapshotUploader(
 
   /** @param image a directory as `TransactionalStore.snapshot` leaves it
     * @param linked names of its SST files that are hard links of the base's own
-    * @param keeps whether the snapshot is wanted still, now that it is there; else it is deleted
+    * @param keeps tells, once the snapshot is uploaded, whether it is still wanted; else it is deleted
     */
   def upload(
       image: File,
@@ -53,7 +52,7 @@ final class SnapshotUploader(
         }
         SnapshotFiles.save(files, image, state, mapping, conf)
         val isKept = keeps
-        // The SST files of one that is deleted are nobody's, and may go.
+        // SST files of a snapshot that is deleted have no owner, and may go.
         if (isKept) uploaded.byLocalName = planned.collect {
           case (name, (file, since)) if linked(name) =>
             name -> UploadedFile(since.getOrElse(state.version), file)

@@ -18,15 +18,15 @@ private[spark] final class StaleSnapshots(
   private var isFirstCommit = true
   private var highest = 0L
 
-  /** The store was loaded, or others have committed to it: what lies there is not known any more. */
+  /** Forgets the snapshots that are known: the store was loaded, or others have committed to it. */
   def loaded(): Unit = isFirstCommit = true
 
-  /** The store has committed a version. */
+  /** Records that the store has committed a version. */
   def committed(): Unit = isFirstCommit = false
 
-  /** Whether there is one of `version`, which is about to be committed. Asked for every commit: the first
-    * after a load lists what lies above, as a query may have been rolled back by any number of batches. The
-    * later ones look up to there, and where an earlier attempt of the same run may have left one.
+  /** Tells whether there is a snapshot of `version`, which is about to be committed. Every commit asks. The first
+    * after a load lists the versions above, as a query may have been rolled back by any number of batches. Later
+    * commits look up to the highest of those, and where an earlier attempt of the same run may have left a snapshot.
     */
   def has(version: Long): Boolean = !conf.usesCheckpointIds && {
     if (isFirstCommit) highest = newest()
@@ -37,7 +37,7 @@ private[spark] final class StaleSnapshots(
   private def isRetry: Boolean =
     Option(TaskContext.get()).exists(t => t.attemptNumber() > 0 || t.stageAttemptNumber() > 0)
 
-  /** The newest version that has a snapshot, 0 for none. */
+  /** Returns the newest version that has a snapshot, 0 for none. */
   private def newest(): Long =
     checkpoint.listSnapshots().filter(_.checkpointId.isEmpty).map(_.version).maxOption.getOrElse(0L)
 }

@@ -50,7 +50,7 @@ final class StoreCheckpoint(
     made
   }
 
-  /** What proves versions, in checkpoint format v1. */
+  /** The fingerprints that prove versions, in checkpoint format v1. */
   lazy val proofs: Option[FileProofs] = Option.when(!conf.usesCheckpointIds)(
     new FileProofs(location.directory, location.hadoopConf)
   )
@@ -93,7 +93,7 @@ final class StoreCheckpoint(
   }
 
   /** Tells Spark's coordinator of the newest snapshot of the store. A session that only reads state may have no
-    * coordinator; nobody waits for the report there.
+    * coordinator; no thread waits for the report there.
     */
   def reportSnapshot(version: Long): Unit =
     try

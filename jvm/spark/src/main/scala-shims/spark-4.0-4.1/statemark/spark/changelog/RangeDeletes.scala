@@ -2,7 +2,7 @@ package statemark.spark.changelog
 
 import org.apache.spark.sql.execution.streaming.state.{RecordType, StateStoreChangelogWriter}
 
-/** These lines of Spark delete no ranges, and their changelogs have no record for it. */
+/** The range deletes of lines of Spark that have none: their changelogs have no record for it. */
 object RangeDeletes {
   def is(kind: RecordType.Value): Boolean = false
 

@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 
-/** What reads of a running query need and lines of Spark have differently. */
+/** The members that reads of a running query need, and that differ between lines of Spark. */
 private[live] object VersionedReads {
 
   /** The same read of another batch. Spark 4.0 reads no checkpoint of format v2.

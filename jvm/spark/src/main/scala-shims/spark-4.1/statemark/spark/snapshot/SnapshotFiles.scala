@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import statemark.engine.StoreState
 import statemark.spark.checkpoint.ParallelFetchFileSystem
 
-/** How Spark's file manager is called. */
+/** Calls Spark's file manager. */
 object SnapshotFiles {
 
   /** The file manager of one store.
