@@ -20,7 +20,8 @@ object Interrupts {
     try body
     catch { case e: Exception if isInterrupt(e) => throw exceptionOf(e) }
 
-  private def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
+  /** Tells whether an interrupt is among a failure and its causes. */
+  def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
     case _: InterruptedException | _: ClosedByInterruptException => true
     // Classes below it are timeouts.
     case e: InterruptedIOException => e.getClass == classOf[InterruptedIOException]

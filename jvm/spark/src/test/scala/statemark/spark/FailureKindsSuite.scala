@@ -1,6 +1,7 @@
 package statemark.spark
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, ObjectInputStream, ObjectOutputStream}
+import java.nio.channels.ClosedByInterruptException
 import java.util.UUID
 import org.apache.spark.SparkException
 import org.scalatest.funsuite.AnyFunSuite
@@ -46,8 +47,16 @@ class FailureKindsSuite extends AnyFunSuite {
       assert(FailureKinds.find(wrapped).contains(e.kind))
       assert(FailureKinds.nameOf(copied(wrapped)) == e.kind.name)
     }
-    val stopped = new SparkException("a task failed", new InterruptedException)
-    assert(FailureKinds.nameOf(stopped) == "CallInterrupted")
+    val closed = new ClosedByInterruptException
+    val ends =
+      Seq(
+        new InterruptedException,
+        closed,
+        new CheckpointDamagedException("p.", "r.", Some(closed))
+      )
+    ends.foreach { end =>
+      assert(FailureKinds.nameOf(new SparkException("a task failed", end)) == "CallInterrupted")
+    }
     assert(FailureKinds.nameOf(new LookupException(cause)) == "LiveRead")
     assert(FailureKinds.nameOf(cause) == "")
   }

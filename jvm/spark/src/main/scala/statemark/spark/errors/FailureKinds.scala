@@ -1,7 +1,7 @@
 package statemark.spark.errors
 
 import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
-import statemark.common.{Causes, CoreKind, FailureKind, StatemarkException}
+import statemark.common.{Causes, CoreKind, FailureKind, Interrupts, StatemarkException}
 
 /** Tells the kinds of failures to Python, which calls it over py4j.
   *
@@ -9,13 +9,15 @@ import statemark.common.{Causes, CoreKind, FailureKind, StatemarkException}
   */
 object FailureKinds {
 
-  /** Returns the kind of the first failure of Statemark's among `failure` and its causes; None where none is. */
+  /** Returns the kind of the first failure of Statemark's among `failure` and its causes; None where none is. A failure
+    * that an interrupt has caused is an interrupt, whatever else it says.
+    */
   def find(failure: Throwable): Option[FailureKind] = {
     val causes = Causes.of(failure).toSeq
-    causes.collectFirst {
-      case e: StatemarkException => e.kind
-      case _: InterruptedException => CoreKind.CallInterrupted
-    }.orElse(causes.collectFirst { case _: LookupException => StoreKind.LiveRead })
+    if (Interrupts.isInterrupt(failure)) Some(CoreKind.CallInterrupted)
+    else
+      causes.collectFirst { case e: StatemarkException => e.kind }
+        .orElse(causes.collectFirst { case _: LookupException => StoreKind.LiveRead })
   }
 
   /** Returns the name of a failure's kind; empty where it is none of Statemark's. */
