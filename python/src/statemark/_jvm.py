@@ -185,15 +185,17 @@ def kinds() -> dict[str, bool]:
 
 def _java_exception(error: BaseException) -> object | None:
     """Return the exception of the virtual machine behind one of pyspark's or py4j's."""
+    from py4j.java_gateway import JavaObject
     from py4j.protocol import Py4JJavaError
 
     if isinstance(error, Py4JJavaError):
         thrown: object = error.java_exception
         return thrown
     origin: object | None = getattr(error, "_origin", None)
-    # A query's exception has no origin, but what caused it.
-    cause = getattr(error, "_cause", None)
-    return origin if origin is not None or cause is None else _java_exception(cause)
+    if origin is not None:
+        return origin
+    # ``StreamingQuery.exception`` hands its cause over as an argument, and keeps a text of it.
+    return next((part for part in error.args if isinstance(part, JavaObject)), None)
 
 
 def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:

@@ -92,7 +92,7 @@ def live(
     Notes
     -----
     Source: KIP-892, ``readOnly(IsolationLevel)``. Errors of Spark's come from the action: no such
-    query runs, or its position does not reach the bound.
+    query runs, or its position does not reach the bound. `error_of` tells their kind.
 
     Examples
     --------
