@@ -82,7 +82,7 @@ class VerifyRepartitionedSuite
   private def verified(checkpoint: Path, words: String*): (ExitCode, Seq[String]) = {
     val console = new RecordingConsole
     val context = new CommandContext(spark, console, Clock.system, _ => ())
-    (VerifyCommand.run(checkpoint.toString +: words, context), console.results)
+    (CommandLine.run(VerifyCommand, checkpoint.toString +: words, context), console.results)
   }
 
   /** The next batch, of a start that finds no store in this process and no local state. */
