@@ -26,7 +26,7 @@ trait ChangelogWriter {
   def abort(): Unit
 }
 
-/** What the commit of a changelog did.
+/** Result of the commit of a changelog.
   *
   * @param fingerprint tells the log from any other one of the same version, where a store needs that
   * @param ms how long it took, in milliseconds
