@@ -17,7 +17,9 @@ from statemark.isolation import IsolationLevel
 
 # Spark's byte strings: binary multiples, whole numbers only.
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_UNITS = {**_POWERS, **{f"{unit}b": power for unit, power in _POWERS.items() if unit not in "b"}}
+_UNITS = _POWERS | {
+    unit + suffix: power for unit, power in _POWERS.items() if power for suffix in ("b", "ib")
+}
 # Spark's durations, each in microseconds. A number alone is in milliseconds.
 _MICROSECONDS = {
     "": 1000,

@@ -17,6 +17,9 @@ def test_keys_are_the_published_ones() -> None:
     assert settings.PROVIDER_CLASS == "statemark.spark.StatemarkStateStoreProvider"
 
 
+SIZE_UNITS = "b, k, m, g, t, p, kb, kib, mb, mib, gb, gib, tb, tib, pb, pib"
+
+
 @pytest.mark.parametrize("value", ["READ_COMMITTED", "read_committed", " Read_Committed "])
 def test_isolation_levels_are_read_in_either_case(value: str) -> None:
     assert IsolationLevel.parse(value) is IsolationLevel.READ_COMMITTED
@@ -48,6 +51,7 @@ def test_other_isolation_levels_are_refused(value: object) -> None:
         ("auto", "auto"),
         ("AUTO", "auto"),
         (" 64m ", "64m"),
+        ("64MiB", "64mib"),
         ("64MB", "64mb"),
         ("1b", "1b"),
         ("2k", "2k"),
@@ -79,12 +83,9 @@ def test_sizes(value: int | str, written: str) -> None:
         ("64 m", "a size is a whole number and an optional unit"),
         ("m", "a size is a whole number and an optional unit"),
         ("٣m", "a size is a whole number and an optional unit"),
-        ("64q", "'q' is not a unit of size; the units are b, k, m, g, t, p, kb, mb, gb, tb, pb"),
-        ("64bb", "'bb' is not a unit of size; the units are b, k, m, g, t, p, kb, mb, gb, tb, pb"),
-        (
-            "64mib",
-            "'mib' is not a unit of size; the units are b, k, m, g, t, p, kb, mb, gb, tb, pb",
-        ),
+        ("64q", f"'q' is not a unit of size; the units are {SIZE_UNITS}"),
+        ("64bb", f"'bb' is not a unit of size; the units are {SIZE_UNITS}"),
+        ("64eib", f"'eib' is not a unit of size; the units are {SIZE_UNITS}"),
         (True, "a bool is not a size"),
         (64.0, "a float is not a size"),
     ],

@@ -30,7 +30,10 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       IsolationLevel.ReadUncommitted)
     assert(parse("ISOLATIONLEVEL" -> "READ_UNCOMMITTED").isolationLevel ==
       IsolationLevel.ReadUncommitted)
-    for ((text, bytes) <- Seq("64m" -> (64L << 20), "268435456" -> 268435456L, "1G" -> (1L << 30)))
+    for (
+      (text, bytes) <-
+        Seq("64m" -> (64L << 20), "8KiB" -> 8192L, "268435456" -> 268435456L, "1G" -> (1L << 30))
+    )
       assert(parse("maxUncommittedBytes" -> text).maxUncommittedBytes.contains(bytes))
     assert(parse("maxUncommittedBytes" -> "-1").maxUncommittedBytes.isEmpty)
     assert(parse("maxUncommittedBytes" -> "AUTO").maxUncommittedBytes.isDefined)

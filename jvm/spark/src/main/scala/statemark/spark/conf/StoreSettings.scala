@@ -153,9 +153,15 @@ object StoreSettings {
   private def isOwn(key: String): Boolean =
     key.regionMatches( /* ignoreCase = */ true, 0, Prefix, 0, Prefix.length)
 
+  private val BinaryUnit = "(?<=[0-9])([kmgtp])ib$".r
+
   // ---- parsers: what they throw, the setting makes its own error of
 
-  private def size(value: String): Long = positive(value, JavaUtils.byteStringAsBytes(value))
+  /** Parses a size; `kib` and the like are units from Spark 4.2 on, and mean here on each line what they mean there. */
+  private def size(value: String): Long = {
+    val text = value.trim.toLowerCase(Locale.ROOT)
+    positive(value, JavaUtils.byteStringAsBytes(BinaryUnit.replaceFirstIn(text, "$1b")))
+  }
 
   private def duration(value: String): Long =
     positive(value, JavaUtils.timeStringAs(value, TimeUnit.MILLISECONDS))
