@@ -11,7 +11,7 @@ import statemark.common.Bytes
 import statemark.engine.RocksEngine
 import statemark.spark.metrics.InstanceMetrics
 import statemark.spark.reads.{KeysThere, LiveKeys, PointScan, PrefixesScan}
-import statemark.spark.rows.{FamilyRules, RowEncoders, RowFormat}
+import statemark.spark.rows.{FamilyRules, RowEncoders, RowFormat, RowValidation}
 import statemark.transaction.{RowScan, Rows, Transaction}
 
 /** Ends what a handle has checked out. The handle holds the stamp when it calls. */
@@ -395,7 +395,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   /** Spark checks the first row that it reads against the schema, once per store. */
   private def validate(key: UnsafeRow, value: UnsafeRow): Unit =
     if (!isValidated && !usesFamilies && value != null) {
-      RowFormat.validate(
+      RowValidation.validate(
         key,
         context.keySchema,
         value,

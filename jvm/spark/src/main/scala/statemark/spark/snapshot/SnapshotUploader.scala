@@ -48,7 +48,7 @@ final class SnapshotUploader(
           name -> (there.fold(fresh)(_.file), there.map(_.version))
         }.toMap
         val mapping = planned.map { case (name, (file, since)) =>
-          name -> SnapshotFiles.file(file, since)
+          name -> UploadRules.file(file, since)
         }
         SnapshotFiles.save(files, image, state, mapping, conf)
         val isKept = keeps
@@ -64,5 +64,5 @@ final class SnapshotUploader(
     }
 
   private def oldestSafeVersion(uploaded: UploadedFiles): Long =
-    if (uploaded.byLocalName.nonEmpty) SnapshotFiles.oldestSafeVersion(files, conf) else 0
+    if (uploaded.byLocalName.nonEmpty) UploadRules.oldestSafeVersion(files, conf) else 0
 }

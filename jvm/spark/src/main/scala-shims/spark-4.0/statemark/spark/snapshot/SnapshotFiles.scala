@@ -38,10 +38,6 @@ object SnapshotFiles {
 
   def close(@annotation.unused files: Relocated.CheckpointFileManager): Unit = ()
 
-  /** A file of a snapshot; `since` is the version of the snapshot that brought it, None for a new one. */
-  def file(file: RocksDBImmutableFile, since: Option[Long]): RocksDBSnapshotFile =
-    RocksDBSnapshotFile(file, isUploaded = since.isDefined)
-
   def save(
       files: RocksDBFileManager,
       image: File,
@@ -61,13 +57,6 @@ object SnapshotFiles {
       Some(state.families.maxId),
       state.at.checkpointId
     )
-
-  /** A file that came with a snapshot at or before this version may have been deleted by another
-    * executor's retention, while this one did not hold the store. Spark's own provider of this line
-    * does not look; Statemark does.
-    */
-  def oldestSafeVersion(files: RocksDBFileManager, conf: RocksDBConf): Long =
-    math.max(files.getLatestVersion() - conf.minVersionsToRetain, 0)
 
   /** @param retained so many versions, counted from the highest that has a snapshot, can be restored afterwards */
   def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf, retained: Int): Unit =

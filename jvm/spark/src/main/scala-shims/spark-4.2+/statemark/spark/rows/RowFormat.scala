@@ -1,6 +1,5 @@
 package statemark.spark.rows
 
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -28,15 +27,4 @@ object RowFormat {
   def supportsRangeScan(encoder: RocksDBKeyStateEncoder): Boolean = encoder.supportsRangeScan
 
   def supportsDeleteRange(encoder: RocksDBKeyStateEncoder): Boolean = encoder.supportsDeleteRange
-
-  /** @throws StateStoreKeyRowFormatValidationFailure and its kin where a row is not of its schema */
-  def validate(
-      key: UnsafeRow,
-      keySchema: StructType,
-      value: UnsafeRow,
-      valueSchema: StructType,
-      storeId: StateStoreId,
-      conf: StateStoreConf
-  ): Unit =
-    StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, storeId, conf)
 }

@@ -1,6 +1,5 @@
 package statemark.spark.rows
 
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
@@ -20,15 +19,4 @@ object RowFormat {
   def supportsRangeScan(@annotation.unused encoder: RocksDBKeyStateEncoder): Boolean = false
 
   def supportsDeleteRange(@annotation.unused encoder: RocksDBKeyStateEncoder): Boolean = false
-
-  /** @throws StateStoreKeyRowFormatValidationFailure and its kin where a row is not of its schema */
-  def validate(
-      key: UnsafeRow,
-      keySchema: StructType,
-      value: UnsafeRow,
-      valueSchema: StructType,
-      @annotation.unused storeId: StateStoreId,
-      conf: StateStoreConf
-  ): Unit =
-    StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, conf)
 }

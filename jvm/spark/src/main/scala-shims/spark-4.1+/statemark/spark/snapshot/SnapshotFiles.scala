@@ -32,7 +32,7 @@ object SnapshotFiles {
     name,
     storeConf,
     fileChecksumEnabled = conf.fileChecksumEnabled,
-    fileChecksumThreadPoolSize = Some(conf.fileChecksumThreadPoolSize)
+    fileChecksumThreadPoolSize = Some(UploadRules.checksumThreads(conf))
   ) {
     override protected def getFileSystem(root: String, hadoopConf: Configuration): FileSystem =
       new ParallelFetchFileSystem(super.getFileSystem(root, hadoopConf))
@@ -51,15 +51,11 @@ object SnapshotFiles {
       new ChecksumCheckpointFileManager(
         under,
         allowConcurrentDelete = true,
-        numThreads = conf.fileChecksumThreadPoolSize,
+        numThreads = UploadRules.checksumThreads(conf),
         storeConf.checkpointFileChecksumSkipCreationIfFileMissingChecksum
       )
 
   def close(files: CheckpointFileManager): Unit = files.close()
-
-  /** A file of a snapshot; `since` is the version of the snapshot that brought it, None for a new one. */
-  def file(file: RocksDBImmutableFile, since: Option[Long]): RocksDBSnapshotFile =
-    RocksDBSnapshotFile(file, since)
 
   def save(
       files: RocksDBFileManager,
@@ -81,15 +77,6 @@ object SnapshotFiles {
       state.at.checkpointId,
       conf.verifyNonEmptyFilesInZip
     )
-
-  /** A file that came with a snapshot at or before this version may have been deleted by another
-    * executor's retention, while this one did not hold the store.
-    * ''Source:'' Spark 4.2 `RocksDB.replaceStaleReusedFilesInSnapshot` (SPARK-55892).
-    */
-  def oldestSafeVersion(files: RocksDBFileManager, conf: RocksDBConf): Long =
-    if (conf.checkStaleReusedFilesInSnapshot)
-      math.max(files.getLatestSnapshotVersion() - conf.minVersionsToRetain, 0)
-    else 0
 
   /** @param retained so many versions, counted from the highest that has a snapshot, can be restored afterwards */
   def deleteOldVersions(files: RocksDBFileManager, conf: RocksDBConf, retained: Int): Unit =
