@@ -187,7 +187,7 @@ bench-buffer: $(BENCH) $(VENV)/.installed ## buffers for staged writes (docs/adr
 	mkdir -p target/bench
 	$(BENCH_RUN) --class statemark.bench.BufferBenchmark $(BENCH) target/bench/buffer.json
 
-bench-put: $(BENCH) $(JAR) $(VENV)/.installed ## rows put, read and scanned by two builds in one JVM, 2 minutes: BEFORE=jar of the other
+bench-put: $(BENCH) $(JAR) $(VENV)/.installed ## rows put, read, scanned and committed by two builds in one JVM, 2 minutes: BEFORE=jar of the other
 	$(BENCH_RUN) --class statemark.bench.PutPathBenchmark $(BENCH) before=$(BEFORE) again=$(BEFORE) after=$(JAR)
 
 fmt: $(VENV)/.installed ## rewrite sources to the project's format

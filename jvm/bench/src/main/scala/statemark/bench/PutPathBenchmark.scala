@@ -9,7 +9,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 
-/** What a change costs where rows are written and read: several builds of the provider beside each other in one JVM,
+/** What a change costs where rows are written, read and committed: several builds of the provider beside each other in one JVM,
   * each with classes of its own, in turns. The first is what the others are compared with; naming a build twice shows
   * how much of a difference is noise. Usage: `PutPathBenchmark before=old.jar after=new.jar`, where a build of
   * several folders of classes has them separated by colons.
@@ -28,7 +28,7 @@ object PutPathBenchmark {
     val figures = Rounds.interleaved("put path", builds.map(_._1), Warmups, rounds) { name =>
       measure(builds.toMap.apply(name), rows)
     }
-    val columns = Seq("put", "put again", "get staged", "scan")
+    val columns = Seq("put", "put again", "get staged", "scan", "commit")
     val first = builds.head._1
     Output.table(
       s"$Count rows, ns of the thread per row, median of $rounds rounds; in brackets, the median of the rounds' ratios to $first",
@@ -54,8 +54,7 @@ object PutPathBenchmark {
         "get staged" -> each { case (k, _) => store.get(k): Unit },
         "scan" -> timed(store.iterator().foreach(_ => ())) / rows.length
       )
-      store.abort()
-      figures
+      figures + ("commit" -> timed(store.commit(): Unit) / rows.length)
     } finally {
       provider.close()
       BaseStore.delete(checkpoint)
