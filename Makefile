@@ -37,7 +37,7 @@ help: ## show this list
 build: $(JAR) $(VENV)/.installed ## the plugin's jar and .venv with the package, jar bundled; SPARK=4.1 for another line
 
 # Jar and testkit in one start of sbt, which takes as long as compiling them.
-$(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core spark testkit,$(call main_sources,$(p))) | $(SOURCE_OF_SPARK)
+$(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core kafka spark sink testkit,$(call main_sources,$(p))) | $(SOURCE_OF_SPARK)
 	$(SBT) provider/assembly testkit/assembly
 	$(COPY_JAR)
 	touch $(TESTKIT)
@@ -45,7 +45,7 @@ $(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core spark testkit,$(call main_s
 # All that tests need in one start of sbt, which takes as long as a suite.
 $(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
 	$(SBT) $(if $(IS_DEFAULT),scalafmtCheckAll scalafmtSbtCheck) provider/assembly testkit/assembly \
-	  core/testProcess kafka/testProcess provider/testProcess testkit/testProcess brokers/kafkaJars \
+	  core/testProcess kafka/testProcess provider/testProcess sink/testProcess testkit/testProcess brokers/kafkaJars \
 	  $(if $(IS_DEFAULT),bench/compile conformance/suiteOptions s3/s3Jars)
 	$(COPY_JAR)
 	mkdir -p $(dir $@) && touch $(TESTKIT) $@

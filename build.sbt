@@ -172,7 +172,20 @@ lazy val provider = (project in file("jvm/spark"))
       (Test / compile).value
     },
     assembly / assemblyJarName := s"statemark-spark_${spark.line}_2.13-${version.value}.jar",
+    // The sink builds on this project, and is in the same jar.
+    assembly / fullClasspath := (LocalProject("sink") / Runtime / fullClasspath).value,
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
+  )
+
+/** The exactly-once sink as Spark's data source. Its classes and those of the core travel in the one jar; users have
+  * Kafka's client with Spark's own connector.
+  */
+lazy val sink = (project in file("jvm/sink"))
+  .dependsOn(kafka, provider)
+  .settings(common, onSpark)
+  .settings(
+    name := "statemark-sink",
+    libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test)
   )
 
 /** A counting file system and timed faults, for tests, the demo and the benchmarks; never shipped. */
@@ -327,7 +340,7 @@ lazy val brokers = (project in file("jvm/brokers"))
   )
 
 lazy val root = (project in file("."))
-  .aggregate(core, kafka, provider, testkit)
+  .aggregate(core, kafka, provider, sink, testkit)
   // The benchmarks measure the default line, and the suites are chosen from those that it has.
   .aggregate((if (spark == SparkVersions.all.head) Seq[ProjectReference](bench, conformance)
               else Nil): _*)

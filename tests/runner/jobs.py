@@ -29,6 +29,7 @@ PROJECTS = {
     "core": "jvm/core",
     "kafka": "jvm/kafka",
     "provider": "jvm/spark",
+    "sink": "jvm/sink",
     "testkit": "jvm/testkit",
 }
 #: Folders whose files share a process; each has fixtures of its own.

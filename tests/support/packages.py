@@ -34,6 +34,7 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "offline",
         ),
     ),
+    "jvm/sink/src/main": ("statemark.kafka.sink", ("",)),
 }
 MAX_FILES = 15
 #: One package still, with more files than that.

@@ -12,6 +12,7 @@ private[kafka] final class AttemptRows(val attempt: AttemptId) {
   private var pending = 0L
   private var count = 0L
   private var firstFailure: Option[Throwable] = None
+  private var refused = Map.empty[String, String]
 
   /** A row is about to be sent. */
   def sending(): Unit = synchronized(pending += 1)
@@ -47,6 +48,14 @@ private[kafka] final class AttemptRows(val attempt: AttemptId) {
   }
 
   def failure: Option[Throwable] = synchronized(firstFailure)
+
+  /** Kafka did not take a row of the attempt, and no failure before it was the reason.
+    * @param row what tells which it is
+    */
+  def refuse(row: Map[String, String]): Unit = synchronized { refused = row }
+
+  /** The row that made the attempt fail; empty where it was none of its own. */
+  def refusedRow: Map[String, String] = synchronized(refused)
 
   /** Rows that are acknowledged. */
   def acknowledgedRows: Long = synchronized(count)

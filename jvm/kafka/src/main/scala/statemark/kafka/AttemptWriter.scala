@@ -47,7 +47,7 @@ private[kafka] final class TransactionWriter(
 
   override def write(record: ProducerRecord[Array[Byte], Array[Byte]]): Unit = {
     requireOpen()
-    rows.failure.foreach(e => throw explained(e, KafkaFailures.valuesOf(record)))
+    rows.failure.foreach(e => throw explained(e, rows.refusedRow))
     try {
       val isFirst = !hasSent
       hasSent = true
@@ -68,7 +68,7 @@ private[kafka] final class TransactionWriter(
     } catch {
       case NonFatal(e) =>
         end()
-        throw explained(e, Map("partition" -> attempt.partition.toString))
+        throw explained(e, rows.refusedRow + ("task" -> attempt.partition.toString))
     }
   }
 

@@ -59,6 +59,8 @@ private[kafka] final class TransactionLine(
           (metadata, failure) => {
             val cause = Option(failure)
             // Rows after the first failure fail because of it.
+            if (cause.isDefined && transaction.failure.isEmpty)
+              rows.refuse(KafkaFailures.valuesOf(record))
             cause.foreach(transaction.failed)
             val first = cause.map(e => transaction.failure.getOrElse(e))
             rows.acknowledged(transaction.name, metadata, first, hash)

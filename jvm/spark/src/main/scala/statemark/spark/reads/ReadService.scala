@@ -1,13 +1,12 @@
 package statemark.spark.reads
 
-import java.io._
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
-import scala.util.Using
 import statemark.common.ViewClosedException
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.process.ObjectBytes
 import statemark.transaction.RowScan
 
 /** A request to a JVM that may have stores open. */
@@ -83,8 +82,8 @@ object ReadReply {
   final case class Page(rows: Array[(Array[Byte], Array[Byte])], isLast: Boolean) extends ReadReply
 }
 
-/** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes: Spark's endpoint on
-  * an executor does not see the plugin's jar. Nothing is kept between two requests.
+/** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes ([[ObjectBytes]]). Nothing
+  * is kept between two requests.
   *
   * ''Thread:'' any, several at once.
   */
@@ -135,19 +134,7 @@ object ReadService {
   private[spark] def askOf(endpoint: ReadEndpoint)(request: ReadRequest): ReadReply =
     decode[ReadReply](endpoint.ask(encode(request)))
 
-  private[spark] def encode(message: AnyRef): Array[Byte] = {
-    val bytes = new ByteArrayOutputStream
-    Using.resource(new ObjectOutputStream(bytes))(_.writeObject(message))
-    bytes.toByteArray
-  }
+  private[spark] def encode(message: AnyRef): Array[Byte] = ObjectBytes.encode(message)
 
-  private[spark] def decode[A](bytes: Array[Byte]): A = {
-    val in = new ObjectInputStream(new ByteArrayInputStream(bytes)) {
-      override def resolveClass(description: ObjectStreamClass): Class[_] =
-        try Class.forName(description.getName, false, ReadService.getClass.getClassLoader)
-        catch { case _: ClassNotFoundException => super.resolveClass(description) }
-    }
-    try in.readObject().asInstanceOf[A]
-    finally in.close()
-  }
+  private[spark] def decode[A](bytes: Array[Byte]): A = ObjectBytes.decode(bytes)
 }

@@ -7,7 +7,13 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.io.CompressionCodec
-import org.apache.spark.rpc.{IsolatedRpcEndpoint, RpcCallContext, RpcEndpointRef, RpcEnv}
+import org.apache.spark.rpc.{
+  IsolatedRpcEndpoint,
+  RpcCallContext,
+  RpcEndpointRef,
+  RpcEnv,
+  ThreadSafeRpcEndpoint
+}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
@@ -81,6 +87,43 @@ object StatemarkBridge extends BridgeShims {
           commits.get(batch).flatMap(_.stateUniqueIds).flatMap(_.get(operator))
       )
     }
+
+  /** A query that runs, as a sink of it sees it. */
+  def outputOf(spark: SparkSession, queryId: String): Option[OutputQuery] =
+    Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId))).map {
+      query =>
+        OutputQuery(
+          query.id,
+          query.runId,
+          Option(query.name),
+          query.resolvedCheckpointRoot,
+          query.getClass.getSimpleName,
+          query.trigger.getClass.getSimpleName,
+          query.offsetLog.get(_).map(endOffsets)
+        )
+    }
+
+  /** The batch whose plan this thread makes or runs. */
+  def currentBatch(spark: SparkSession): Option[Long] =
+    Option(spark.sparkContext.getLocalProperty("streaming.sql.batchId")).flatMap(_.toLongOption)
+
+  /** The query whose batch this thread runs. */
+  def currentQueryId(spark: SparkSession): Option[String] =
+    Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+  /** As [[serve]], for who says where it can be asked itself. */
+  def serveIntroductions(name: String)(answer: (Array[Byte], ReadEndpoint) => Unit): Unit = {
+    val env = SparkEnv.get.rpcEnv
+    val endpoint = new ThreadSafeRpcEndpoint {
+      override val rpcEnv: RpcEnv = env
+      override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
+        case (who: Array[Byte], where: RpcEndpointRef) =>
+          answer(who, ReadEndpoint(where))
+          context.reply(who)
+      }
+    }
+    env.setupEndpoint(name, endpoint): Unit
+  }
 
   /** Has `answer` serve requests under `name` in this JVM, over the connections that Spark has. */
   def serve(name: String, answer: Array[Byte] => Array[Byte]): ReadEndpoint = {
@@ -156,7 +199,29 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
 
   /** Sends a request to which no answer is waited for; what serves it may be gone. */
   def tell(request: Array[Byte]): Unit = ref.send(request)
+
+  /** Says where `who` can be asked; returns once that is known. An endpoint travels apart from the bytes: only Spark's
+    * own reading of messages makes it usable.
+    */
+  def introduce(who: Array[Byte], where: ReadEndpoint): Unit =
+    ref.askSync[Array[Byte]]((who, where.ref)): Unit
 }
+
+/** A query that runs, as a sink of it sees it.
+  *
+  * @param execution name of the class that runs it
+  * @param trigger name of its trigger's class
+  * @param endOffsets where each source stands at the end of a batch of the offset log, by what the log calls it
+  */
+final case class OutputQuery(
+    id: UUID,
+    runId: UUID,
+    name: Option[String],
+    checkpoint: String,
+    execution: String,
+    trigger: String,
+    endOffsets: Long => Option[Vector[(String, Option[String])]]
+)
 
 /** A query that runs.
   *

@@ -1,0 +1,67 @@
+package statemark.kafka.sink
+
+import java.util.concurrent.ConcurrentHashMap
+import org.apache.spark.SparkEnv
+import org.apache.spark.sql.execution.streaming.state.{ReadEndpoint, StatemarkBridge}
+import org.slf4j.LoggerFactory
+import scala.concurrent.{Await, ExecutionContext, Future}
+import scala.concurrent.duration.Duration
+import scala.util.control.NonFatal
+import statemark.kafka._
+import statemark.spark.process.{BackgroundThreads, ObjectBytes}
+
+/** Brings the driver's orders to executors, over the connections that Spark has. ''Thread:'' any. */
+private[sink] object ExecutorOrders extends CommitOrders {
+  private val log = LoggerFactory.getLogger(ExecutorOrders.getClass)
+  private val executors = new ConcurrentHashMap[String, ReadEndpoint]()
+  private lazy val threads =
+    ExecutionContext.fromExecutor(BackgroundThreads.pool("statemark-kafka-orders", Threads))
+  private val Threads = 32
+  private var servedIn = Option.empty[SparkEnv]
+
+  /** Makes sure that executors of this application can introduce themselves. */
+  def serve(): Unit = synchronized {
+    val env = SparkEnv.get
+    if (!servedIn.contains(env)) {
+      executors.clear()
+      StatemarkBridge.serveIntroductions(SinkProcess.Introductions) { (who, where) =>
+        executors.put(ObjectBytes.decode[String](who), where): Unit
+      }
+      servedIn = Some(env)
+    }
+  }
+
+  override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] = {
+    val asked = orders.map { order =>
+      Future(ask(order).map(order.transaction -> _))(threads)
+    }
+    // Each call ends by itself, at the latest after Spark's own timeout of calls.
+    asked.flatMap(Await.result(_, Duration.Inf)).toMap
+  }
+
+  override def abort(identity: SinkIdentity): Unit = tell(ExecutorRequest.Abort(identity))
+
+  /** Has every executor give up what it has of an identity. */
+  def close(identity: SinkIdentity): Unit = tell(ExecutorRequest.Close(identity))
+
+  private def ask(order: CommitOrder): Option[CommitAnswer] =
+    Option(executors.get(order.executorId)).flatMap { endpoint =>
+      try {
+        val answer = endpoint.ask(ObjectBytes.encode(ExecutorRequest.Commit(order)))
+        Some(ObjectBytes.decode[CommitAnswer](answer))
+      } catch {
+        case NonFatal(e) =>
+          forgetIfGone(order.executorId, e)
+          log.info(s"Executor ${order.executorId} did not answer the order to commit.", e)
+          None
+      }
+    }
+
+  private def tell(request: ExecutorRequest): Unit = executors.forEach { (id, endpoint) =>
+    try endpoint.tell(ObjectBytes.encode(request))
+    catch { case NonFatal(e) => forgetIfGone(id, e) }
+  }
+
+  private def forgetIfGone(executorId: String, failure: Throwable): Unit =
+    if (StatemarkBridge.isGone(failure)) executors.remove(executorId): Unit
+}

@@ -1,0 +1,49 @@
+package statemark.kafka.sink
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import scala.jdk.CollectionConverters._
+import scala.util.Try
+import statemark.kafka.{BatchFingerprint, SourceFingerprint}
+
+/** What a batch's end offsets are, as the offset log has them: JSON of each source's own shape. */
+private[sink] object SourceOffsets {
+  private val mapper = new ObjectMapper
+
+  def fingerprint(ends: Vector[(String, Option[String])]): BatchFingerprint =
+    BatchFingerprint(ends.map { case (name, end) =>
+      val json = end.getOrElse("")
+      val tree = Try(Option(mapper.readTree(json))).toOption.flatten
+      val kind = tree.flatMap(kindOf)
+      SourceFingerprint.of(
+        s"source $name${kind.fold("")(k => s" ($k)")}",
+        tree.fold(json)(canonical),
+        // A source that has no offset yet has given no rows.
+        namesContent = end.isEmpty || kind.isDefined
+      )
+    })
+
+  /** Sources whose equal offsets are equal rows. The others count: files in the order in which they were found, rows since
+    * a start.
+    */
+  private def kindOf(offset: JsonNode): Option[String] =
+    if (isKafka(offset)) Some("Kafka")
+    else if (offset.has("reservoirId") && offset.has("reservoirVersion")) Some("Delta")
+    else None
+
+  /** `{"topic":{"0":12}}` */
+  private def isKafka(offset: JsonNode): Boolean =
+    offset.isObject && !offset.isEmpty && offset.properties.asScala.forall { topic =>
+      topic.getValue.isObject && topic.getValue.properties.asScala.forall { partition =>
+        partition.getKey.toIntOption.isDefined && partition.getValue.isIntegralNumber
+      }
+    }
+
+  /** Keys sorted, no blanks. */
+  private def canonical(node: JsonNode): String =
+    if (node.isObject)
+      node.properties.asScala.toSeq.sortBy(_.getKey).map { field =>
+        s"${mapper.writeValueAsString(field.getKey)}:${canonical(field.getValue)}"
+      }.mkString("{", ",", "}")
+    else if (node.isArray) node.elements.asScala.map(canonical).mkString("[", ",", "]")
+    else mapper.writeValueAsString(node)
+}

@@ -1,0 +1,26 @@
+package statemark.kafka.sink
+
+import org.apache.spark.sql.connector.write.{PhysicalWriteInfo, WriterCommitMessage}
+import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
+
+/** The driver's side of a batch, as Spark calls it. ''Thread:'' the query's. */
+private[sink] final class StreamingSink(
+    runOf: String => SinkRun,
+    queryId: String,
+    columns: RowColumns
+) extends StreamingWrite {
+
+  /** Called before the job of a batch: here the sink recovers, and learns whether the batch is decided already. */
+  override def createStreamingWriterFactory(info: PhysicalWriteInfo): StreamingDataWriterFactory =
+    new RowWriterFactory(runOf(queryId).begin(), columns)
+
+  /** One attempt of each partition counts, and its message says which: Spark need not order them. */
+  override def useCommitCoordinator(): Boolean = false
+
+  override def commit(epochId: Long, messages: Array[WriterCommitMessage]): Unit =
+    runOf(queryId).commit(epochId, messages.toSeq.collect { case FinishedAttempt(m) => m })
+
+  /** Spark calls it also where the commit has thrown; whatever was decided stands. */
+  override def abort(epochId: Long, messages: Array[WriterCommitMessage]): Unit =
+    runOf(queryId).abort()
+}

@@ -1,0 +1,314 @@
+"""Format `statemark-kafka` in a session: what it writes, what it says, and what it refuses."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from support import sinks, topics
+from support.processes import wait_for
+from support.topics import Isolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from support.brokers import Brokers
+
+    Topic = Callable[..., str]
+
+
+class Lines:
+    """A folder of text files, each of which is a batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.count = 0
+        folder.mkdir()
+
+    def add(self, *lines: str) -> None:
+        """Add a batch."""
+        hidden = self.folder / ".next"
+        hidden.write_text("".join(f"{line}\n" for line in lines))
+        hidden.rename(self.folder / f"{self.count:05}.txt")
+        self.count += 1
+
+    def stream(self) -> DataFrame:
+        return self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
+
+
+class Sink:
+    """Queries of one checkpoint that write to one topic."""
+
+    def __init__(self, broker: Brokers, topic: str | None, checkpoint: Path) -> None:
+        self.bootstrap, self.topic, self.checkpoint = broker.bootstrap, topic, checkpoint
+
+    def start(
+        self, df: DataFrame, mode: str = "append", name: str = "", **options: str
+    ) -> StreamingQuery:
+        """Start a query that ends when all is read, unless `trigger` is another."""
+        writer = df.writeStream.format(sinks.FORMAT).outputMode(mode).trigger(availableNow=True)
+        writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).options(**options)
+        if self.topic and "topic" not in options:
+            writer = writer.option("topic", self.topic)
+        return (writer.queryName(name) if name else writer).start()
+
+    def run(self, df: DataFrame, mode: str = "append", **options: str) -> StreamingQuery:
+        """Run a query to its end."""
+        query = self.start(df, mode, **options)
+        query.awaitTermination()
+        return query
+
+    def rows(self, topic: str = "") -> list[topics.Row]:
+        """Return what a careful reader finds."""
+        name = topic or self.topic
+        assert name
+        topics.settle(self.bootstrap, name)
+        return topics.read(self.bootstrap, name)
+
+    def values(self, topic: str = "") -> list[str]:
+        return sorted(row.value.decode() for row in self.rows(topic) if row.value is not None)
+
+
+@pytest.fixture
+def lines(spark: SparkSession, tmp_path: Path) -> Lines:
+    return Lines(spark, tmp_path / "lines")
+
+
+@pytest.fixture
+def sink(broker: Brokers, topic: Topic, tmp_path: Path) -> Sink:
+    return Sink(broker, topic(partitions=3), tmp_path / "checkpoint")
+
+
+def failure(query_or_call: Callable[[], Any]) -> str:
+    """Return the message of what a query fails with."""
+    with pytest.raises(Exception) as failed:  # noqa: PT011  # which one is Spark's affair
+        query_or_call()
+    return str(failed.value)
+
+
+def counted(lines: Lines) -> DataFrame:
+    """A stateful query."""
+    return (
+        lines.stream()
+        .groupBy("value")
+        .count()
+        .selectExpr("value AS key", "concat(value, '=', count) AS value")
+    )
+
+
+def test_append_and_restart(lines: Lines, sink: Sink) -> None:
+    lines.add("a", "b")
+    lines.add("c")
+    query = sink.run(lines.stream())
+    assert sink.values() == ["a", "b", "c"]
+    last = query.lastProgress.sink
+    assert last.metrics["rows"] == "1"
+    assert last.metrics["transactions"] == "1"
+    assert last.metrics["discardedBatches"] == "0"
+    lines.add("d")
+    sink.run(lines.stream())
+    assert sink.values() == ["a", "b", "c", "d"]
+    assert (sink.checkpoint / "_statemark/kafka" / str(sink.topic)).is_file()
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"),
+    [("update", ["a=1", "a=2", "b=1", "c=1"]), ("complete", ["a=1", "a=2", "b=1", "b=1", "c=1"])],
+)
+def test_modes_of_a_stateful_query(lines: Lines, sink: Sink, mode: str, wanted: list[str]) -> None:
+    lines.add("a", "b")
+    lines.add("a", "c")
+    sink.run(counted(lines), mode)
+    assert sink.values() == wanted
+
+
+def test_all_columns(lines: Lines, sink: Sink) -> None:
+    lines.add("x")
+    df = lines.stream().selectExpr(
+        "'k' AS key",
+        "CAST(value AS BINARY) AS value",
+        "2 AS partition",
+        "array(struct('h', CAST('1' AS BINARY)), struct('n', CAST(NULL AS BINARY))) AS headers",
+        "timestamp_millis(1234567890123) AS timestamp",
+    )
+    sink.run(df, includeHeaders="true")
+    (row,) = sink.rows()
+    assert (row.partition, row.key, row.value) == (2, b"k", b"x")
+    assert row.headers == (("h", b"1"), ("n", None))
+    assert row.timestamp == 1234567890123
+
+
+def test_topic_of_each_row(lines: Lines, broker: Brokers, topic: Topic, tmp_path: Path) -> None:
+    first, second = topic(), topic()
+    sink = Sink(broker, None, tmp_path / "checkpoint")
+    df = lines.stream().selectExpr("split(value, ' ')[0] AS topic", "value")
+    lines.add(f"{first} 1")
+    sink.run(df)
+    lines.add(f"{second} 2", f"{first} 3")
+    sink.run(df)
+    assert sink.values(first) == [f"{first} 1", f"{first} 3"]
+    assert sink.values(second) == [f"{second} 2"]
+
+
+def test_batches_without_rows(lines: Lines, sink: Sink) -> None:
+    for line in ("a", "b", "c"):
+        lines.add(line)
+    query = sink.run(lines.stream().where("value = 'b'"))
+    assert sink.values() == ["b"]
+    assert query.lastProgress.sink.metrics["rows"] == "0"
+
+
+def rewind(checkpoint: Path, batch: int) -> None:
+    """Take a batch out of the commit log, as a crash before its entry leaves it."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_rerun_of_a_decided_batch_is_dropped(lines: Lines, sink: Sink) -> None:
+    lines.add("a")
+    sink.run(lines.stream())
+    rewind(sink.checkpoint, 0)
+    lines.add("b")
+    query = sink.run(lines.stream())
+    assert sink.values() == ["a", "b"]
+    assert query.lastProgress.sink.metrics["discardedBatches"] == "1"
+
+
+def test_checkpoint_deleted_writes_all_again(lines: Lines, sink: Sink) -> None:
+    lines.add("a")
+    sink.run(lines.stream())
+    shutil.rmtree(sink.checkpoint)
+    sink.run(lines.stream())
+    assert sink.values() == ["a", "a"]  # another query: nobody can know
+
+
+def test_checkpoint_rewound_fails_by_name(lines: Lines, sink: Sink, tmp_path: Path) -> None:
+    lines.add("a")
+    sink.run(lines.stream())
+    shutil.copytree(sink.checkpoint, tmp_path / "backup")
+    lines.add("b")
+    sink.run(lines.stream())
+    shutil.rmtree(sink.checkpoint)
+    shutil.move(tmp_path / "backup", sink.checkpoint)
+    # The same number of files, so the same counter: only that later batches are decided tells.
+    lines.add("c")
+    rewind(sink.checkpoint, 0)
+    message = failure(lambda: sink.run(lines.stream()))
+    assert "is not the one that was decided" in message
+    assert "sinkName" in message
+    assert sink.values() == ["a", "b"]
+
+
+def test_copied_checkpoint_fails_by_name(
+    lines: Lines, sink: Sink, spark: SparkSession, tmp_path: Path
+) -> None:
+    other = Lines(spark, tmp_path / "other")
+    lines.add("a")
+    sink.run(lines.stream())
+    shutil.copytree(sink.checkpoint, tmp_path / "copy")
+    lines.add("b")
+    sink.run(lines.stream())
+    lines.add("c")
+    sink.run(lines.stream())
+    copied = Sink.__new__(Sink)
+    copied.bootstrap, copied.topic, copied.checkpoint = sink.bootstrap, sink.topic, tmp_path / "copy"
+    other.add("z")
+    other.add("y")
+    assert "is not the one that was decided" in failure(lambda: copied.run(other.stream()))
+    assert sink.values() == ["a", "b", "c"]
+
+
+def test_two_queries_and_a_name_that_begins_another(
+    lines: Lines, sink: Sink, tmp_path: Path, broker: Brokers
+) -> None:
+    lines.add("a")
+    names = {"orders": tmp_path / "c1", "orders.dlq": tmp_path / "c2"}
+    for _ in range(2):
+        for name, checkpoint in names.items():
+            Sink(broker, sink.topic, checkpoint).run(lines.stream(), sinkName=name)
+        lines.add("b")
+    assert Counter(sink.values()) == {"a": 2, "b": 2}
+
+
+def test_row_that_is_too_large_is_named(lines: Lines, sink: Sink) -> None:
+    lines.add("small")
+    df = lines.stream().selectExpr("'the key' AS key", "repeat(value, 400000) AS value")
+    message = failure(lambda: sink.run(df))
+    assert "too large" in message
+    assert "key=the key" in message
+    assert "bytes=2000007" in message
+    assert f"topic={sink.topic}" in message
+    assert sink.values() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kafka.acks": "1"}, "kafka.acks"),
+        ({"kafka.enable.idempotence": "false"}, "kafka.enable.idempotence"),
+        ({"kafka.retries": "0"}, "kafka.retries"),
+        ({"kafka.transactional.id": "mine"}, "transactionalIdPrefix"),
+        ({"kafka.max.in.flight.requests.per.connection": "6"}, "max.in.flight"),
+        ({"asyncProgressTrackingEnabled": "true"}, "Asynchronous progress"),
+        (
+            {
+                "asyncProgressTrackingEnabled": "true",
+                "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+            },
+            "Asynchronous progress",
+        ),
+        ({"onLostRows": "perhaps"}, "onLostRows"),
+    ],
+)
+def test_refused_options(
+    lines: Lines, sink: Sink, options: dict[str, str], named: str
+) -> None:
+    lines.add("a")
+    # Before the query starts: no task has run, and none will.
+    message = failure(lambda: sink.start(lines.stream(), **options))
+    assert named in message
+    assert not sink.checkpoint.exists()
+
+
+def test_continuous_trigger_is_refused(spark: SparkSession, sink: Sink) -> None:
+    df = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    writer = df.writeStream.format(sinks.FORMAT).trigger(continuous="1 second")
+    writer = writer.option("kafka.bootstrap.servers", sink.bootstrap).option("topic", "none")
+    query = writer.option("checkpointLocation", str(sink.checkpoint)).start()
+    assert "The continuous trigger is refused" in failure(query.awaitTermination)
+
+
+def test_columns_that_cannot_be_written(lines: Lines, sink: Sink) -> None:
+    lines.add("a")
+    message = failure(lambda: sink.run(lines.stream().selectExpr("1 AS value")))
+    assert "Column 'value' is of a type" in message
+    message = failure(lambda: sink.run(lines.stream().selectExpr("value AS val")))
+    assert "no column 'value'" in message
+
+
+def test_stop_ends_open_transactions_at_once(lines: Lines, sink: Sink, spark: SparkSession) -> None:
+    spark.udf.registerJavaFunction  # noqa: B018  # the session is the one of the query
+    lines.add(*(str(i) for i in range(100)))
+    # The task sends rows for longer than the test takes.
+    slow = lines.stream().selectExpr(
+        "explode(sequence(0, 20000000)) AS n", "value"
+    ).selectExpr("concat(value, '-', n) AS value")
+    query = sink.start(slow)
+    name = str(sink.topic)
+
+    def is_open() -> bool:
+        ends = [sum(topics.ends(sink.bootstrap, name, level).values()) for level in Isolation]
+        return ends[0] != ends[1]
+
+    wait_for("an open transaction", is_open)
+    query.stop()
+    # Long before its timeout, which is 15 minutes.
+    topics.settle(sink.bootstrap, name)
+    assert sink.values() == []

@@ -1,0 +1,172 @@
+"""Sessions and queries that write with format `statemark-kafka`, and what readers must find then."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from support import topics
+from support.brokers import jars
+from support.processes import LIMIT_S
+from support.session import ROOT, TESTKIT_JAR, built, statemark_jar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FORMAT = "statemark-kafka"
+_DRIVER = Path(__file__).with_name("sink_driver.py")
+#: Rows of one file, which is a batch, before a run repeats them as often as it likes.
+ROWS = 120
+
+
+def settings(local: Path) -> dict[str, str]:
+    """Return a session's settings: our jar, and Spark's connector with Kafka's client."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(local / "warehouse"),
+        "spark.jars": ",".join([str(statemark_jar()), *jars("spark-connector")]),
+        "spark.driver.extraClassPath": str(built(TESTKIT_JAR, "bin/sbt testkit/assembly")),
+    }
+
+
+def probed(folder: Path) -> str:
+    """Return the Java options of a process that tells the probe in `folder` of each phase."""
+    return (
+        "-Dstatemark.kafka.probe=statemark.testkit.KafkaProbe "
+        f"-Dstatemark.testkit.kafkaProbe={folder}"
+    )
+
+
+class Job:
+    """
+    A query whose every run writes other rows, in processes that die where they are told to.
+
+    Attributes
+    ----------
+    probe
+        Folder of the probe: see `statemark.testkit.KafkaProbe`.
+    """
+
+    def __init__(self, directory: Path, bootstrap: str, topic: str, **conf: str) -> None:
+        self.directory, self.bootstrap, self.topic, self.conf = directory, bootstrap, topic, conf
+        self.probe = directory / "probe"
+        self.events = directory / "events"
+        self.runs = self.batches = 0
+        for folder in (self.probe, self.events):
+            folder.mkdir(parents=True)
+
+    def add(self) -> None:
+        """Add a file, which will be a batch."""
+        lines = "".join(f"{self.batches},{i}\n" for i in range(ROWS))
+        # A name that begins with a dot is not there yet.
+        hidden = self.events / ".next"
+        hidden.write_text(lines)
+        hidden.rename(self.events / f"{self.batches:05}.txt")
+        self.batches += 1
+
+    def run(self, die_at: str = "", *, fails: bool = True, sink: str = FORMAT) -> int:
+        """
+        Process what is there, and return the process's exit code.
+
+        Parameters
+        ----------
+        die_at
+            Phase at whose first time the process ends.
+        fails
+            Whether a task of each batch fails once, after it has sent rows.
+        sink
+            Format of the sink.
+        """
+        self.runs += 1
+        if die_at:
+            (self.probe / f"die-{die_at}").write_text("1")
+            (self.probe / f"died-{die_at}").unlink(missing_ok=True)
+        asked = {
+            "conf": {
+                **settings(self.directory),
+                "spark.driver.extraJavaOptions": probed(self.probe),
+                **self.conf,
+            },
+            "events": str(self.events),
+            "checkpoint": str(self.directory / "checkpoint"),
+            "run": self.runs,
+            "fails": fails,
+            "format": sink,
+            "options": {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic},
+            "progress": str(self.directory / "progress.jsonl"),
+        }
+        log = self.directory / f"run-{self.runs}.log"
+        with log.open("w") as out:
+            process = subprocess.run(
+                [sys.executable, str(_DRIVER), json.dumps(asked)],
+                env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=3 * LIMIT_S,
+                check=False,
+            )
+        (self.probe / f"die-{die_at}").unlink(missing_ok=True)
+        return process.returncode
+
+    def died(self, phase: str) -> bool:
+        """Whether a process died at a phase."""
+        return (self.probe / f"died-{phase}").exists()
+
+    def log(self, run: int = 0) -> str:
+        """Return what a run said, by default the last."""
+        return (self.directory / f"run-{run or self.runs}.log").read_text()
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Return progress of all runs that ended well."""
+        file = self.directory / "progress.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def judge(self) -> Verdict:
+        """Read the topic as a careful reader does, and count what is wrong."""
+        topics.settle(self.bootstrap, self.topic)
+        values = [row.value.decode() for row in topics.read(self.bootstrap, self.topic)]
+        return Verdict(values, range(self.batches))
+
+
+class Verdict:
+    """
+    What is wrong with the rows `batch,row,copy,run` of a topic.
+
+    Attributes
+    ----------
+    duplicated, lost, mixed
+        Rows that are there twice; rows that are missing; batches with rows of several runs.
+    """
+
+    def __init__(self, values: Sequence[str], batches: range) -> None:
+        counts = Counter(values)
+        self.rows = len(values)
+        self.duplicated = sum(n - 1 for n in counts.values())
+        runs: Mapping[int, set[int]] = defaultdict(set)
+        for value in counts:
+            batch, _, _, run = value.split(",")
+            runs[int(batch)].add(int(run))
+        self.mixed = [batch for batch, of in runs.items() if len(of) > 1]
+        wanted = {
+            f"{batch},{row},{copy},{run}"
+            for batch, of in runs.items()
+            for run in of
+            for row in range(ROWS)
+            for copy in range(1 + run % 3)
+        }
+        self.lost = len(wanted - set(counts)) + ROWS * len(set(batches) - set(runs))
+
+    def __repr__(self) -> str:
+        return f"{self.duplicated} duplicated, {self.lost} lost, mixed {self.mixed}"
+
+    @property
+    def is_right(self) -> bool:
+        """Whether each batch is there once, whole, of one run."""
+        return not (self.duplicated or self.lost or self.mixed)
