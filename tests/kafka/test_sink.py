@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from support import sinks, topics
 from support.processes import wait_for
 from support.topics import Isolation
@@ -45,8 +44,8 @@ class Lines:
 class Sink:
     """Queries of one checkpoint that write to one topic."""
 
-    def __init__(self, broker: Brokers, topic: str | None, checkpoint: Path) -> None:
-        self.bootstrap, self.topic, self.checkpoint = broker.bootstrap, topic, checkpoint
+    def __init__(self, bootstrap: str, topic: str | None, checkpoint: Path) -> None:
+        self.bootstrap, self.topic, self.checkpoint = bootstrap, topic, checkpoint
 
     def start(
         self, df: DataFrame, mode: str = "append", name: str = "", **options: str
@@ -83,12 +82,12 @@ def lines(spark: SparkSession, tmp_path: Path) -> Lines:
 
 @pytest.fixture
 def sink(broker: Brokers, topic: Topic, tmp_path: Path) -> Sink:
-    return Sink(broker, topic(partitions=3), tmp_path / "checkpoint")
+    return Sink(broker.bootstrap, topic(partitions=3), tmp_path / "checkpoint")
 
 
 def failure(query_or_call: Callable[[], Any]) -> str:
     """Return the message of what a query fails with."""
-    with pytest.raises(Exception) as failed:  # noqa: PT011  # which one is Spark's affair
+    with pytest.raises(Exception) as failed:  # which one is Spark's affair
         query_or_call()
     return str(failed.value)
 
@@ -147,7 +146,7 @@ def test_all_columns(lines: Lines, sink: Sink) -> None:
 
 def test_topic_of_each_row(lines: Lines, broker: Brokers, topic: Topic, tmp_path: Path) -> None:
     first, second = topic(), topic()
-    sink = Sink(broker, None, tmp_path / "checkpoint")
+    sink = Sink(broker.bootstrap, None, tmp_path / "checkpoint")
     df = lines.stream().selectExpr("split(value, ' ')[0] AS topic", "value")
     lines.add(f"{first} 1")
     sink.run(df)
@@ -217,8 +216,7 @@ def test_copied_checkpoint_fails_by_name(
     sink.run(lines.stream())
     lines.add("c")
     sink.run(lines.stream())
-    copied = Sink.__new__(Sink)
-    copied.bootstrap, copied.topic, copied.checkpoint = sink.bootstrap, sink.topic, tmp_path / "copy"
+    copied = Sink(sink.bootstrap, sink.topic, tmp_path / "copy")
     other.add("z")
     other.add("y")
     assert "is not the one that was decided" in failure(lambda: copied.run(other.stream()))
@@ -226,13 +224,13 @@ def test_copied_checkpoint_fails_by_name(
 
 
 def test_two_queries_and_a_name_that_begins_another(
-    lines: Lines, sink: Sink, tmp_path: Path, broker: Brokers
+    lines: Lines, sink: Sink, tmp_path: Path
 ) -> None:
     lines.add("a")
     names = {"orders": tmp_path / "c1", "orders.dlq": tmp_path / "c2"}
     for _ in range(2):
         for name, checkpoint in names.items():
-            Sink(broker, sink.topic, checkpoint).run(lines.stream(), sinkName=name)
+            Sink(sink.bootstrap, sink.topic, checkpoint).run(lines.stream(), sinkName=name)
         lines.add("b")
     assert Counter(sink.values()) == {"a": 2, "b": 2}
 
@@ -267,9 +265,7 @@ def test_row_that_is_too_large_is_named(lines: Lines, sink: Sink) -> None:
         ({"onLostRows": "perhaps"}, "onLostRows"),
     ],
 )
-def test_refused_options(
-    lines: Lines, sink: Sink, options: dict[str, str], named: str
-) -> None:
+def test_refused_options(lines: Lines, sink: Sink, options: dict[str, str], named: str) -> None:
     lines.add("a")
     # Before the query starts: no task has run, and none will.
     message = failure(lambda: sink.start(lines.stream(), **options))
@@ -293,13 +289,14 @@ def test_columns_that_cannot_be_written(lines: Lines, sink: Sink) -> None:
     assert "no column 'value'" in message
 
 
-def test_stop_ends_open_transactions_at_once(lines: Lines, sink: Sink, spark: SparkSession) -> None:
-    spark.udf.registerJavaFunction  # noqa: B018  # the session is the one of the query
+def test_stop_ends_open_transactions_at_once(lines: Lines, sink: Sink) -> None:
     lines.add(*(str(i) for i in range(100)))
     # The task sends rows for longer than the test takes.
-    slow = lines.stream().selectExpr(
-        "explode(sequence(0, 20000000)) AS n", "value"
-    ).selectExpr("concat(value, '-', n) AS value")
+    slow = (
+        lines.stream()
+        .selectExpr("explode(sequence(0, 20000000)) AS n", "value")
+        .selectExpr("concat(value, '-', n) AS value")
+    )
     query = sink.start(slow)
     name = str(sink.topic)
 

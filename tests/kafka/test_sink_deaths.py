@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Topic = Callable[..., str]
 
-#: In the order in which one run after another dies at them. Rows are copied after a task has failed,
+#: In the order in which one run after another dies at them. Rows are copied after a task failed,
 #: and after a decision that nobody carried out.
 PHASES = (
     *("row-sent", "attempt-finished", "before-decision", "decision-sent", "decision-durable"),

@@ -1,4 +1,4 @@
-"""Sessions and queries that write with format `statemark-kafka`, and what readers must find then."""
+"""Queries that write with format `statemark-kafka`, and what readers must find then."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ private[sink] final class SinkRun(
     try coordinator.abort()
     catch { case NonFatal(e) => log.warn(s"Sink $identity could not abort a batch.", e) }
 
-  /** Ends the run; a batch that is in a call is waited for, unless `atOnce`. */
+  /** Ends the run, once no call of it is inside. */
   def close(): Unit =
     try exclusively {
         if (!isClosed) {
