@@ -137,6 +137,30 @@ def test_executors_die_under_reads(
     application.call("await_executors", count=len(two_workers.workers))
 
 
+@on("anywhere")
+def test_lookups_of_stores_that_are_open_nowhere(
+    two_workers: Cluster, application: Application, stream: Stream, checkpoint_format: str
+) -> None:
+    """Tasks read them: on a cluster the driver opens no store."""
+    _start(application, stream, checkpoint_format, batches=3)
+    wanted = application.results(stream).wanted
+    for worker in two_workers.workers:
+        for executor in worker.executors:
+            two_workers.kill(executor)
+    keys = [str(row[0]) for row in wanted]
+    assert application.call("get_many", keys=[*keys, "nobody"]) == [*wanted, None]
+    assert not application.call("has_opened_stores")
+    # The next batch opens them, and no task reads them any more.
+    stream.arrivals.add(events(3 * BATCH, BATCH, keys=KEYS))
+    application.call("idle")
+    hidden = _hide_state(stream.directory / "checkpoint/state", stream.directory / "hidden")
+    assert hidden
+    later = application.results(stream).wanted
+    assert application.call("get_many", keys=keys) == later
+    assert not application.call("has_opened_stores")
+    application.call("await_executors", count=len(two_workers.workers))
+
+
 @pytest.fixture(
     scope="module",
     params=[(o.name, "1") for o in OPERATORS] + [("aggregation", "2"), ("map", "2")],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import statemark
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from support import live_cells
@@ -125,7 +125,22 @@ class Driver:
     def get(self, *, keys: list[str]) -> list[list[object] | None]:
         """Look keys up, one by one."""
         found = [statemark.get(self._query(), {"key": key}) for key in keys]
-        return [None if row is None else [*row.key, *row.value[:3]] for row in found]
+        return [self._columns(row) for row in found]
+
+    def get_many(self, *, keys: list[str]) -> list[list[object] | None]:
+        """Look keys up, all at once."""
+        asked = [{"key": key} for key in keys]
+        return [self._columns(row) for row in statemark.get_many(self._query(), asked, timeout=60)]
+
+    @staticmethod
+    def _columns(row: Row | None) -> list[object] | None:
+        return None if row is None else [*row.key, *row.value[:3]]
+
+    def has_opened_stores(self) -> bool:
+        """Tell whether this driver has opened a store ever: RocksDB's library is loaded then."""
+        jvm: Any = self.spark._jvm
+        pid = jvm.java.lang.ProcessHandle.current().pid()
+        return "librocksdbjni" in Path(f"/proc/{pid}/maps").read_text()
 
     def start_reading(self) -> None:
         """Read the state of the running query again and again, until `stop_reading`."""

@@ -104,6 +104,12 @@ class StoreUnreachableError(LiveReadError):
     is_retryable = True
 
 
+class LookupTimeoutError(LiveReadError):
+    """Wait longer: a store is open nowhere, and no executor has read it within `timeout`."""
+
+    is_retryable = True
+
+
 class VersionGoneError(LiveReadError):
     """Read again: the store does not keep the version any more that the read was planned for."""
 
@@ -167,6 +173,7 @@ KINDS: dict[str, type[EngineError]] = {
         CallInterruptedError,
         StoreMovedError,
         StoreUnreachableError,
+        LookupTimeoutError,
         VersionGoneError,
         PositionBoundError,
         StaleTaskError,

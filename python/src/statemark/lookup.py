@@ -1,7 +1,8 @@
 """Rows of a running query by key.
 
-No Spark job runs for them: the driver asks the executor that holds a key. A classic session makes
-one call to the virtual machine; a Spark Connect client reads a table that has the rows. Here a key
+No Spark job runs for them: the driver asks the executor that holds a key. Where no executor has its
+store open, as when one has died between two batches, a task reads it. A classic session makes one
+call to the virtual machine; a Spark Connect client reads a table that has the rows. Here a key
 is only written down. Its value in the types of the operator's columns is the driver's to say.
 """
 

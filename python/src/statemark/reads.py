@@ -73,7 +73,8 @@ def live(
     position_bound : Position, optional
         Waits until the state includes these source offsets.
     timeout : float, optional
-        Seconds to wait for `position_bound`, or for the first batch; 10 if unset.
+        Seconds to wait for `position_bound`, or for the first batch; 10 if unset. A lookup also
+        waits no longer than that, all in all, for a task that reads a store that is open nowhere.
 
     Returns
     -------

@@ -95,7 +95,7 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
 
   private def serveReads(context: PluginContext): Unit = {
     val driver = StatemarkBridge.driversEndpoint(StatemarkPlugin.Reads)
-    LiveRead.remote = Some(request => ReadService.askOf(driver)(request))
+    LiveRead.remote = Some(ReadService.askDriver(driver)(_))
     val own = StatemarkBridge.serve(
       s"${StatemarkPlugin.Reads}-${context.executorID()}",
       ReadService.answer(_: Array[Byte])

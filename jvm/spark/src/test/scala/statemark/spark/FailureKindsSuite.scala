@@ -20,7 +20,8 @@ class FailureKindsSuite extends AnyFunSuite {
     new ViewClosedException("p"),
     new IllegalCallException("p"),
     new StoreMovedException("store"),
-    new StoreUnreachableException("store", "7", cause),
+    new StoreUnreachableException("store", "Executor 7", cause),
+    new LookupTimeoutException(2, 1000),
     new VersionGoneException("store", 1, 2),
     new PositionBoundException(UUID.randomUUID(), None, None, 0),
     new StaleTaskException("store", 1, 2),
@@ -71,6 +72,7 @@ class FailureKindsSuite extends AnyFunSuite {
       "ViewClosed",
       "StoreMoved",
       "StoreUnreachable",
+      "LookupTimeout",
       "VersionGone",
       "PositionBound"
     ))

@@ -10,6 +10,7 @@ sealed abstract class StoreKind(override val name: String, override val isRetrya
 object StoreKind {
   case object StoreMoved extends StoreKind("StoreMoved", isRetryable = true)
   case object StoreUnreachable extends StoreKind("StoreUnreachable", isRetryable = true)
+  case object LookupTimeout extends StoreKind("LookupTimeout", isRetryable = true)
   case object VersionGone extends StoreKind("VersionGone", isRetryable = true)
   case object PositionBound extends StoreKind("PositionBound", isRetryable = true)
   case object StaleTask extends StoreKind("StaleTask", isRetryable = false)
@@ -21,6 +22,7 @@ object StoreKind {
   val all: Seq[StoreKind] = Seq(
     StoreMoved,
     StoreUnreachable,
+    LookupTimeout,
     VersionGone,
     PositionBound,
     StaleTask,
@@ -50,13 +52,29 @@ final class StoreMovedException(store: String)
       None
     )
 
-/** The executor that has a store open does not answer as it should: read again. */
-final class StoreUnreachableException(store: String, executorId: String, cause: Throwable)
+/** The executor that has a store open, or the driver that knows which one has, does not answer as it should: read
+  * again.
+  *
+  * @param asked the JVM that was asked, and why that one
+  */
+final class StoreUnreachableException(store: String, asked: String, cause: Throwable)
     extends StoreException(
       StoreKind.StoreUnreachable,
-      s"Executor $executorId, which has $store open, did not answer: ${cause.getMessage}.",
+      s"$asked did not answer a read of $store: ${Option(cause.getMessage).getOrElse(cause)}.",
       "Read again; where it is busy, raise spark.rpc.askTimeout.",
       Some(cause)
+    )
+
+/** Stores are open nowhere, and no executor has read them in the time that a lookup would wait: read again, or wait
+  * longer.
+  */
+final class LookupTimeoutException(partitions: Int, timeoutMs: Long)
+    extends StoreException(
+      StoreKind.LookupTimeout,
+      s"$partitions partitions of a lookup have stores that are open nowhere, and no executor has read them within " +
+        s"$timeoutMs ms.",
+      "Read again, wait longer with option timeout, or look at why no executor is free.",
+      None
     )
 
 /** A store is open, and does not keep the version any more that a read was pinned to: read again. */

@@ -13,14 +13,14 @@ import statemark.spark.reads.{LiveKeys, Projections}
   * @param values in the order in which they are asked for; None where no row can have the key
   */
 private[live] final class AskedKeys(schema: StructType, values: Seq[Option[InternalRow]]) {
-  private val project = Projections.of(schema)
+  private val form = new KeyForm(schema)
 
   /** The form of each key that [[AskedKeys.of]] returns for a row with the key. */
   val rows: Seq[Option[UnsafeRow]] = values.map(_.map(of))
   private lazy val distinct = rows.flatten.distinct
 
   /** Returns a form of the key that is the same for all equal keys. */
-  def of(key: InternalRow): UnsafeRow = projected(EqualKeys.canonical(key, schema))
+  def of(key: InternalRow): UnsafeRow = form.of(key)
 
   /** One key of each set of equal ones: equal keys have their rows in one partition. */
   lazy val placed: LiveKeys = LiveKeys(schema, distinct.toArray, isWhole = true)
@@ -35,11 +35,25 @@ private[live] final class AskedKeys(schema: StructType, values: Seq[Option[Inter
     else if (distinct.exists(key => EqualKeys.hasNaN(key, schema))) None
     else if (distinct.exists(key => EqualKeys.zeros(key, schema) > AskedKeys.MaxZeros)) None
     else {
-      val all = distinct.flatMap(EqualKeys.storable(_, schema)).map(projected)
+      val all = distinct.flatMap(EqualKeys.storable(_, schema)).map(form.projected)
       Some(LiveKeys(schema, all.toArray, isWhole = true))
     }
+}
 
-  private def projected(key: Any): UnsafeRow = project(key.asInstanceOf[InternalRow]).copy()
+/** The form of keys in which equal ones have equal bytes.
+  *
+  * ''Thread:'' one.
+  *
+  * @param schema the schema of a whole key
+  */
+private[live] final class KeyForm(schema: StructType) {
+  private val project = Projections.of(schema)
+
+  /** Returns a form of the key that is the same for all equal keys. */
+  def of(key: InternalRow): UnsafeRow = projected(EqualKeys.canonical(key, schema))
+
+  /** Returns a key as it is, in bytes of its own. */
+  def projected(key: Any): UnsafeRow = project(key.asInstanceOf[InternalRow]).copy()
 }
 
 private object AskedKeys {

@@ -24,10 +24,10 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   *
   * Options and columns are those of Spark's format `statestore`, without `path` and what belongs to the past of a
   * checkpoint; and `queryId` or `queryName`, `isolationLevel`, `positionBound` (what `position` gives) and `timeout`
-  * (how long a bound, or the first batch, is waited for; a duration such as `10s`). With `what` set to `position` it
-  * has a row for each source of the query instead: the offset that the last committed batch ends at. Set to `lookup`
-  * it has the rows of option `keys`, a JSON array with an object for each key, and the place of each row's key in
-  * that array ([[KeyJson]]). No job runs for either.
+  * (how long a bound, or the first batch, is waited for, and by a lookup also a task; a duration such as `10s`). With
+  * `what` set to `position` it has a row for each source of the query instead: the offset that the last committed batch
+  * ends at. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
+  * each row's key in that array ([[KeyJson]]). No job runs for either, but for a lookup of a store that is open nowhere.
   *
   * READ_COMMITTED is one batch, of all partitions: the last that the query had committed when the read was planned,
   * and so anew for each query on the same view.

@@ -1,5 +1,6 @@
 package statemark.spark.live
 
+import java.util.concurrent.TimeUnit
 import java.util.UUID
 import net.razorvine.pickle.Pickler
 import org.apache.spark.sql.catalyst.InternalRow
@@ -15,15 +16,16 @@ import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
-import statemark.common.{Causes, InvalidInputException, ViewClosedException}
+import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
 import statemark.IsolationLevel
 import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
 import statemark.spark.process.RecentlyUsed
-import statemark.spark.reads.{LiveRead, Projections}
+import statemark.spark.reads.LiveRead
 
-/** Reads rows of a running query by key, in the driver and without a job: from its own stores, or from the
-  * executors that hold them, over the connections that Spark has. Python calls [[get]] over py4j; a Spark Connect
-  * client reads the same rows as a table ([[LookupScan]]).
+/** Reads rows of a running query by key. The driver asks its own stores, or the executors that hold them, over the
+  * connections that Spark has, and no job runs; where a store is open nowhere, a task on an executor reads it
+  * ([[LookupTasks]]). Python calls [[get]] over py4j; a Spark Connect client reads the same rows as a table
+  * ([[LookupScan]]).
   *
   * ''Thread:'' any of the driver, several at once.
   */
@@ -80,14 +82,18 @@ object LiveLookup {
   /** Returns the rows of some keys, all as of one batch, and what they consist of.
     *
     * @throws InvalidInputException where the keys are not the operator's, or one has several rows
+    * @throws statemark.spark.errors.LookupTimeoutException where a store is open nowhere, and no executor has read it within `timeout`
     */
   private[live] def find(
       asked: LiveOptions,
       keys: String
   ): (Seq[Option[InternalRow]], StructType) = {
+    val clock = Clock.system
+    val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(asked.timeoutMs)
+    val tasks = new LookupTasks(SparkSession.active, clock, deadline, asked.timeoutMs)
     @tailrec def attempt(left: Int): (Seq[Option[InternalRow]], StructType) = {
       val (pin, plan) = planned(asked)
-      Try(plan.rows(pin, asked.level, plan.keys(keys))) match {
+      Try(plan.rows(pin, asked.level, plan.keys(keys), tasks)) match {
         case Success(rows) => (rows, plan.schema)
         // The next attempt reads the batch that is the newest now.
         case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
@@ -155,24 +161,22 @@ private final class LookupPlan(read: StateRead) {
   def keys(text: String): AskedKeys =
     new KeyJson(key, SQLConf.get.sessionLocalTimeZone).keys(text)
 
-  /** Returns the rows of keys in their order. */
-  def rows(pin: PinnedBatch, level: IsolationLevel, keys: AskedKeys): Seq[Option[InternalRow]] = {
+  /** Returns the rows of keys in their order.
+    *
+    * @param tasks read the partitions whose stores are open nowhere
+    */
+  def rows(
+      pin: PinnedBatch,
+      level: IsolationLevel,
+      keys: AskedKeys,
+      tasks: LookupTasks
+  ): Seq[Option[InternalRow]] = {
     val live = LiveRead(level, keys.sought(read.hasCanonicalKeys))
-    val wanted = keys.rows.flatten.toSet
-    def keyOf(row: InternalRow) = keys.of(row.getStruct(keyAt, key.length))
-    // Rows of joins have columns that no schema shows.
-    val project = Projections.of(schema)
-    val partitions = if (wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
-    val found = partitions.flatMap { partition =>
-      live.during {
-        val reader = read.factory.createReader(partition)
-        try
-          Iterator.continually(reader).takeWhile(_.next()).map(r => project(r.get()))
-            .filter(row => wanted(keyOf(row))).map(_.copy()).toVector
-        finally reader.close()
-      }
-    }
-    val byKey = found.groupBy(keyOf)
+    val lookup = LookupRead(read.factory, schema, key, keys.rows.flatten.toSet, live)
+    val partitions = if (lookup.wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
+    val (closed, open) = partitions.partitionMap(p => lookup.rowsIfOpen(p).toRight(p))
+    val found = open.flatten ++ tasks.rows(lookup, closed)
+    val byKey = found.groupBy(row => keys.of(row.getStruct(keyAt, key.length)))
     keys.rows.map { key =>
       key.flatMap(byKey.get).map {
         case Seq(row) => row

@@ -12,7 +12,6 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Interrupts
 import statemark.spark.checkpoint.StoreAddress
-import statemark.spark.errors.StoreUnreachableException
 import statemark.spark.reads.{ReadNote, ReadReply, ReadService, StoreRequest}
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
@@ -41,26 +40,31 @@ object ReadRouter {
     holderOf(request.address).flatMap(id => Option(executors.get(id)).map((id, _))) match {
       case None => ReadService.answer(request) // the driver's own, or nowhere
       case Some((id, endpoint)) => answerOf(id, request.address) {
-          ReadService.askOf(endpoint)(request)
+          endpoint.ask(ReadService.encode(request))
         }
     }
 
+  /** Returns the answer of an executor. Only a connection that is gone says that the executor is: its own failures
+    * stand in its answer.
+    */
   private[live] def answerOf(executorId: String, address: StoreAddress)(
-      answer: => ReadReply
+      answer: => Array[Byte]
   ): ReadReply =
-    try Interrupts.apart(answer)
-    catch {
-      case NonFatal(e) if StatemarkBridge.isGone(e) =>
-        log.info(s"Executor $executorId is gone, and with it $address.", e)
-        executors.remove(executorId): Unit
-        ReadReply.NotHere
-      case NonFatal(e) =>
-        ReadReply.Failed(new StoreUnreachableException(address.toString, executorId, e))
+    ReadService.named(address, s"Executor $executorId, which has the store open,") {
+      val bytes =
+        try Some(Interrupts.apart(answer))
+        catch {
+          case NonFatal(e) if StatemarkBridge.isGone(e) =>
+            log.info(s"Executor $executorId is gone, and with it $address.", e)
+            executors.remove(executorId): Unit
+            None
+        }
+      bytes.fold[ReadReply](ReadReply.NotHere)(ReadService.decode[ReadReply])
     }
 
   /** Asks like the other `ask`, in bytes, for executors. */
   private[spark] def ask(request: Array[Byte]): Array[Byte] =
-    ReadService.encode(ask(ReadService.decode[StoreRequest](request)))
+    ReadService.served(request)((r: StoreRequest) => ask(r))
 
   private def holderOf(address: StoreAddress): Option[String] = for {
     spark <- SparkSession.getActiveSession.orElse(SparkSession.getDefaultSession)

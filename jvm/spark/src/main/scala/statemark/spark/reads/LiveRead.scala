@@ -11,11 +11,13 @@ import statemark.transaction.Rows
   *
   * @param keys the keys that the reader wants; None for all
   * @param read the id of the read, where the stores were told of it
+  * @param loads whether a store that is open nowhere is loaded from the checkpoint for the read, as a task does
   */
 final case class LiveRead(
     level: IsolationLevel,
     keys: Option[LiveKeys] = None,
-    read: Option[UUID] = None
+    read: Option[UUID] = None,
+    loads: Boolean = true
 ) {
 
   /** Runs `body`; providers that it makes read beside the query. */
@@ -27,7 +29,8 @@ final case class LiveRead(
   }
 
   /** Returns the rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes
-    * them.
+    * them. None where it is open nowhere, and is to be loaded.
+    * @throws StoreClosed where it is open nowhere, and is not to be loaded
     */
   private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
     ReadableStores.view(address, at, level).map(view =>
@@ -37,13 +40,17 @@ final case class LiveRead(
         ask <- LiveRead.remote
         rows <- RemoteRows.open(address, at, level.name, ask)
       } yield new LiveReads(rows, keys, () => ())
-    }
+    }.orElse(if (loads) None else throw new StoreClosed(address))
 
   private def end(view: ReadView, address: StoreAddress): Unit = {
     view.close()
     read.foreach(ReadableStores.ended(address, _))
   }
 }
+
+/** A store is open nowhere, and its reader loads none. No user sees it: the reader has a task read the store. */
+private[spark] final class StoreClosed(address: StoreAddress)
+    extends RuntimeException(s"$address is open nowhere.", None.orNull, false, false)
 
 /** Rows of a running query's store. */
 private[spark] final class LiveReads(

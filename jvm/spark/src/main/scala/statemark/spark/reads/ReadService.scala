@@ -2,10 +2,13 @@ package statemark.spark.reads
 
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
-import statemark.common.ViewClosedException
+import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.common.{Interrupts, StatemarkException, ViewClosedException}
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.errors.StoreUnreachableException
 import statemark.spark.process.ObjectBytes
 import statemark.transaction.RowScan
 
@@ -88,7 +91,38 @@ object ReadReply {
   * ''Thread:'' any, several at once.
   */
 object ReadService {
-  def answer(request: Array[Byte]): Array[Byte] = encode(answer(decode[ReadRequest](request)))
+  private val log = LoggerFactory.getLogger(ReadService.getClass)
+
+  def answer(request: Array[Byte]): Array[Byte] =
+    served(request)((r: ReadRequest) => answer(r))
+
+  /** Answers a request in bytes. A failure is an answer, too: one that Spark passes on could not be told from a
+    * failure of the connection, and so the JVM would be taken for gone.
+    */
+  def served[A <: ReadRequest](request: Array[Byte])(answer: A => ReadReply): Array[Byte] =
+    try encode(answer(decode[A](request)))
+    catch {
+      case NonFatal(e) =>
+        log.warn("A read of a running query failed.", e)
+        // The failure itself may be what cannot be encoded.
+        encode(ReadReply.Failed(new IllegalStateException(e.toString)))
+    }
+
+  /** Returns an answer of another JVM. A failure that is no kind of Statemark's becomes one by its name.
+    *
+    * @param asked the JVM that is asked, and why that one
+    * @throws InterruptedException where the thread is interrupted
+    */
+  def named(address: StoreAddress, asked: String)(answer: => ReadReply): ReadReply = {
+    def unreachable(e: Throwable) =
+      ReadReply.Failed(new StoreUnreachableException(address.toString, asked, e))
+    try
+      Interrupts.apart(answer) match {
+        case ReadReply.Failed(e) if !e.isInstanceOf[StatemarkException] => unreachable(e)
+        case reply => reply
+      }
+    catch { case NonFatal(e) => unreachable(e) }
+  }
 
   def answer(request: ReadRequest): ReadReply = request match {
     case note: ReadNote =>
@@ -131,8 +165,11 @@ object ReadService {
     ReadReply.Page(rows.result(), isLast)
   }
 
-  private[spark] def askOf(endpoint: ReadEndpoint)(request: ReadRequest): ReadReply =
-    decode[ReadReply](endpoint.ask(encode(request)))
+  /** Asks the driver, which asks the JVM where the store is open. */
+  private[spark] def askDriver(driver: ReadEndpoint)(request: StoreRequest): ReadReply =
+    named(request.address, "The driver, which knows where stores are open,") {
+      decode[ReadReply](driver.ask(encode(request)))
+    }
 
   private[spark] def encode(message: AnyRef): Array[Byte] = ObjectBytes.encode(message)
 

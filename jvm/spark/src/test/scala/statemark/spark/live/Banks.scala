@@ -1,6 +1,6 @@
 package statemark.spark.live
 
-import java.nio.file.Files
+import java.nio.file.{Files, Path}
 import org.apache.spark.sql.{DataFrame, SQLContext}
 import org.apache.spark.sql.functions.{count, sum}
 import org.apache.spark.sql.streaming.{StreamingQuery, Trigger}
@@ -32,7 +32,7 @@ trait Banks extends BeforeAndAfterEach { this: Suite with OneSession =>
     import session.implicits._
     private implicit val context: SQLContext = session.sqlContext
     private val input = MemoryStream[(Int, Long)]
-    private val checkpoint = Files.createTempDirectory("statemark-live-")
+    val checkpoint: Path = Files.createTempDirectory("statemark-live-")
     private var batches = 0
 
     /** The newest run. */

@@ -1,0 +1,96 @@
+package statemark.spark.live
+
+import java.nio.file.Files
+import java.util.concurrent.Semaphore
+import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.scalatest.concurrent.Eventually
+import org.scalatest.funsuite.AnyFunSuite
+import org.scalatest.time.{Minutes, Span}
+import scala.concurrent.Await
+import scala.concurrent.duration.Duration
+import statemark.spark.errors.{CheckpointDamagedException, LookupTimeoutException}
+import statemark.spark.OneSession
+
+/** Lookups of stores that are open nowhere. */
+class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Eventually {
+  implicit override val patienceConfig: PatienceConfig = PatienceConfig(Span(2, Minutes))
+
+  private def context = spark.sparkContext
+
+  /** Returns how often each account was moved, by a lookup whose jobs are those of `group`. */
+  private def lookedUp(bank: Bank, group: String, timeout: String = "600s"): Seq[Long] = {
+    val keys = (0 until accounts).map(a => s"""{"account": $a}""").mkString("[", ",", "]")
+    context.setJobGroup(group, group)
+    try
+      LiveLookup.find(Map("queryName" -> bank.name, "timeout" -> timeout), keys)._1
+        .map(_.get.getStruct(1, 2).getLong(1))
+    finally context.clearJobGroup()
+  }
+
+  private def jobsOf(group: String): Int = context.statusTracker.getJobIdsForGroup(group).length
+
+  for (format <- Seq("1", "2"))
+    test(s"a task reads a store that is open nowhere, and no job runs for any other (v$format)") {
+      val bank = new Bank(s"closed$format", format)
+      (1 to 3).foreach(_ => bank.batch())
+      val open = lookedUp(bank, s"open$format")
+      assert(open.sum == 3 * 2 * accounts)
+      StateStore.stop()
+      assert(lookedUp(bank, s"closed$format") == open)
+      bank.batch()
+      assert(lookedUp(bank, s"again$format").sum == 4 * 2 * accounts)
+      // Jobs show in the order in which they began.
+      StateStore.stop()
+      lookedUp(bank, s"last$format"): Unit
+      eventually(assert(jobsOf(s"last$format") == 1))
+      assert(Seq("open", "closed", "again").map(group => jobsOf(group + format)) == Seq(0, 1, 0))
+    }
+
+  test("where no executor is free, a lookup fails by name when its time is up, and leaves no job") {
+    val bank = new Bank("busy", "1")
+    bank.batch()
+    lookedUp(bank, "open"): Unit
+    StateStore.stop()
+    val busy = context.parallelize(1 to 2, 2).foreachAsync { _ =>
+      LookupTasksSuite.begun.release()
+      LookupTasksSuite.ends.acquire()
+    }
+    LookupTasksSuite.begun.acquire(2)
+    try {
+      val late = intercept[LookupTimeoutException](lookedUp(bank, "late", timeout = "1s"))
+      assert(late.getMessage.contains("2 partitions") && late.getMessage.contains("1000 ms"))
+
+      @volatile var isInterrupted = false
+      val reader = new Thread(() =>
+        try lookedUp(bank, "stopped"): Unit
+        catch { case _: InterruptedException => isInterrupted = true }
+      )
+      reader.start()
+      eventually(assert(jobsOf("stopped") == 1))
+      reader.interrupt()
+      reader.join()
+      assert(isInterrupted)
+      eventually(assert(context.statusTracker.getActiveJobIds().length == 1))
+    } finally LookupTasksSuite.ends.release(2)
+    Await.result(busy, Duration.Inf)
+    assert(lookedUp(bank, "free").sum == 2 * accounts)
+  }
+
+  test("what a task fails with is told by its name, without Spark's words for a failed job") {
+    val bank = new Bank("damaged", "1")
+    bank.batch()
+    lookedUp(bank, "open"): Unit
+    StateStore.stop()
+    val state = bank.checkpoint.resolve("state/0").toFile
+    val changelogs = state.listFiles.flatMap(_.listFiles).filter(_.getName.endsWith(".changelog"))
+    assert(changelogs.nonEmpty)
+    changelogs.foreach(file => Files.writeString(file.toPath, "no changelog"))
+    val damaged = intercept[CheckpointDamagedException](lookedUp(bank, "damaged"))
+    assert(!damaged.getMessage.contains("stage"))
+  }
+}
+
+private object LookupTasksSuite {
+  val begun = new Semaphore(0)
+  val ends = new Semaphore(0)
+}
