@@ -27,6 +27,7 @@ CORE = "jvm/core/src/main/scala"
 KAFKA = "jvm/kafka/src/main/scala"
 SPARK = "jvm/spark/src/main/scala"
 SHIMS = "jvm/spark/src/main/scala-shims"
+SINK = "jvm/sink/src/main/scala"
 PYTHON = "python/src"
 CLOCK = f"{CORE}/statemark/common/Clock.scala"
 HOME_LOCK = f"{SPARK}/statemark/spark/local/DirectoryLock.scala"
@@ -53,6 +54,10 @@ _COMMENT = re.compile(r"/\*.*?\*/|(?<![:\"])//[^\n]*", re.DOTALL)
 _DOC = re.compile(
     r"/\*\*\s+(What|Which|Who|Whoever|Whether|That|Those|These|Such|As|Of|How|Somebody|Nobody)\b"
 )
+_STRING = re.compile(r'"""(?:.|\n)*?"""|"(?:\\.|[^"\\\n])*"')
+#: What opens a scope, by the keyword before its brace, and what is declared in one.
+_SCOPES = re.compile(r"\b(?:object|class|trait|def|val|var)\b|[{}]")
+_PRIVATE = re.compile(r"\bprivate\b(?!\[)|\bprivate\[this\]")
 # In two parts: this file is read by its own rule.
 _UNOWNED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b(?!\(#\d+\))")
 _HOST = re.compile(r"https?://(repo|repo1|registry|files|maven|pypi|plugins|packages)\b[\w.-]*")
@@ -86,6 +91,15 @@ def channels(root: Path) -> Iterator[str]:
     pattern = r"\bFileChannel\b|\bnewByteChannel\b|\.getChannel\b"
     instead = "an interrupt closes a channel; use a RandomAccessFile or a java.io stream instead"
     yield from _found(root, pattern, instead, allowed=HOME_LOCK)
+
+
+def shared_vars(root: Path) -> Iterator[str]:
+    for path in _scala(root, (CORE, KAFKA, SPARK, SHIMS, SINK)):
+        for number, line in _vars_of_objects(path):
+            yield (
+                f"{path.relative_to(root)}:{number}: {line}; make it private, or where others set "
+                "it a value of JvmState instead, which JvmState.clear() brings back"
+            )
 
 
 def long_files(root: Path) -> Iterator[str]:
@@ -226,6 +240,7 @@ RULES = [
     prints,
     randomness,
     channels,
+    shared_vars,
     long_files,
     core_alone,
     sink_alone,
@@ -260,6 +275,12 @@ _CLEAN = {
     ),
     f"{SHIMS}/spark-4.0/BridgeShims.scala": "package org.apache.spark.sql\ntrait BridgeShims\n",
     f"{CORE}/statemark/Store.scala": "package statemark\nimport statemark.engine._\n",
+    f"{SPARK}/statemark/spark/process/Values.scala": (
+        "package statemark.spark.process\nobject Values {\n  @volatile private var one = 1\n"
+        "  private val closed = () => {\n    var two = 2\n  }\n  final class Counter {\n"
+        "    var count = 0\n  }\n  def text: String = {\n    var i = 0\n    \"object O { var x }\"\n"
+        "  }\n}\n"
+    ),
     HOME_LOCK: "object DirectoryLock { def lock() = file.getChannel.tryLock() }\n",
     _BRIDGE: "package org.apache.spark.sql.execution.streaming.state\nobject StatemarkBridge\n",
     JVM_MODULE: "from py4j import java_gateway\n",
@@ -278,6 +299,17 @@ _PLANTED = [
     (randomness, f"{SPARK}/statemark/spark/B.scala", "import scala.util.{Random, Try}"),
     (channels, f"{CORE}/statemark/engine/B.scala", "FileChannel.open(file.toPath)"),
     (channels, f"{SPARK}/statemark/spark/B.scala", "new RandomAccessFile(f, mode).getChannel"),
+    (
+        shared_vars,
+        f"{SPARK}/statemark/spark/B.scala",
+        "object B {\n  val a = 1\n  @volatile private[spark] var hook = () => a\n}",
+    ),
+    (
+        shared_vars,
+        f"{SHIMS}/spark-4.0/B.scala",
+        "class B {\n  var mine = 1\n}\nobject B { object Inner { var all = 1 } }",
+    ),
+    (shared_vars, f"{SINK}/statemark/kafka/sink/B.scala", "private object B { var b = 1 }"),
     (long_files, f"{CORE}/statemark/engine/B.scala", "//\n" * (MAX_LINES + 1)),
     (long_files, f"{PYTHON}/statemark/b.py", "#\n" * (MAX_PYTHON_LINES + 1)),
     (core_alone, f"{CORE}/statemark/engine/B.scala", "import org.apache.spark.TaskContext"),
@@ -411,6 +443,28 @@ def _code(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines without comments."""
     text = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), path.read_text())
     yield from enumerate(text.splitlines(), 1)
+
+
+def _vars_of_objects(path: Path) -> Iterator[tuple[int, str]]:
+    """Variables that are members of an object and that others see, with their lines."""
+    text = "\n".join(line for _, line in _code(path))
+    text = _STRING.sub(lambda string: "\n" * string[0].count("\n"), text)
+    scopes: list[bool] = []  # for each open brace, whether it is that of an object
+    opens = ""  # the keyword that the next brace belongs to
+    for number, line in enumerate(text.splitlines(), 1):
+        begin = 0
+        for word in _SCOPES.finditer(line):
+            if word[0] == "var" and scopes and scopes[-1]:
+                if not _PRIVATE.search(line, begin, word.start()):
+                    yield number, line.strip()
+            elif word[0] == "{":
+                scopes.append(opens == "object")
+            elif word[0] == "}" and scopes:
+                scopes.pop()
+            if word[0] in "{}":
+                opens, begin = "", word.end()
+            else:
+                opens = word[0]
 
 
 def _files(folder: Path) -> list[Path]:

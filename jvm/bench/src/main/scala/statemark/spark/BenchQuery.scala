@@ -1,8 +1,8 @@
 package statemark.spark
 
-import statemark.spark.process.TaskInfo
+import statemark.spark.process.{JvmState, TaskInfo}
 
 /** Plays the task of a query, which no benchmark has: stores without a query leave nothing on disk. */
 object BenchQuery {
-  def begin(): Unit = StatemarkStateStoreProvider.runningTask = () => TaskInfo("bench-query", 1)
+  def begin(): Unit = JvmState.runningTask.set(() => TaskInfo("bench-query", 1))
 }

@@ -11,7 +11,6 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.spark.cluster.{
   AttemptBegun,
-  AttemptCheck,
   AttemptRegistry,
   LocalInventory,
   LocalStore,
@@ -23,7 +22,7 @@ import statemark.spark.conf.StoreSettings
 import statemark.spark.live.ReadRouter
 import statemark.spark.local.{ReusableStores, StoreDirectory}
 import statemark.spark.memory.{NativePool, UncommittedStores}
-import statemark.spark.process.Executors
+import statemark.spark.process.{Executors, JvmState}
 import statemark.spark.reads.{LiveRead, ReadService}
 
 /** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
@@ -48,10 +47,8 @@ private object StatemarkPlugin {
 
 private final class StatemarkDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
-    Placement.clear()
-    AttemptRegistry.clear()
-    ReadRouter.clear()
-    LiveRead.remote = Some(ReadRouter.ask(_))
+    JvmState.applicationBegan()
+    LiveRead.remote.set(Some(ReadRouter.ask(_)))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
     Map.empty[String, String].asJava
   }
@@ -73,7 +70,7 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
   private val log = LoggerFactory.getLogger(classOf[StatemarkExecutorPlugin])
 
   override def init(context: PluginContext, extraConf: JMap[String, String]): Unit = {
-    AttemptCheck.driver = Some(message => context.ask(message))
+    JvmState.askDriver.set(Some(message => context.ask(message)))
     if (context.executorID() != Executors.Driver) serveReads(context)
     reportInventory(context)
     val memory = UncommittedStores.memory
@@ -91,11 +88,11 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     }
   }
 
-  override def shutdown(): Unit = AttemptCheck.driver = None
+  override def shutdown(): Unit = JvmState.askDriver.clear()
 
   private def serveReads(context: PluginContext): Unit = {
     val driver = StatemarkBridge.driversEndpoint(StatemarkPlugin.Reads)
-    LiveRead.remote = Some(ReadService.askDriver(driver)(_))
+    LiveRead.remote.set(Some(ReadService.askDriver(driver)(_)))
     val own = StatemarkBridge.serve(
       s"${StatemarkPlugin.Reads}-${context.executorID()}",
       ReadService.answer(_: Array[Byte])

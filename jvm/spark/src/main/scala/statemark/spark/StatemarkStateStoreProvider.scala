@@ -2,7 +2,6 @@ package statemark.spark
 
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.slf4j.LoggerFactory
@@ -16,12 +15,12 @@ import statemark.spark.conf.StoreConf
 import statemark.spark.local.LoadedStore
 import statemark.spark.memory.NativeMemory
 import statemark.spark.metrics.{CommitFacts, CommitTimes, EventCounts, HandleCalls, StoreMetrics}
-import statemark.spark.process.{Executors, TaskInfo}
+import statemark.spark.process.{JvmState, TaskInfo}
 // All of it: an exception that Spark 4.0 lacks stands there.
 import statemark.spark.provider._
 import statemark.spark.reads.LiveRead
 import statemark.spark.snapshot.SnapshotStats
-import statemark.transaction.{CommitObserver, PreparedTransaction}
+import statemark.transaction.PreparedTransaction
 import statemark.TransactionalStore
 
 /** Statemark's state store provider: the value of `spark.sql.streaming.stateStore.providerClass`.
@@ -66,11 +65,11 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       keySchema,
       valueSchema,
       stateSchemaProvider,
-      StatemarkStateStoreProvider.observer,
+      JvmState.observer(),
       Clock.system,
-      StatemarkStateStoreProvider.runsOnCluster(),
+      JvmState.runsOnCluster()(),
       // A reader in a foreachBatch runs in a task of the query, and has no part in what that has on disk.
-      if (live.isDefined) TaskInfo.none else StatemarkStateStoreProvider.runningTask(),
+      if (live.isDefined) TaskInfo.none else JvmState.runningTask()(),
       live
     )
     context.encoders.register(
@@ -390,17 +389,4 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       "The state store provider was not initialized; call init first."
     )
   )
-}
-
-object StatemarkStateStoreProvider {
-
-  /** Is told of the phases of every commit in this JVM; tests set it. */
-  @volatile private[spark] var observer: CommitObserver = CommitObserver.none
-
-  /** What the driver says of the query. Tests set it. */
-  @volatile private[spark] var runningTask: () => TaskInfo = () => TaskInfo.now()
-
-  /** Whether other executors may run tasks: not where the driver does. Tests set it. */
-  @volatile private[spark] var runsOnCluster: () => Boolean =
-    () => Option(SparkEnv.get).exists(_.executorId != Executors.Driver)
 }

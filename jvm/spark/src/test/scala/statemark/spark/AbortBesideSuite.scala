@@ -7,6 +7,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Random
 import statemark.common.Causes
 import statemark.spark.conf.StoreSettings
+import statemark.spark.process.JvmState
 import statemark.transaction.CommitPhase
 
 /** Goal: a task is aborted while a second thread uses its store, as PySpark's transformWithState has one: that
@@ -69,8 +70,7 @@ class AbortBesideSuite extends AnyFunSuite with Providers {
 
   test("a task is aborted, and its store closed, while another thread is at the end of a commit") {
     @volatile var committed = () => ()
-    StatemarkStateStoreProvider.observer =
-      phase => if (phase == CommitPhase.CommitReported) committed()
+    JvmState.observer.set(phase => if (phase == CommitPhase.CommitReported) committed())
     val provider = open()
     commit(provider, 0, Map("a" -> 1)): Unit
     val store = provider.getStore(1)

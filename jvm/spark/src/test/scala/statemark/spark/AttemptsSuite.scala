@@ -3,10 +3,11 @@ package statemark.spark
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.cluster.{AttemptBegun, AttemptRegistry, WriterOf}
+import statemark.spark.process.JvmState
 
 /** The driver's count of attempts at a version. */
 class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
-  override protected def beforeEach(): Unit = AttemptRegistry.clear()
+  override protected def beforeEach(): Unit = JvmState.clear()
 
   private def begin(
       base: Long,

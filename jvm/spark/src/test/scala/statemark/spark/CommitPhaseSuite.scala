@@ -5,6 +5,7 @@ import java.util.concurrent.atomic.AtomicInteger
 import org.apache.spark.sql.{DataFrame, Encoders, SQLContext}
 import org.apache.spark.sql.streaming._
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.process.JvmState
 import statemark.transaction.{CommitObserver, CommitPhase}
 
 /** Goal: a task that dies at any phase of a commit leaves the answer as it is. Method: a real query; at
@@ -75,7 +76,7 @@ class CommitPhaseSuite extends AnyFunSuite with OneSession {
       inputs: Seq[Line.MemoryStream[Int]]
   ): Unit = {
     val checkpoint = Files.createTempDirectory("statemark-phases-").toString
-    StatemarkStateStoreProvider.observer = fault
+    JvmState.observer.set(fault)
     val query = rows.writeStream.format("memory").queryName(sink).outputMode(mode)
       .option("checkpointLocation", checkpoint).start()
     try
@@ -85,7 +86,7 @@ class CommitPhaseSuite extends AnyFunSuite with OneSession {
       }
     finally {
       query.stop()
-      StatemarkStateStoreProvider.observer = CommitObserver.none
+      JvmState.observer.clear()
     }
   }
 

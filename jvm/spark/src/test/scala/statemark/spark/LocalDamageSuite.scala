@@ -5,6 +5,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.{Causes, RejectReason, StoreUnusableException}
 import statemark.spark.local.{LoadSource, LocalDirectory, StoreDirectory}
+import statemark.spark.process.JvmState
 
 /** I6 under damage of the files of a home: whatever is broken, the answer is right; at once, or where only a
   * read can meet the damage, at the next attempt of the task.
@@ -57,7 +58,7 @@ class LocalDamageSuite extends AnyFunSuite with LocalStores {
       LocalDirectory.deleteTree(local.toFile)
       // The same versions of another query, with other rows.
       location = s"counting://${queryDir.resolve("another/state")}"
-      StatemarkStateStoreProvider.runningTask = () => query.copy(queryId = "another")
+      JvmState.runningTask.set(() => query.copy(queryId = "another"))
       val other = open(extra)
       val otherIds = (0 until 3).foldLeft(Vector(Option.empty[String])) { (ids, v) =>
         ids :+ commit(other, v, Map(s"other$v" -> v), ids.last).stateStoreCkptId
@@ -66,7 +67,7 @@ class LocalDamageSuite extends AnyFunSuite with LocalStores {
       other.close()
       Files.move(local.resolve("another"), local.resolve(query.queryId))
       location = here
-      StatemarkStateStoreProvider.runningTask = () => query
+      JvmState.runningTask.set(() => query)
       val after = open(extra)
       check(after, 3, ids, expected(3))
       assertServed(after, 3, ids, LoadSource.Checkpoint, RejectReason.OtherStore)

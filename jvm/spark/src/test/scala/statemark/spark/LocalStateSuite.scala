@@ -11,7 +11,7 @@ import scala.ref.WeakReference
 import statemark.common.{Causes, RejectReason}
 import statemark.IsolationLevel
 import statemark.spark.local.{FlushPolicy, LoadSource, ReusableStores, StoreDirectory}
-import statemark.spark.process.BackgroundThreads
+import statemark.spark.process.{BackgroundThreads, JvmState}
 import statemark.spark.reads.LiveRead
 import statemark.testkit.FileCounts
 import statemark.transaction.CommitPhase
@@ -191,7 +191,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
 
     test(s"another number of partitions is another store ($format)") {
       val ids = write(3, extra)
-      StatemarkStateStoreProvider.runningTask = () => query.copy(partitions = 16)
+      JvmState.runningTask.set(() => query.copy(partitions = 16))
       val after = open(extra)
       check(after, 3, ids, expected(3))
       assertServed(after, 3, ids, LoadSource.Checkpoint, RejectReason.OtherStore)
@@ -199,7 +199,7 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
 
     test(s"a query with another id does not see the directory ($format)") {
       val ids = write(3, extra)
-      StatemarkStateStoreProvider.runningTask = () => query.copy(queryId = "another")
+      JvmState.runningTask.set(() => query.copy(queryId = "another"))
       val after = open(extra)
       check(after, 3, ids, expected(3))
       assertServed(after, 3, ids, LoadSource.Checkpoint)
@@ -366,9 +366,10 @@ class LocalStateSuite extends AnyFunSuite with LocalStores {
 
   test("a store that is interrupted while it closes lets go of its home all the same") {
     var isInterrupted = false
-    StatemarkStateStoreProvider.observer = phase =>
+    JvmState.observer.set { phase =>
       if (isInterrupted && phase == CommitPhase.FlushStarted)
         throw new InterruptedException("the flush of a store that closes")
+    }
     val provider = open()
     val ids = commits(provider, 0 until 3)
     check(provider, 3, ids, expected(3))

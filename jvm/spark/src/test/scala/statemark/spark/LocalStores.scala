@@ -9,7 +9,7 @@ import statemark.common.RejectReason
 import statemark.spark.conf.StoreSettings
 import statemark.spark.local.LoadSource
 import statemark.spark.metrics.StoreMetrics
-import statemark.spark.process.TaskInfo
+import statemark.spark.process.{JvmState, TaskInfo}
 import statemark.spark.provider.StoreLifecycle
 
 /** Providers of one query whose homes outlive them, and what became of their stores. A commit of version
@@ -29,11 +29,11 @@ trait LocalStores extends Providers { this: Suite =>
   override protected def beforeEach(): Unit = {
     super.beforeEach()
     local = queryDir.resolve("local")
-    StatemarkStateStoreProvider.runningTask = () => query
+    JvmState.runningTask.set(() => query)
   }
 
   override protected def afterEach(): Unit = {
-    StatemarkStateStoreProvider.runningTask = () => TaskInfo.now()
+    JvmState.runningTask.clear()
     super.afterEach()
   }
 

@@ -2,6 +2,7 @@ package statemark.spark
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.spark.process.JvmState
 import statemark.testkit.FileCounts
 
 /** I4: aborts and rewinds read nothing from the checkpoint location, as the file system under it counts
@@ -104,8 +105,7 @@ class NoReloadSuite extends AnyFunSuite with Providers {
     }
 
   test("on a cluster, a prepared version whose changelog another executor replaced is not taken") {
-    val inProcess = StatemarkStateStoreProvider.runsOnCluster
-    StatemarkStateStoreProvider.runsOnCluster = () => true
+    JvmState.runsOnCluster.set(() => true)
     try {
       val here = open()
       commit(here, 0, Map("a" -> 0)): Unit
@@ -119,7 +119,7 @@ class NoReloadSuite extends AnyFunSuite with Providers {
       commit(here, 2, Map("b" -> 3)): Unit
       assert(countingReads(here.getStore(3).abort()) == 1)
       assert(here.asInstanceOf[StatemarkStateStoreProvider].keeper.load.replayed == 0)
-    } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
+    } finally JvmState.runsOnCluster.clear()
   }
 
   test("the counting file system does see a reload of Spark's own provider") {

@@ -2,7 +2,7 @@ package statemark.spark
 
 import org.apache.spark.sql.SparkSession
 import org.scalatest.{BeforeAndAfterAll, Suite}
-import statemark.transaction.CommitObserver
+import statemark.spark.process.JvmState
 
 /** One session for the tests of a suite, made when the first asks for it. */
 trait OneSession extends BeforeAndAfterAll { this: Suite =>
@@ -22,7 +22,7 @@ trait OneSession extends BeforeAndAfterAll { this: Suite =>
   }
 
   override protected def afterAll(): Unit = {
-    StatemarkStateStoreProvider.observer = CommitObserver.none
+    JvmState.clear()
     spark.stop()
     super.afterAll()
   }

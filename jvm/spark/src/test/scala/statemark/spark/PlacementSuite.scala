@@ -9,12 +9,13 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.cluster.{LocalInventory, LocalStore, Placement}
+import statemark.spark.process.JvmState
 
 /** Which executor is preferred for which store. That tasks follow is tested on a cluster
   * (tests/cluster/test_coming_home.py).
   */
 class PlacementSuite extends AnyFunSuite with BeforeAndAfterEach with OneSession {
-  override protected def beforeEach(): Unit = Placement.clear()
+  override protected def beforeEach(): Unit = JvmState.clear()
 
   private def inventory(executor: String, host: String, stores: LocalStore*): Unit =
     Placement.add(LocalInventory(executor, host, stores.toVector))

@@ -10,6 +10,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 import org.scalatest.{BeforeAndAfterEach, Suite}
+import statemark.spark.process.JvmState
 import statemark.testkit.{CountingAbstractFileSystem, CountingFileSystem}
 
 /** Providers on a checkpoint location that counts what is asked of it: keys are strings, values
@@ -31,7 +32,7 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
   }
 
   override protected def afterEach(): Unit = {
-    StatemarkStateStoreProvider.observer = statemark.transaction.CommitObserver.none
+    JvmState.clear()
     closeAll()
     root.foreach { path =>
       val walk = Files.walk(path)

@@ -12,7 +12,7 @@ import statemark.common.RejectReason
 import statemark.engine.{EngineOptions, FormatVersion, OffsetsColumnFamily, RocksEngine}
 import statemark.spark.conf.StoreSettings
 import statemark.spark.local.{LoadSource, ReusableStores}
-import statemark.spark.process.BackgroundThreads
+import statemark.spark.process.{BackgroundThreads, JvmState}
 import statemark.transaction.CommitPhase
 
 /** I6 in checkpoint format v1, where a run after a rollback writes files of the same names: whatever the moment at which
@@ -204,8 +204,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
 
   for (moment <- Seq("before we learn of our file", "in the same second"))
     test(s"on a cluster without the plugin, another attempt with a file as long comes $moment") {
-      val inProcess = StatemarkStateStoreProvider.runsOnCluster
-      StatemarkStateStoreProvider.runsOnCluster = () => true
+      JvmState.runsOnCluster.set(() => true)
       try {
         val here = open()
         commits(here, 0 until 2): Unit
@@ -218,7 +217,7 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
           setTime(3, time)
         } else MomentsFileSystem.beforeStatusOf("3.changelog")(theirs())(ours())
         check(here, 3, Vector.fill(4)(None), expected(2) ++ Map("k2" -> 72))
-      } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
+      } finally JvmState.runsOnCluster.clear()
     }
 
   test("another run replaces a version, then maintenance of the store that wrote it comes by") {
@@ -232,11 +231,12 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
 
   test("another run replaces a version while the store that wrote it uploads its snapshot") {
     var replacesIn = Option.empty[CommitPhase]
-    StatemarkStateStoreProvider.observer = phase =>
+    JvmState.observer.set { phase =>
       if (replacesIn.contains(phase)) {
         replacesIn = None
         replace()
       }
+    }
     val before = open(snapshots)
     check(before, 3, commits(before, 0 until 3), expected(3))
     replacesIn = Some(CommitPhase.SnapshotStarted)

@@ -7,6 +7,7 @@ import org.apache.spark.TaskContext
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Position
 import statemark.spark.cluster.SourcePosition
+import statemark.spark.process.JvmState
 import statemark.transaction.CommitPhase
 
 /** The driver tells the tasks of a batch the source offsets that it ends at. */
@@ -31,7 +32,7 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
     implicit val sql: SQLContext = spark.sqlContext
     import spark.implicits._
     val seen = new ConcurrentLinkedQueue[(String, String)]
-    StatemarkStateStoreProvider.observer = phase =>
+    JvmState.observer.set { phase =>
       if (phase == CommitPhase.BatchSerialized) {
         val task = TaskContext.get()
         seen.add((
@@ -39,6 +40,7 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
           String.valueOf(task.getLocalProperty(SourcePosition.Property))
         )): Unit
       }
+    }
     val input = Line.MemoryStream[Int]
     val checkpoint = Files.createTempDirectory("statemark-position-").toString
     for (_ <- 0 until 2) {

@@ -5,7 +5,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import statemark.common.InvalidInputException
-import statemark.spark.process.RecentlyUsed
+import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.process.Relocated.CheckpointFileManager
 
 /** A query keeps the checkpoint format that it began with: a version of one format cannot be restored by way of
@@ -17,7 +17,7 @@ private[spark] object CheckpointFormat {
 
   /** More than a driver runs at once; one that is forgotten is looked at again. */
   private val MaxKnown = 256
-  private val checked = new RecentlyUsed[UUID, Unit](MaxKnown)
+  private val checked = JvmState.value(new RecentlyUsed[UUID, Unit](MaxKnown))
 
   /** Refuses a run that asks for another format than the checkpoint has, or whose checkpoint has both and no
     * snapshot since the change, from which alone its newest version could be restored. Looks once for each run,
@@ -38,8 +38,8 @@ private[spark] object CheckpointFormat {
       new CommittedFormats(new Path(stateRoot), hadoopConf).check(operator, usesIds)
 
   private def isNew(runId: UUID): Boolean = synchronized {
-    val isNew = checked.get(runId).isEmpty
-    if (isNew) checked.put(runId, ())
+    val isNew = checked().get(runId).isEmpty
+    if (isNew) checked().put(runId, ())
     isNew
   }
 }

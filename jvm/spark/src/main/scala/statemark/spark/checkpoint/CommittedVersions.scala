@@ -6,6 +6,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import statemark.engine.VersionId
+import statemark.spark.process.JvmState
 import statemark.spark.process.Relocated.CheckpointFileManager
 
 /** Answers from a query's commit log which version of a store the query has committed: the batch that
@@ -53,7 +54,7 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
     }
 
   private def idsOf(files: CheckpointFileManager, batch: Path): Option[CommittedVersions.Entry] =
-    Option(CommittedVersions.known.get((queryRunId, batch))).orElse {
+    Option(CommittedVersions.known().get((queryRunId, batch))).orElse {
       Option.when(files.exists(batch)) {
         val entry = read(files, batch)
         CommittedVersions.remember(queryRunId, batch, entry)
@@ -74,10 +75,11 @@ private[spark] object CommittedVersions {
   /** Entries of the last batches, shared by all stores of the executor: one read per batch and not
     * one per store. By run: between two runs a commit log may be rolled back.
     */
-  private val known = new ConcurrentHashMap[(UUID, Path), Entry]()
+  private val known = JvmState.value(new ConcurrentHashMap[(UUID, Path), Entry]())
   private val MaxKnown = 64
 
   private def remember(queryRunId: UUID, batch: Path, entry: Entry): Unit = {
+    val known = this.known()
     if (known.size >= MaxKnown) known.clear()
     known.put((queryRunId, batch), entry): Unit
   }

@@ -5,6 +5,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{FileProofs, StoreAddress}
 import statemark.spark.errors.StaleTaskException
+import statemark.spark.process.JvmState
 
 /** Tells whether the version that a store has prepared is the attempt that counts: another executor may have
   * written the same version.
@@ -27,9 +28,6 @@ private[spark] sealed trait AttemptCheck {
 
 private[spark] object AttemptCheck {
 
-  /** Asks the driver; set by the executor's plugin. */
-  @volatile private[spark] var driver: Option[AnyRef => AnyRef] = None
-
   /** @param isSole whether no other executor writes, or the id of a version tells
     * @param proofs for where files are compared
     */
@@ -40,10 +38,10 @@ private[spark] object AttemptCheck {
       proofs: => Option[FileProofs]
   ): AttemptCheck =
     if (isSole) Sole
-    else driver.fold[AttemptCheck](new ByFile(proofs))(new ByDriver(address, id, _))
+    else JvmState.askDriver().fold[AttemptCheck](new ByFile(proofs))(new ByDriver(address, id, _))
 
   /** Whether the files of versions are compared, so that their fingerprints are needed. */
-  def comparesFiles(isSole: Boolean): Boolean = !isSole && driver.isEmpty
+  def comparesFiles(isSole: Boolean): Boolean = !isSole && JvmState.askDriver().isEmpty
 
   /** Nobody else writes, or the id of the version tells. */
   private object Sole extends AttemptCheck {

@@ -2,6 +2,7 @@ package statemark.spark.cluster
 
 import java.util.{LinkedHashMap, Map => JMap}
 import scala.collection.mutable
+import statemark.spark.process.JvmState
 
 /** An attempt at a batch begins to build on a version of a store.
   *
@@ -33,13 +34,13 @@ object AttemptRegistry {
 
   /** Runs that ended are known by nobody asking any more. */
   private val MaxRuns = 256
-  private val runs = new LinkedHashMap[String, mutable.Map[String, Store]](16, 0.75f, true) {
-    override def removeEldestEntry(
-        eldest: JMap.Entry[String, mutable.Map[String, Store]]
-    ): Boolean = size > MaxRuns
-  }
-
-  def clear(): Unit = synchronized(runs.clear())
+  private val runs = JvmState.ofApplication(
+    new LinkedHashMap[String, mutable.Map[String, Store]](16, 0.75f, true) {
+      override def removeEldestEntry(
+          eldest: JMap.Entry[String, mutable.Map[String, Store]]
+      ): Boolean = size > MaxRuns
+    }
+  )
 
   /** Who wrote the version that the attempt builds on. Left is the version that attempts build on by now, where
     * the run has gone on: what this one writes would replace a file of a batch that is done.
@@ -64,5 +65,5 @@ object AttemptRegistry {
   }
 
   private def of(runId: String, store: String): Store =
-    runs.computeIfAbsent(runId, _ => mutable.Map.empty).getOrElseUpdate(store, new Store)
+    runs().computeIfAbsent(runId, _ => mutable.Map.empty).getOrElseUpdate(store, new Store)
 }

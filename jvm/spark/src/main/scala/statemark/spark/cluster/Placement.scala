@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import scala.collection.mutable
 import scala.util.Try
+import statemark.spark.process.JvmState
 
 /** Which executor holds what of the queries' local state, as the executors said when they started. Lives
   * in the driver.
@@ -17,16 +18,11 @@ import scala.util.Try
   * and passes over one that is gone.
   */
 object Placement {
-  private val inventories = mutable.Map.empty[String, LocalInventory]
-  private val placed = mutable.Set.empty[UUID]
+  private val inventories = JvmState.ofApplication(mutable.Map.empty[String, LocalInventory])
+  private val placed = JvmState.ofApplication(mutable.Set.empty[UUID])
 
   def add(inventory: LocalInventory): Unit = synchronized {
-    inventories(inventory.executorId) = inventory
-  }
-
-  def clear(): Unit = synchronized {
-    inventories.clear()
-    placed.clear()
+    inventories()(inventory.executorId) = inventory
   }
 
   /** The executor to prefer for each store of a query: the one that used it last, dealt out where
@@ -34,7 +30,7 @@ object Placement {
     */
   def of(queryId: String): Map[String, LocalInventory] = synchronized {
     val found = for {
-      inventory <- inventories.values.toVector
+      inventory <- inventories().values.toVector
       store <- inventory.stores if store.queryId == queryId
     } yield (store.store, (store.usedAtMs, inventory))
     found.groupMap(_._1)(_._2).map { case (store, holders) =>
@@ -48,7 +44,7 @@ object Placement {
     * @param checkpoint root of the state in the checkpoint location
     */
   def seed(spark: SparkSession, queryId: String, runId: UUID, checkpoint: String): Unit =
-    if (synchronized(placed.add(runId)))
+    if (synchronized(placed().add(runId)))
       of(queryId).foreach { case (store, holder) =>
         storeId(checkpoint, store).foreach { id =>
           val provider = StateStoreProviderId(id, runId)

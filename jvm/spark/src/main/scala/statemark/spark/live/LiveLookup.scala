@@ -19,7 +19,7 @@ import scala.util.{Failure, Success, Try}
 import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
 import statemark.IsolationLevel
 import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
-import statemark.spark.process.RecentlyUsed
+import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.reads.LiveRead
 
 /** Reads rows of a running query by key. The driver asks its own stores, or the executors that hold them, over the
@@ -46,7 +46,7 @@ object LiveLookup {
       settings: Map[String, String]
   )
 
-  private val plans = new RecentlyUsed[Planned, LookupPlan](MaxPlans)
+  private val plans = JvmState.value(new RecentlyUsed[Planned, LookupPlan](MaxPlans))
 
   /** Returns the rows of some keys, all as of one batch, as Python reads them.
     *
@@ -110,9 +110,9 @@ object LiveLookup {
   private def planned(asked: LiveOptions): (PinnedBatch, LookupPlan) = {
     val (pin, theirs) = asked.pinned()
     val from = Planned(pin.query.runId, asked.state, SparkSession.active.conf.getAll)
-    val plan = plans.get(from).getOrElse {
+    val plan = plans().get(from).getOrElse {
       val made = new LookupPlan(StateRead(new StateDataSource().inferSchema(theirs), pin, theirs))
-      plans.put(from, made)
+      plans().put(from, made)
       made
     }
     (pin, plan)

@@ -12,6 +12,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Interrupts
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.process.JvmState
 import statemark.spark.reads.{ReadNote, ReadReply, ReadService, StoreRequest}
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
@@ -20,24 +21,22 @@ import statemark.spark.reads.{ReadNote, ReadReply, ReadService, StoreRequest}
   */
 object ReadRouter {
   private val log = LoggerFactory.getLogger(ReadRouter.getClass)
-  private val executors = new ConcurrentHashMap[String, ReadEndpoint]()
+  private val executors = JvmState.ofApplication(new ConcurrentHashMap[String, ReadEndpoint]())
 
   private[spark] def add(executorId: String, endpoint: ReadEndpoint): Unit =
-    executors.put(executorId, endpoint): Unit
-
-  private[spark] def clear(): Unit = executors.clear()
+    executors().put(executorId, endpoint): Unit
 
   /** Tells the stores of an operator of a read, wherever they are. */
   def tell(note: ReadNote): Unit = {
     ReadService.answer(note): Unit
-    executors.forEach((_, endpoint) => endpoint.tell(ReadService.encode(note)))
+    executors().forEach((_, endpoint) => endpoint.tell(ReadService.encode(note)))
   }
 
   /** Asks the executor that has the store. Where that is gone, the store is open nowhere; an executor that fails, or
     * answers too late, still has it, and its files are no substitute.
     */
   def ask(request: StoreRequest): ReadReply =
-    holderOf(request.address).flatMap(id => Option(executors.get(id)).map((id, _))) match {
+    holderOf(request.address).flatMap(id => Option(executors().get(id)).map((id, _))) match {
       case None => ReadService.answer(request) // the driver's own, or nowhere
       case Some((id, endpoint)) => answerOf(id, request.address) {
           endpoint.ask(ReadService.encode(request))
@@ -56,7 +55,7 @@ object ReadRouter {
         catch {
           case NonFatal(e) if StatemarkBridge.isGone(e) =>
             log.info(s"Executor $executorId is gone, and with it $address.", e)
-            executors.remove(executorId): Unit
+            executors().remove(executorId): Unit
             None
         }
       bytes.fold[ReadReply](ReadReply.NotHere)(ReadService.decode[ReadReply])

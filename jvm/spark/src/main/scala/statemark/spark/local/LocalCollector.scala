@@ -6,7 +6,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.spark.conf.StoreSettings
-import statemark.spark.process.BackgroundThreads
+import statemark.spark.process.{BackgroundThreads, JvmState}
 
 /** Deletes homes that no process uses: of queries that are gone, of partitions that moved. By age, and the
   * oldest first where a root holds more than it may. A home that some process holds, or that is another
@@ -15,13 +15,13 @@ import statemark.spark.process.BackgroundThreads
 object LocalCollector {
   private val log = LoggerFactory.getLogger(getClass)
   private val EveryNanos = 3600L * 1000 * 1000 * 1000
-  private val lastRun = new ConcurrentHashMap[File, java.lang.Long]()
+  private val lastRun = JvmState.value(new ConcurrentHashMap[File, java.lang.Long]())
 
   /** Collects in the background, once an hour for each root. */
   def tick(root: File, settings: StoreSettings, clock: Clock): Unit = {
     val now = clock.nanos()
-    if (Option(lastRun.get(root)).forall(now - _ >= EveryNanos)) {
-      lastRun.put(root, now): Unit
+    if (Option(lastRun().get(root)).forall(now - _ >= EveryNanos)) {
+      lastRun().put(root, now): Unit
       BackgroundThreads.background.execute { () =>
         try collect(root, settings, clock.epochMs()): Unit
         catch {

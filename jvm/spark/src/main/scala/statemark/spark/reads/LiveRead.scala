@@ -4,6 +4,7 @@ import java.util.UUID
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.{IsolationLevel, ReadView}
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.process.{JvmState, JvmValue}
 import statemark.transaction.Rows
 
 /** Marks the current thread as reading a running query. The reader sets it, and the provider that Spark creates on
@@ -37,7 +38,7 @@ final case class LiveRead(
       new LiveReads(view, keys, () => end(view, address))
     ).orElse {
       for {
-        ask <- LiveRead.remote
+        ask <- LiveRead.remote()
         rows <- RemoteRows.open(address, at, level.name, ask)
       } yield new LiveReads(rows, keys, () => ())
     }.orElse(if (loads) None else throw new StoreClosed(address))
@@ -80,8 +81,8 @@ private[spark] object LiveReads {
 object LiveRead {
   private val running = ThreadLocal.withInitial[Option[LiveRead]](() => None)
 
-  /** Asks the JVM where a store is open; NotHere where none is known. Set by the plugin. */
-  @volatile private[spark] var remote: Option[StoreRequest => ReadReply] = None
+  /** Asks the JVM where a store is open; NotHere where none is known. The plugin sets it. */
+  private[spark] val remote: JvmValue[Option[StoreRequest => ReadReply]] = JvmState.value(None)
 
   private[spark] def current: Option[LiveRead] = running.get
 }

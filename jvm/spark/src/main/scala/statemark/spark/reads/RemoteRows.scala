@@ -4,7 +4,7 @@ import statemark.engine._
 import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
 import statemark.spark.errors.StoreMovedException
-import statemark.spark.process.RecentlyUsed
+import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.transaction.{RowScan, Rows}
 
 /** Rows of a store that is open in another JVM, at one version. The staged rows may change from request to request,
@@ -71,7 +71,7 @@ object RemoteRows {
 
   private type Asked = (StoreAddress, VersionId, String)
 
-  private val known = new RecentlyUsed[Asked, ColumnFamilies](MaxKnown)
+  private val known = JvmState.value(new RecentlyUsed[Asked, ColumnFamilies](MaxKnown))
 
   /** Returns the rows of a store at a version; None where the store is not open there any more. A version that is
     * committed is asked for its column families once.
@@ -83,11 +83,11 @@ object RemoteRows {
       ask: StoreRequest => ReadReply
   ): Option[RemoteRows] = {
     val asked = (address, at, level)
-    val families = known.get(asked).orElse {
+    val families = known().get(asked).orElse {
       ask(ReadRequest.Describe(address, at, level)) match {
         case ReadReply.NotHere => None
         case ReadReply.Description(families) =>
-          if (level == IsolationLevel.ReadCommitted.name) known.put(asked, families)
+          if (level == IsolationLevel.ReadCommitted.name) known().put(asked, families)
           Some(families)
         case other => throw failure(other, address, at, level)
       }
@@ -103,7 +103,7 @@ object RemoteRows {
   ): RuntimeException = reply match {
     case ReadReply.Failed(e) => e
     case ReadReply.NotHere =>
-      known.remove((address, at, level))
+      known().remove((address, at, level))
       new StoreMovedException(address.toString)
     case other => new IllegalStateException(s"$address answers ${other.getClass.getSimpleName}.")
   }

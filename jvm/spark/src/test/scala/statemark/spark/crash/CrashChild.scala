@@ -9,7 +9,8 @@ import org.apache.spark.sql.streaming.StreamingQueryListener
 import org.apache.spark.sql.streaming.StreamingQueryListener._
 import scala.io.StdIn
 import scala.jdk.CollectionConverters._
-import statemark.transaction.{CommitObserver, CommitPhase}
+import statemark.spark.process.JvmState
+import statemark.transaction.CommitPhase
 
 /** The process that is killed: a query over the files of a directory, which says where it is and goes on
   * for ever, or to the end of its input.
@@ -32,7 +33,7 @@ object CrashChild {
     val Array(phase, visit) = StdIn.readLine().split(" "): @unchecked
     val visits = new AtomicInteger
     val uploader = new AtomicReference[Thread]
-    StatemarkStateStoreProvider.observer = reached =>
+    JvmState.observer.set { reached =>
       if (phase == Uploading) {
         if (reached == CommitPhase.SnapshotStarted && visits.incrementAndGet() == visit.toInt) {
           uploader.set(Thread.currentThread)
@@ -45,6 +46,7 @@ object CrashChild {
         // The parent kills this process here; the other threads go on, as they would.
         Thread.currentThread.join()
       }
+    }
     val query = spark.readStream.schema("k INT, v INT").option("maxFilesPerTrigger", 1)
       .json(root.resolve("input").toString)
       .groupBy("k").agg(count("v").as("n"), sum("v").as("total"))
@@ -56,7 +58,7 @@ object CrashChild {
     if (phase == "none") {
       query.processAllAvailable()
       query.stop()
-      StatemarkStateStoreProvider.observer = CommitObserver.none
+      JvmState.observer.clear()
       spark.stop()
     } else query.awaitTermination()
   }

@@ -7,11 +7,12 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.{sum, udf}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.cluster.{AttemptBegun, AttemptCheck, AttemptRegistry, WriterOf}
-import statemark.spark.{OneSession, StatemarkStateStoreProvider}
+import statemark.spark.cluster.{AttemptBegun, AttemptRegistry, WriterOf}
+import statemark.spark.OneSession
 import statemark.spark.Line.MemoryStream
 import statemark.spark.local.LocalDirectory
 import statemark.spark.errors.LookupException
+import statemark.spark.process.JvmState
 
 /** Format `statemark` beside a running query. */
 class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
@@ -162,16 +163,15 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       if (batch > 0) assert(live("reading").count() == 1)
       assert(asked.isEmpty)
     }
-    val inProcess = StatemarkStateStoreProvider.runsOnCluster
-    StatemarkStateStoreProvider.runsOnCluster = () => true
-    AttemptCheck.driver = Some { message =>
+    JvmState.runsOnCluster.set(() => true)
+    JvmState.askDriver.set(Some { message =>
       asked.add(message)
       message match {
         case attempt: AttemptBegun => AttemptRegistry.begun(attempt)
         case version: WriterOf => AttemptRegistry.writer(version)
         case other => fail(s"$other is asked")
       }
-    }
+    })
     try {
       val query = input.toDF().groupBy("value").count().writeStream.outputMode("update")
         .queryName("reading").foreachBatch(read _).start()
@@ -182,8 +182,8 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       }
       query.stop()
     } finally {
-      AttemptCheck.driver = None
-      StatemarkStateStoreProvider.runsOnCluster = inProcess
+      JvmState.askDriver.clear()
+      JvmState.runsOnCluster.clear()
     }
   }
 

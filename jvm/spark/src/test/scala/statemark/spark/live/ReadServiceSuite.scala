@@ -15,6 +15,7 @@ import statemark.spark.checkpoint.StoreAddress
 import statemark.spark.conf.StoreSettings
 import statemark.spark.{Line, Providers, StatemarkStateStoreProvider}
 import statemark.spark.errors.{StoreMovedException, VersionGoneException}
+import statemark.spark.process.JvmState
 import statemark.spark.reads.{LiveReads, ReadReply, ReadRequest, ReadService, RemoteRows}
 import statemark.transaction.{RowScan, Rows}
 
@@ -158,8 +159,7 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
   }
 
   test("a version that was prepared here and written by another executor since is not here") {
-    val inProcess = StatemarkStateStoreProvider.runsOnCluster
-    StatemarkStateStoreProvider.runsOnCluster = () => true
+    JvmState.runsOnCluster.set(() => true)
     try {
       val sole = addressOf(filled(3))
       assert(remote(sole, 3).isDefined)
@@ -167,6 +167,6 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
       Files.setLastModifiedTime(storeDir.resolve("3.changelog"), FileTime.fromMillis(1))
       assert(remote(overwritten, 3).isEmpty)
       assert(remote(overwritten, 2).isDefined)
-    } finally StatemarkStateStoreProvider.runsOnCluster = inProcess
+    } finally JvmState.runsOnCluster.clear()
   }
 }

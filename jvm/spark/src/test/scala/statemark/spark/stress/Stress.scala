@@ -9,8 +9,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.Random
 import statemark.common.{Causes, Clock}
 import statemark.spark.local.LocalDirectory
-import statemark.spark.process.TaskInfo
-import statemark.spark.StatemarkStateStoreProvider
+import statemark.spark.process.{JvmState, TaskInfo}
 
 /** Random histories of a checkpoint and everything around it, against a sorted map: runs that overlap, rollbacks by
   * hand, interrupts, readers of versions that are gone. It ends with the time, or with the first fault, whose seed it
@@ -39,8 +38,9 @@ object Stress {
     val first = property("seed", 1L)
     val end = Clock.system.nanos() + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
     // Tasks are of Spark's own query; what no task asks for is of the history's.
-    StatemarkStateStoreProvider.runningTask = () =>
+    JvmState.runningTask.set { () =>
       Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1))(_ => TaskInfo.now())
+    }
     val tally = new Tally
     val other = new OtherProcess
     val found = Iterator.iterate(first)(_ + 1).takeWhile(_ => Clock.system.nanos() < end)
