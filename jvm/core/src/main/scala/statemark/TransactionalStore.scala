@@ -243,10 +243,8 @@ final class TransactionalStore private[statemark] (
         Intent(version.state.version, redo),
         () => observer.reached(CommitPhase.PartApplied)
       )
-      redo.foreach { _ => // from here on no crash needs the file
-        engine.flush()
-        flushed_ = version.state.version
-      }
+      // From here on no crash needs the file.
+      redo.foreach(_ => flushNow(version.state))
     } catch { case NonFatal(e) => throw unusable(version.state, e) }
     holdsPrepared(0)
     rows.written(version.batch)
@@ -304,10 +302,18 @@ final class TransactionalStore private[statemark] (
     there
   }
 
-  /** Hard links of the base, which is flushed for them. */
+  /** Makes hard links of the base, which is flushed for them. */
   private def copied(target: File): Unit = {
+    flushNow(base)
     engine.checkpoint(target)
-    flushed_ = base.version
+  }
+
+  /** Brings all that the engine has to its files.
+    * @param state the state that it has
+    */
+  private def flushNow(state: StoreState): Unit = {
+    engine.flush()
+    flushed_ = state.version
   }
 
   private def exported(target: File, batch: Option[SerializedBatch]): Set[String] = {

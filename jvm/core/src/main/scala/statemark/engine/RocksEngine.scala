@@ -244,11 +244,10 @@ final class RocksEngine private (
     */
   def verify(): Unit = reading(db.verifyChecksum())
 
-  /** Makes a RocksDB checkpoint: hard links of the files there are now, memtables flushed first.
+  /** Makes a RocksDB checkpoint: hard links of the files there are now. The caller has flushed.
     * @param target does not exist
     */
   def checkpoint(target: File): Unit = {
-    flush()
     val checkpoint = Checkpoint.create(db)
     try checkpoint.createCheckpoint(target.getPath)
     finally checkpoint.close()
