@@ -98,7 +98,7 @@ final class StoreCheckpoint(
   def reportSnapshot(version: Long): Unit =
     try
       StatemarkBridge.reportSnapshot(location.providerId, version, clock.epochMs(), conf.rocksDb)
-    catch { case e: SparkException if StatemarkBridge.lacksCoordinator(e) => () }
+    catch { case e: SparkException if StatemarkBridge.lacksEndpoint(e) => () }
 
   private def newScratch(): File = {
     val scratch = StatemarkBridge.newLocalDirectory("statemark-files-")

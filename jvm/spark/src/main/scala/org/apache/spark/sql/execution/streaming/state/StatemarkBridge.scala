@@ -164,20 +164,18 @@ object StatemarkBridge extends BridgeShims {
   private def classic(spark: SparkSession) =
     spark.asInstanceOf[org.apache.spark.sql.classic.SparkSession]
 
-  /** Whether a call failed because there is no coordinator: the session never had a streaming query.
-    * The class of the failure is private to Spark's package of remote calls.
+  /** Whether a call failed because nothing answers under the name that was called: there is no coordinator where the
+    * session never had a streaming query. The class of the failure is private to Spark's package of remote calls.
     */
-  def lacksCoordinator(failure: Throwable): Boolean =
+  def lacksEndpoint(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.getClass.getSimpleName == "RpcEndpointNotFoundException")
 
-  /** Whether a call to another JVM failed because that JVM is gone, and not because it is slow or has failed itself. */
-  def isGone(failure: Throwable): Boolean = {
-    val causes = Causes.of(failure).toSeq
-    !causes.exists(_.isInstanceOf[TimeoutException]) && causes.exists {
-      case _: IOException => true
-      case other => other.getClass.getSimpleName == "RpcEndpointNotFoundException"
-    }
-  }
+  /** Whether a call to another JVM failed because that JVM is gone, and not because it is slow: what it fails with itself
+    * has to come in its answer.
+    */
+  def isGone(failure: Throwable): Boolean =
+    !Causes.of(failure).exists(_.isInstanceOf[TimeoutException]) &&
+      (lacksEndpoint(failure) || Causes.of(failure).exists(_.isInstanceOf[IOException]))
 
   /** The codec of changelogs. */
   def codec(name: String): CompressionCodec =
