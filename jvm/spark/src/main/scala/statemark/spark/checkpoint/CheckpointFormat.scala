@@ -3,7 +3,6 @@ package statemark.spark.checkpoint
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import statemark.common.InvalidInputException
 import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.process.Relocated.CheckpointFileManager
@@ -50,9 +49,10 @@ private final class CommittedFormats(stateRoot: Path, hadoopConf: Configuration)
 
   private val log = new Path(stateRoot.getParent, "commits")
   private val files = CheckpointFileManager.create(log, hadoopConf)
+  private val entries = new CommitEntries(log, files)
 
   def check(operator: Long, usesIds: Boolean): Unit = {
-    val batches = if (files.exists(log)) names(log).flatMap(_.toLongOption).sorted else Nil
+    val batches = entries.batches()
     for (newest <- batches.lastOption; oldest <- batches.headOption) {
       val hasIds = usesIdsIn(newest)
       val isChanged = usesIdsIn(oldest) != hasIds
@@ -77,11 +77,7 @@ private final class CommittedFormats(stateRoot: Path, hadoopConf: Configuration)
       "came after that batch is processed again."
   )
 
-  private def usesIdsIn(batch: Long): Boolean = {
-    val in = files.open(new Path(log, batch.toString))
-    try StatemarkBridge.committedIds(in).isDefined
-    finally in.close()
-  }
+  private def usesIdsIn(batch: Long): Boolean = entries.ids(batch).isDefined
 
   /** Tells whether a store of the operator can be restored without the files from before the change. Looks at one
     * partition, as stores take their snapshots at the same versions or close to them.

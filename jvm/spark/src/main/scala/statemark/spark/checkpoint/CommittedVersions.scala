@@ -4,7 +4,7 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import statemark.engine.VersionId
 import statemark.spark.process.JvmState
 import statemark.spark.process.Relocated.CheckpointFileManager
@@ -19,33 +19,28 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
   private val commits = Option(stateRoot.getParent).map(new Path(_, "commits"))
 
   /** Tells whether the query has committed `at`; in checkpoint format v2 this very attempt at it. */
-  def contains(at: VersionId): Boolean = commits match {
-    case None => true
-    case Some(_) if stateRoot.getName != "state" => true
-    case Some(log) =>
-      val files = CheckpointFileManager.create(log, hadoopConf)
-      if (!files.exists(log)) true
-      else idsOf(files, new Path(log, (at.version - 1).toString)).exists(matches(_, at))
+  def contains(at: VersionId): Boolean = entries().forall { found =>
+    !found.exists() || idsOf(found, at.version - 1).exists(matches(_, at))
   }
 
   /** Tells whether the commit log has `at` now, in checkpoint format v2 this very attempt at it, whatever it had
     * before: the query may have been rolled back while a store of an earlier run is open. The log keeps its last
     * entries only; where the entry is gone, the answer is unknown.
     */
-  def stands(at: VersionId): Boolean = commits match {
-    case Some(log) if stateRoot.getName == "state" =>
-      val files = CheckpointFileManager.create(log, hadoopConf)
-      val batch = new Path(log, (at.version - 1).toString)
-      if (files.exists(batch)) at.checkpointId.isEmpty || matches(read(files, batch), at)
-      else !files.exists(log) || newestIn(files, log) >= at.version
-    case _ => true
+  def stands(at: VersionId): Boolean = entries().forall { found =>
+    val batch = at.version - 1
+    if (found.contains(batch)) at.checkpointId.isEmpty || matches(found.ids(batch), at)
+    else found.batchesOfLog().forall(_.lastOption.exists(_ >= at.version))
   }
 
-  private def newestIn(files: CheckpointFileManager, log: Path): Long =
-    files.list(log).flatMap(_.getPath.getName.toLongOption).maxOption.getOrElse(-1L)
+  /** Returns the commit log beside the store's state; None for a store without a query. */
+  private def entries(): Option[CommitEntries] =
+    commits.filter(_ => stateRoot.getName == "state").map { log =>
+      new CommitEntries(log, CheckpointFileManager.create(log, hadoopConf))
+    }
 
-  private def matches(entry: CommittedVersions.Entry, at: VersionId): Boolean =
-    (entry.ids, at.checkpointId) match {
+  private def matches(committed: CommitEntries.Ids, at: VersionId): Boolean =
+    (committed, at.checkpointId) match {
       case (Some(ids), Some(id)) =>
         ids.get(storeId.operatorId).exists { partitions =>
           partitions.lift(storeId.partitionId).exists(_.contains(id))
@@ -53,34 +48,29 @@ final class CommittedVersions(storeId: StateStoreId, queryRunId: UUID, hadoopCon
       case _ => true
     }
 
-  private def idsOf(files: CheckpointFileManager, batch: Path): Option[CommittedVersions.Entry] =
-    Option(CommittedVersions.known().get((queryRunId, batch))).orElse {
-      Option.when(files.exists(batch)) {
-        val entry = read(files, batch)
-        CommittedVersions.remember(queryRunId, batch, entry)
-        entry
+  private def idsOf(entries: CommitEntries, batch: Long): Option[CommitEntries.Ids] = {
+    val path = entries.pathOf(batch)
+    Option(CommittedVersions.known().get((queryRunId, path))).orElse {
+      Option.when(entries.contains(batch)) {
+        val ids = entries.ids(batch)
+        CommittedVersions.remember(queryRunId, path, ids)
+        ids
       }
     }
-
-  private def read(files: CheckpointFileManager, batch: Path): CommittedVersions.Entry = {
-    val in = files.open(batch)
-    try CommittedVersions.Entry(StatemarkBridge.committedIds(in))
-    finally in.close()
   }
 }
 
-private[spark] object CommittedVersions {
-  final case class Entry(ids: Option[Map[Long, Array[Array[String]]]])
+private object CommittedVersions {
 
   /** Entries of the last batches, shared by all stores of the executor: one read per batch and not
     * one per store. By run: between two runs a commit log may be rolled back.
     */
-  private val known = JvmState.value(new ConcurrentHashMap[(UUID, Path), Entry]())
+  private val known = JvmState.value(new ConcurrentHashMap[(UUID, Path), CommitEntries.Ids]())
   private val MaxKnown = 64
 
-  private def remember(queryRunId: UUID, batch: Path, entry: Entry): Unit = {
+  private def remember(queryRunId: UUID, entry: Path, ids: CommitEntries.Ids): Unit = {
     val known = this.known()
     if (known.size >= MaxKnown) known.clear()
-    known.put((queryRunId, batch), entry): Unit
+    known.put((queryRunId, entry), ids): Unit
   }
 }

@@ -11,6 +11,7 @@ import org.json4s.jackson.JsonMethods.parse
 import org.json4s.{JObject, JString}
 import scala.util.control.NonFatal
 import scala.util.Try
+import statemark.spark.checkpoint.CommitEntries
 import statemark.spark.offline.cli.{CommandContext, UserError}
 import statemark.spark.process.Relocated.CheckpointFileManager
 
@@ -31,6 +32,7 @@ final class QueryCheckpoint private (
 
   val offsetLog: Path = new Path(root, "offsets")
   val commitLog: Path = new Path(root, "commits")
+  private val commitEntries = new CommitEntries(commitLog, files)
 
   /** What commands keep there; Spark does not look at it (I10). */
   val ownDirectory: Path = new Path(root, "_statemark")
@@ -72,7 +74,7 @@ final class QueryCheckpoint private (
   }
 
   /** Batches in the commit log, oldest first. */
-  lazy val commits: Seq[Long] = batches(commitLog)
+  lazy val commits: Seq[Long] = commitEntries.batches()
 
   def lastCommit: Option[Long] = commits.lastOption
 
@@ -82,12 +84,11 @@ final class QueryCheckpoint private (
   /** Checkpoint ids of a committed batch, by operator, partition and store; None in checkpoint format
     * v1.
     */
-  def checkpointIds(batch: Long): Option[Map[Long, Array[Array[String]]]] = {
-    val path = new Path(commitLog, batch.toString)
-    val in = files.open(path)
-    try readable(s"the commit entry $path")(StatemarkBridge.committedIds(in))
-    finally in.close()
-  }
+  def checkpointIds(batch: Long): CommitEntries.Ids =
+    commitEntries.ids(
+      batch,
+      ids => readable(s"the commit entry ${commitEntries.pathOf(batch)}")(ids)
+    )
 
   /** The query has stateful operators. */
   lazy val isStateful: Boolean = operatorDirectories.nonEmpty
