@@ -278,7 +278,7 @@ _CLEAN = {
     f"{SPARK}/statemark/spark/process/Values.scala": (
         "package statemark.spark.process\nobject Values {\n  @volatile private var one = 1\n"
         "  private val closed = () => {\n    var two = 2\n  }\n  final class Counter {\n"
-        "    var count = 0\n  }\n  def text: String = {\n    var i = 0\n    \"object O { var x }\"\n"
+        '    var count = 0\n  }\n  def text: String = {\n    var i = 0\n    "object O { var x }"\n'
         "  }\n}\n"
     ),
     HOME_LOCK: "object DirectoryLock { def lock() = file.getChannel.tryLock() }\n",
