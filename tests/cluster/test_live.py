@@ -138,6 +138,7 @@ def test_executors_die_under_reads(
 
 
 @on("anywhere")
+@pytest.mark.parametrize("checkpoint_format", ["2"], indirect=True)  # LookupTasksSuite has both
 def test_lookups_of_stores_that_are_open_nowhere(
     two_workers: Cluster, application: Application, stream: Stream, checkpoint_format: str
 ) -> None:
