@@ -85,13 +85,6 @@ private[kafka] final class TransactionWriter(
   )
 
   private def explained(failure: Throwable, values: Map[String, String]): Throwable =
-    if (KafkaFailures.isInterrupt(failure)) interruptOf(failure) else explain(failure, values)
-
-  private def interruptOf(failure: Throwable): InterruptedException = failure match {
-    case e: InterruptedException => e
-    case e =>
-      val interrupt = new InterruptedException(s"The task was interrupted: $e")
-      interrupt.initCause(e): Unit
-      interrupt
-  }
+    if (KafkaFailures.isInterrupt(failure)) KafkaFailures.interruptOf(failure)
+    else explain(failure, values)
 }

@@ -147,6 +147,13 @@ final class BatchCoordinator private[kafka] (
     local.foreach(_.abort(identity))
   }
 
+  /** Ends what executors have left open that are gone: nobody else would before its timeout, and readers wait for it. To be
+    * called once no batch is in progress, as a decision may need the rows.
+    */
+  def fenceExecutors(executorIds: Set[String]): Unit = fencing.fence(
+    executorIds.map(SinkTransactionalId.executor(settings.prefix, identity, _).text)
+  )
+
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
   def recover(): RecoveryReport = {
     val done = recovery.run(checks())
