@@ -63,4 +63,7 @@ trait BridgeShims {
   /** Where each source stands at the end of a batch, by what the offset log calls it. */
   protected def endOffsets(log: OffsetSeq): Vector[(String, Option[String])] =
     log.offsets.zipWithIndex.map { case (offset, i) => (i.toString, offset.map(_.json)) }.toVector
+
+  /** When a batch of the offset log was planned, in milliseconds since the epoch. */
+  protected def plannedAtMs(log: OffsetSeq): Option[Long] = log.metadata.map(_.batchTimestampMs)
 }

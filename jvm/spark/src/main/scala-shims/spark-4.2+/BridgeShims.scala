@@ -61,4 +61,8 @@ trait BridgeShims {
     case placed =>
       placed.offsets.zipWithIndex.map { case (o, i) => (i.toString, o.map(_.json)) }.toVector
   }
+
+  /** When a batch of the offset log was planned, in milliseconds since the epoch. */
+  protected def plannedAtMs(log: OffsetSeqBase): Option[Long] =
+    log.metadataOpt.map(_.batchTimestampMs)
 }

@@ -1,9 +1,10 @@
 package statemark.kafka.sink
 
 import java.util.{Map => JavaMap}
+import org.apache.spark.sql.{DataFrame, SQLContext, SaveMode}
 import org.apache.spark.sql.connector.catalog.{Table, TableProvider}
 import org.apache.spark.sql.connector.expressions.Transform
-import org.apache.spark.sql.sources.DataSourceRegister
+import org.apache.spark.sql.sources.{BaseRelation, CreatableRelationProvider, DataSourceRegister}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
@@ -13,8 +14,11 @@ import scala.jdk.CollectionConverters._
   *
   * Spark makes one of each data source to see its name, so nothing here, or in what it extends, names a class of Kafka's.
   */
-final class KafkaSinkProvider extends TableProvider with DataSourceRegister {
-  override def shortName(): String = KafkaSinkProvider.Name
+final class KafkaSinkProvider
+    extends TableProvider
+    with CreatableRelationProvider
+    with DataSourceRegister {
+  override def shortName(): String = SinkFormat.Name
 
   override def inferSchema(options: CaseInsensitiveStringMap): StructType = new StructType
 
@@ -26,8 +30,18 @@ final class KafkaSinkProvider extends TableProvider with DataSourceRegister {
     KafkaLibrary.require(getClass.getClassLoader)
     SinkTable.of(properties.asScala.toMap)
   }
-}
 
-private[sink] object KafkaSinkProvider {
-  val Name: String = "statemark-kafka"
+  /** Refuses `df.write`, which Spark brings here whatever its mode. */
+  override def createRelation(
+      sqlContext: SQLContext,
+      mode: SaveMode,
+      parameters: Map[String, String],
+      data: DataFrame
+  ): BaseRelation = throw SinkFormat.refused(
+    "A batch write",
+    "it has no checkpoint that numbers its tries, so a second one could not be told from new rows",
+    "Write a stream: a folder or topic that is read with Trigger.AvailableNow is a batch with a " +
+      "checkpoint; or use Spark's own sink, which may write rows twice",
+    "df.write"
+  )
 }

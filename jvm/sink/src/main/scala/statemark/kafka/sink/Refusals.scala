@@ -2,7 +2,6 @@ package statemark.kafka.sink
 
 import java.util.Locale
 import org.apache.spark.sql.execution.streaming.state.OutputQuery
-import statemark.kafka.SinkException
 
 /** Ways to run a query in which a batch is not fixed before it runs: what a number of a batch stands for could change, and
   * so could not be decided once. Spark refuses some of them for sinks that it does not know; options switch that off.
@@ -37,11 +36,11 @@ private[sink] object Refusals {
     AsyncOption
   )
 
-  private def refused(what: String, why: String, value: String) = new SinkException.RefusedSetting(
-    s"$what is refused by format '${KafkaSinkProvider.Name}'",
+  private def refused(what: String, why: String, value: String) = SinkFormat.refused(
+    what,
     s"$why, so a crash could repeat rows",
     "Use Trigger.ProcessingTime or Trigger.AvailableNow and none of these; or Spark's own sink, which " +
       "may write rows twice",
-    Map("refused" -> value)
+    value
   )
 }

@@ -26,8 +26,10 @@ private[sink] final case class RowColumns(
     val name = topic.orElse(present(topicAt, row).map(row.getUTF8String(_).toString))
     new ProducerRecord[Array[Byte], Array[Byte]](
       name.getOrElse(throw RowColumns.withoutTopic),
-      present(partitionAt, row).map(i => Int.box(row.getInt(i))).orNull,
-      present(timestampAt, row).map(i => Long.box(Math.floorDiv(row.getLong(i), 1000L))).orNull,
+      present(partitionAt, row).map(i => Int.box(natural("partition", row.getInt(i)))).orNull,
+      present(timestampAt, row).map(i =>
+        Long.box(natural("timestamp", millis(row.getLong(i))))
+      ).orNull,
       key.flatMap(_.of(row)).orNull,
       value.of(row).orNull,
       present(headersAt, row).map(headers(row, _).asJava).orNull
@@ -36,9 +38,18 @@ private[sink] final case class RowColumns(
 
   private def present(at: Option[Int], row: InternalRow): Option[Int] = at.filterNot(row.isNullAt)
 
+  private def millis(micros: Long): Long = Math.floorDiv(micros, 1000L)
+
+  /** Kafka has no others. */
+  private def natural[A](column: String, number: A)(implicit numeric: Numeric[A]): A =
+    if (numeric.gteq(number, numeric.zero)) number
+    else throw RowColumns.unsendable(s"its column '$column' is negative", column)
+
   private def headers(row: InternalRow, at: Int): Iterable[Header] = {
     val array = row.getArray(at)
     (0 until array.numElements()).map { i =>
+      if (array.isNullAt(i) || array.getStruct(i, 2).isNullAt(0))
+        throw RowColumns.unsendable("one of its headers has no key", "headers")
       val header = array.getStruct(i, 2)
       val bytes = Option.unless(header.isNullAt(1))(header.getBinary(1))
       new RecordHeader(header.getUTF8String(0).toString, bytes.orNull)
@@ -108,10 +119,13 @@ private[sink] object RowColumns {
       Map("column" -> name)
     )
 
-  private def withoutTopic = new SinkException.RefusedSetting(
+  private def withoutTopic =
+    unsendable("its column 'topic' is null, and option 'topic' is not set", "topic")
+
+  private def unsendable(reason: String, column: String) = new SinkException.RefusedSetting(
     "A row cannot be sent",
-    "its column 'topic' is null, and option 'topic' is not set",
-    "Set option 'topic', or leave such rows out",
-    Map("column" -> "topic")
+    reason,
+    "Leave such rows out",
+    Map("column" -> column)
   )
 }

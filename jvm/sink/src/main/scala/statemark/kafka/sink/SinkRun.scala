@@ -3,11 +3,17 @@ package statemark.kafka.sink
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.SparkContext
-import org.apache.spark.scheduler.{SparkListener, SparkListenerApplicationEnd, SparkListenerEvent}
+import org.apache.spark.scheduler.{
+  SparkListener,
+  SparkListenerApplicationEnd,
+  SparkListenerEvent,
+  SparkListenerExecutorRemoved
+}
 import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent
 import org.slf4j.LoggerFactory
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.kafka._
 
@@ -17,13 +23,15 @@ private[sink] final class SinkRun(
     identity: SinkIdentity,
     coordinator: BatchCoordinator,
     isLocal: Boolean,
+    startedAtMs: Long,
     figures: SinkFigures
 ) {
   import SinkRun.log
 
   private val lock = new ReentrantLock
+  private val lost = ConcurrentHashMap.newKeySet[String]()
   private var seen = Option.empty[RecoveryReport]
-  private var isClosed = false
+  @volatile private var isClosed = false
 
   /** Begins the batch whose plan this thread runs. */
   def begin(): WriterSpec = exclusively {
@@ -31,7 +39,7 @@ private[sink] final class SinkRun(
     val batch = StatemarkBridge.currentBatch(spark).getOrElse(
       throw new SinkException.IllegalCall("A batch cannot begin", "its number is not known")
     )
-    val ends = query.endOffsets(batch).getOrElse(throw new SinkException.WrongHistory(
+    val planned = query.planned(batch).getOrElse(throw new SinkException.WrongHistory(
       s"Batch $batch cannot be decided",
       "the query's offset log has no entry of it, so nobody could tell it from another",
       "Is the checkpoint's folder 'offsets' still there? Start the query again",
@@ -40,9 +48,9 @@ private[sink] final class SinkRun(
     val start = BatchStart(
       batch,
       query.id.toString,
-      Some(SourceOffsets.fingerprint(ends)),
-      // Whether it has run before nobody says; the first batch of a query has not.
-      isRerun = batch > 0
+      Some(SourceOffsets.fingerprint(planned.ends)),
+      // Spark does not say it, but a batch that runs again keeps the time of its first plan.
+      isRerun = planned.atMs.exists(_ < startedAtMs)
     )
     try {
       val plan = coordinator.begin(start)
@@ -62,6 +70,22 @@ private[sink] final class SinkRun(
   def commit(batch: Long, messages: Seq[AttemptMessage]): Unit = exclusively {
     try figures.add(coordinator.commit(batch, messages))
     finally report()
+    endLost()
+  }
+
+  /** Notes that an executor is gone. What it has left open is ended after the batch, whose decision may need it. */
+  def lose(executorId: String): Unit = lost.add(executorId): Unit
+
+  private def endLost(): Unit = {
+    val gone = lost.asScala.toSet
+    if (gone.nonEmpty)
+      try {
+        coordinator.fenceExecutors(gone)
+        gone.foreach(lost.remove)
+      } catch {
+        case NonFatal(e) if !KafkaFailures.isInterrupt(e) =>
+          log.warn(s"Transactions of lost executors of sink $identity are not ended yet.", e)
+      }
   }
 
   /** Ends what is open, at once. */
@@ -69,11 +93,19 @@ private[sink] final class SinkRun(
     try coordinator.abort()
     catch { case NonFatal(e) => log.warn(s"Sink $identity could not abort a batch.", e) }
 
+  /** Ends what is open, at once, and then the run. */
+  def end(): Unit = {
+    // What is open in a run that is closed already would be the next one's.
+    if (!isClosed) abort()
+    close()
+  }
+
   /** Ends the run, once no call of it is inside. */
   def close(): Unit =
     try exclusively {
         if (!isClosed) {
           isClosed = true
+          endLost()
           coordinator.close()
           if (!isLocal) ExecutorOrders.close(identity)
         }
@@ -91,7 +123,10 @@ private[sink] final class SinkRun(
   private def exclusively[A](body: => A): A = {
     lock.lockInterruptibly()
     try body
-    finally lock.unlock()
+    catch {
+      // A query that is stopped ends well only with an exception that Spark knows as an interrupt.
+      case NonFatal(e) if KafkaFailures.isInterrupt(e) => throw KafkaFailures.interruptOf(e)
+    } finally lock.unlock()
   }
 }
 
@@ -103,9 +138,15 @@ private[sink] object SinkRun {
 
   /** Begins a run of a query that is running. One before it of the same identity ends first: what it would close later
     * could be this one's.
+    * @param startedAtMs when the query was started, in milliseconds since the epoch
     * @throws SinkException where the query runs in a way that is refused
     */
-  def open(settings: SinkSettings, queryId: String, figures: SinkFigures): SinkRun = {
+  def open(
+      settings: SinkSettings,
+      queryId: String,
+      startedAtMs: Long,
+      figures: SinkFigures
+  ): SinkRun = {
     val spark = SparkSession.active
     val context = spark.sparkContext
     val query = StatemarkBridge.outputOf(spark, queryId).getOrElse(
@@ -130,14 +171,15 @@ private[sink] object SinkRun {
       Option.when(isLocal)(SinkProcess.sinks),
       DriverSeams(observer = SinkProbe.observer)
     )
-    val run = new SinkRun(query, identity, coordinator, isLocal, figures)
+    val run = new SinkRun(query, identity, coordinator, isLocal, startedAtMs, figures)
     runs.put(identity, run): Unit
     run
   }
 
   private def watch(context: SparkContext): Unit = synchronized {
     if (!watched.contains(context)) {
-      context.addSparkListener(new Ends)
+      // Closing waits for brokers.
+      StatemarkBridge.listen(context, "statemark-kafka", new Ends)
       watched = Some(context)
     }
   }
@@ -149,12 +191,14 @@ private[sink] object SinkRun {
       case _ => ()
     }
 
+    override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit =
+      runs.values.forEach(_.lose(removed.executorId))
+
     override def onApplicationEnd(end: SparkListenerApplicationEnd): Unit = close(_ => true)
 
     private def close(isMeant: OutputQuery => Boolean): Unit = runs.forEach { (identity, run) =>
       if (isMeant(run.query)) {
-        run.abort()
-        run.close()
+        run.end()
         runs.remove(identity, run): Unit
       }
     }

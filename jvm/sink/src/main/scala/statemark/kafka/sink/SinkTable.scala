@@ -8,19 +8,20 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.StructType
 import scala.jdk.CollectionConverters._
+import statemark.common.Clock
 import statemark.kafka.SinkSettings
 
 /** What a query writes to: one of these is made for each `start()`, and lives as long as the run. Spark asks it for a
   * write at each batch, so what a run knows is kept here.
   */
-private[sink] final class SinkTable(settings: SinkSettings)
+private[sink] final class SinkTable(settings: SinkSettings, madeAtMs: Long)
     extends Table
     with SupportsWrite
     with ReportsSinkMetrics {
   private val figures = new SinkFigures
   @volatile private var opened = Option.empty[SinkRun]
 
-  override def name(): String = KafkaSinkProvider.Name
+  override def name(): String = SinkFormat.Name
 
   override def schema(): StructType = new StructType
 
@@ -39,11 +40,11 @@ private[sink] final class SinkTable(settings: SinkSettings)
 
   /** What progress and the UI call it. */
   override def toString: String =
-    s"${KafkaSinkProvider.Name}[${settings.topic.getOrElse("topic of each row")}]"
+    s"${SinkFormat.Name}[${settings.topic.getOrElse("topic of each row")}]"
 
   private def runOf(queryId: String): SinkRun = synchronized {
     opened.getOrElse {
-      val run = SinkRun.open(settings, queryId, figures)
+      val run = SinkRun.open(settings, queryId, madeAtMs, figures)
       opened = Some(run)
       run
     }
@@ -57,7 +58,7 @@ private[sink] object SinkTable {
     */
   def of(options: Map[String, String]): SinkTable = {
     Refusals.checkOptions(options)
-    new SinkTable(SinkSettings.of(options))
+    new SinkTable(SinkSettings.of(options), Clock.system.epochMs())
   }
 }
 

@@ -5,7 +5,7 @@ import java.util.UUID
 import java.util.concurrent.TimeoutException
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
-import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.{SparkConf, SparkContext, SparkEnv}
 import org.apache.spark.io.CompressionCodec
 import org.apache.spark.rpc.{
   IsolatedRpcEndpoint,
@@ -14,6 +14,7 @@ import org.apache.spark.rpc.{
   RpcEnv,
   ThreadSafeRpcEndpoint
 }
+import org.apache.spark.scheduler.SparkListenerInterface
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
@@ -99,9 +100,13 @@ object StatemarkBridge extends BridgeShims {
           query.resolvedCheckpointRoot,
           query.getClass.getSimpleName,
           query.trigger.getClass.getSimpleName,
-          query.offsetLog.get(_).map(endOffsets)
+          query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log)))
         )
     }
+
+  /** Has a listener told of events in a thread of its own, in which it may wait without delaying others. */
+  def listen(context: SparkContext, thread: String, listener: SparkListenerInterface): Unit =
+    context.listenerBus.addToQueue(listener, thread)
 
   /** The batch whose plan this thread makes or runs. */
   def currentBatch(spark: SparkSession): Option[Long] =
@@ -209,7 +214,7 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   *
   * @param execution name of the class that runs it
   * @param trigger name of its trigger's class
-  * @param endOffsets where each source stands at the end of a batch of the offset log, by what the log calls it
+  * @param planned a batch of the offset log
   */
 final case class OutputQuery(
     id: UUID,
@@ -218,8 +223,15 @@ final case class OutputQuery(
     checkpoint: String,
     execution: String,
     trigger: String,
-    endOffsets: Long => Option[Vector[(String, Option[String])]]
+    planned: Long => Option[PlannedBatch]
 )
+
+/** A batch as the offset log has it.
+  *
+  * @param ends where each source stands at its end, by what the log calls the source
+  * @param atMs when it was planned for the first time, in milliseconds since the epoch; a batch that runs again keeps it
+  */
+final case class PlannedBatch(ends: Vector[(String, Option[String])], atMs: Option[Long])
 
 /** A query that runs.
   *
