@@ -1,0 +1,89 @@
+package statemark.kafka.sink
+
+import java.net.URLClassLoader
+import org.scalatest.funsuite.AnyFunSuite
+import scala.io.Source
+import scala.util.Using
+import statemark.kafka.BatchFingerprint
+
+/** What the offset log says of a batch, on entries that Spark 4.2 has written (`resources/offsets`). */
+class SourceOffsetsSuite extends AnyFunSuite {
+  private val Formats = Seq("v1", "v2")
+
+  private def lines(entry: String): Vector[String] =
+    Using.resource(Source.fromResource(s"offsets/$entry"))(_.getLines().toVector)
+
+  /** As Spark reads it: a version, the batch, then a source a line; the second format names the source. */
+  private def ends(entry: String): Vector[(String, Option[String])] = {
+    val all = lines(entry)
+    all.drop(2).zipWithIndex.map { case (line, i) =>
+      if (all.head == "v2") {
+        val (name, end) = line.splitAt(line.indexOf(':'))
+        name -> Some(end.drop(1))
+      } else i.toString -> Some(line)
+    }
+  }
+
+  private def of(json: String): BatchFingerprint =
+    SourceOffsets.fingerprint(Vector("0" -> Some(json)))
+
+  for {
+    format <- Formats
+    (source, namesContent) <- Seq(
+      "kafka" -> true,
+      "file" -> false,
+      "rate" -> false,
+      "rate-micro-batch" -> false,
+      "socket" -> false,
+      "kafka-and-file" -> false
+    )
+  } test(s"an entry of source $source, $format, names content: $namesContent") {
+    val fingerprint = SourceOffsets.fingerprint(ends(s"$source-$format"))
+    assert(fingerprint.namesContent == namesContent)
+    assert(fingerprint.sources.map(_.namesContent).contains(true) == source.startsWith("kafka"))
+  }
+
+  test("a source is called by what it is, where that is known") {
+    val names = SourceOffsets.fingerprint(ends("kafka-and-file-v1")).sources.map(_.source)
+    assert(names == Vector("source 0 (Kafka)", "source 1"))
+  }
+
+  test("Delta's offsets name content") {
+    val end =
+      """{"sourceVersion":1,"reservoirId":"a1","reservoirVersion":5,"index":-1,"isStartingVersion":false}"""
+    assert(of(end).namesContent)
+    assert(of(end).digest != of(end.replace(
+      "\"reservoirVersion\":5",
+      "\"reservoirVersion\":6"
+    )).digest)
+  }
+
+  test("other offsets are counters: numbers, positions of other sources, text that is no JSON") {
+    for (
+      end <- Seq("5", "-1", """{"shard":{"0":"abc"}}""", """{"a":1}""", "{}", "[1]", "at the end")
+    )
+      assert(!of(end).namesContent, end)
+  }
+
+  test("order of keys and blanks do not matter, numbers and names of topics do") {
+    val one = of("""{"a":{"0":1,"1":2},"b":{"0":3}}""")
+    assert(of("""{ "b": {"0": 3}, "a": {"1": 2, "0": 1} }""") == one)
+    assert(of("""{"a":{"0":1,"1":2},"b":{"0":4}}""").digest != one.digest)
+    assert(of("""{"a":{"0":1,"1":2},"c":{"0":3}}""").digest != one.digest)
+  }
+
+  test("a source that has given nothing yet changes nothing of what the others say") {
+    val end = Some("""{"orders":{"0":5}}""")
+    val fingerprint = SourceOffsets.fingerprint(Vector("0" -> end, "1" -> None))
+    assert(fingerprint.namesContent)
+    assert(fingerprint != SourceOffsets.fingerprint(Vector("0" -> end)))
+  }
+
+  test("a class path without Kafka's client is an error that says what to add") {
+    val withoutKafka = new URLClassLoader(Array.empty, ClassLoader.getPlatformClassLoader)
+    val message = intercept[IllegalStateException](KafkaLibrary.require(withoutKafka)).getMessage
+    assert(message.contains("org.apache.kafka:kafka-clients"))
+    assert(message.contains(s"spark-sql-kafka-0-10_2.13:${org.apache.spark.SPARK_VERSION}"))
+    KafkaLibrary.require(getClass.getClassLoader)
+  }
+}
