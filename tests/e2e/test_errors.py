@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 import statemark
 from py4j.protocol import Py4JJavaError
@@ -112,3 +113,18 @@ def _interrupted(spark: SparkSession, where: str) -> bool:
             thread.interrupt()
             return True
     return False
+
+
+def test_the_kafka_format_names_the_library_that_it_lacks(
+    spark: SparkSession, provider: str, tmp_path: Path
+) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("a format of Statemark's jar")
+    rows = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
+    writer = rows.writeStream.format("statemark-kafka").option("topic", "orders")
+    writer = writer.option("kafka.bootstrap.servers", "127.0.0.1:1")
+    lacks = "org.apache.kafka:kafka-clients"
+    with pytest.raises((PySparkException, Py4JJavaError), match=lacks) as failed:
+        writer.option("checkpointLocation", str(tmp_path)).start()
+    connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    assert connector in str(failed.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +10,7 @@ from support import sinks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -20,5 +21,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # injected failures print stack traces by design
+    jvm: Any = session._jvm
+    jvm.statemark.testkit.TaskGate.register(session._jsparkSession, "/nowhere")  # for `attempt()`
     yield session
     session.stop()
+
+
+@pytest.fixture
+def log(spark: SparkSession, tmp_path: Path) -> Iterator[sinks.Log]:
+    """Lines of the sink's loggers."""
+    jvm: Any = spark._jvm
+    log4j, file = jvm.org.apache.logging.log4j, tmp_path / "sink.log"
+    layout = log4j.core.layout.PatternLayout.newBuilder().withPattern("%p %m%n").build()
+    builder = log4j.core.appender.FileAppender.newBuilder().withFileName(str(file))
+    appender = builder.setName(str(file)).setLayout(layout).build()
+    appender.start()
+    logger = log4j.LogManager.getLogger("statemark.kafka")
+    logger.addAppender(appender)
+    log4j.core.config.Configurator.setLevel("statemark.kafka", log4j.Level.INFO)
+    yield sinks.Log(file)
+    logger.removeAppender(appender)
+    appender.stop()
+    log4j.core.config.Configurator.setLevel("statemark.kafka", log4j.Level.OFF)

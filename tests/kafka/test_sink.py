@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import sinks, topics
 from support.processes import wait_for
+from support.session import LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
 from support.topics import Isolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from support.brokers import Brokers
+    from support.sinks import Log
 
     Topic = Callable[..., str]
 
@@ -34,6 +38,8 @@ class Lines:
         """Add a batch."""
         hidden = self.folder / ".next"
         hidden.write_text("".join(f"{line}\n" for line in lines))
+        # Spark takes them in the order of their times.
+        os.utime(hidden, (self.count, self.count))
         hidden.rename(self.folder / f"{self.count:05}.txt")
         self.count += 1
 
@@ -48,17 +54,24 @@ class Sink:
         self.bootstrap, self.topic, self.checkpoint = bootstrap, topic, checkpoint
 
     def start(
-        self, df: DataFrame, mode: str = "append", name: str = "", **options: str
+        self,
+        df: DataFrame,
+        mode: str = "append",
+        *,
+        name: str = "",
+        sink: str = sinks.FORMAT,
+        trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
+        **options: str,
     ) -> StreamingQuery:
         """Start a query that ends when all is read, unless `trigger` is another."""
-        writer = df.writeStream.format(sinks.FORMAT).outputMode(mode).trigger(availableNow=True)
+        writer = df.writeStream.format(sink).outputMode(mode).trigger(**trigger)
         writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).options(**options)
         if self.topic and "topic" not in options:
             writer = writer.option("topic", self.topic)
         return (writer.queryName(name) if name else writer).start()
 
-    def run(self, df: DataFrame, mode: str = "append", **options: str) -> StreamingQuery:
+    def run(self, df: DataFrame, mode: str = "append", **options: Any) -> StreamingQuery:
         """Run a query to its end."""
         query = self.start(df, mode, **options)
         query.awaitTermination()
@@ -102,12 +115,14 @@ def counted(lines: Lines) -> DataFrame:
     )
 
 
-def test_append_and_restart(lines: Lines, sink: Sink) -> None:
+def test_append_and_restart(lines: Lines, sink: Sink, log: Log) -> None:
     lines.add("a", "b")
     lines.add("c")
     query = sink.run(lines.stream())
     assert sink.values() == ["a", "b", "c"]
     last = query.lastProgress.sink
+    assert last.description == f"statemark-kafka[{sink.topic}]"
+    assert last.metrics["batch"] == "1"
     assert last.metrics["rows"] == "1"
     assert last.metrics["transactions"] == "1"
     assert last.metrics["discardedBatches"] == "0"
@@ -115,17 +130,35 @@ def test_append_and_restart(lines: Lines, sink: Sink) -> None:
     sink.run(lines.stream())
     assert sink.values() == ["a", "b", "c", "d"]
     assert (sink.checkpoint / "_statemark/kafka" / str(sink.topic)).is_file()
+    # One line for each run, and no warning.
+    first, second = log.lines("INFO Sink ")
+    assert f"{query.id}/{sink.topic}, run 1: nothing is decided yet" in first
+    assert "run 2: batch 1 was decided last, it is complete; 0 open transactions" in second
+    assert not [line for line in log.lines("WARN") if "was made" not in line]
 
 
 @pytest.mark.parametrize(
-    ("mode", "wanted"),
-    [("update", ["a=1", "a=2", "b=1", "c=1"]), ("complete", ["a=1", "a=2", "b=1", "b=1", "c=1"])],
+    ("mode", "wanted", "provider"),
+    [
+        ("update", ["a=1", "a=2", "b=1", "c=1"], STATEMARK_PROVIDER),
+        ("complete", ["a=1", "a=2", "b=1", "b=1", "c=1"], SPARK_PROVIDER),
+    ],
 )
-def test_modes_of_a_stateful_query(lines: Lines, sink: Sink, mode: str, wanted: list[str]) -> None:
+def test_modes_of_a_stateful_query(
+    lines: Lines, sink: Sink, spark: SparkSession, mode: str, wanted: list[str], provider: str
+) -> None:
+    spark.conf.set(f"{STATE_STORE}.providerClass", provider)
     lines.add("a", "b")
     lines.add("a", "c")
     sink.run(counted(lines), mode)
     assert sink.values() == wanted
+    # The state is what the first try left, the output as well.
+    rewind(sink.checkpoint, 1)
+    lines.add("b")
+    query = sink.run(counted(lines), mode)
+    assert query.recentProgress[0].sink.metrics["discardedBatches"] == "1"
+    more = ["b=2"] if mode == "update" else ["a=2", "b=2", "c=1"]
+    assert sink.values() == sorted([*wanted, *more])
 
 
 def test_all_columns(lines: Lines, sink: Sink) -> None:
@@ -164,28 +197,77 @@ def test_batches_without_rows(lines: Lines, sink: Sink) -> None:
     assert query.lastProgress.sink.metrics["rows"] == "0"
 
 
+def fails_once(lines: Lines) -> DataFrame:
+    """A query whose task fails when it has sent rows."""
+    value = "CASE WHEN attempt() = 0 AND value = 'last' THEN raise_error('injected') ELSE value END"
+    return lines.stream().coalesce(1).selectExpr(f"{value} AS value")
+
+
+def test_task_that_fails_after_rows_were_sent(lines: Lines, sink: Sink, topic: Topic) -> None:
+    """Spark's own sink writes them again."""
+    wanted = [*(f"row {i}" for i in range(1000)), "last"]
+    lines.add(*wanted)
+    sink.run(fails_once(lines))
+    assert sink.values() == sorted(wanted)
+    own = Sink(sink.bootstrap, topic(), sink.checkpoint.with_name("own"))
+    own.run(fails_once(lines), sink="kafka")
+    assert len(own.values()) > len(set(own.values())) == len(wanted)
+
+
+def test_batch_that_failed_is_written_anew(lines: Lines, sink: Sink) -> None:
+    """The second try has other rows, on purpose."""
+    lines.add("a", "b", "last")
+    fails = "CASE WHEN value = 'last' THEN raise_error('injected') ELSE concat(value, '-1') END"
+    message = failure(lambda: sink.run(lines.stream().selectExpr(f"{fails} AS value")))
+    assert "injected" in message
+    assert sink.values() == []
+    again = lines.stream().where("value != 'b'").selectExpr("concat(value, '-2') AS value")
+    sink.run(again)
+    assert sink.values() == ["a-2", "last-2"]
+
+
 def rewind(checkpoint: Path, batch: int) -> None:
     """Take a batch out of the commit log, as a crash before its entry leaves it."""
     for name in (f"{batch}", f".{batch}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
+def of_run(lines: Lines, run: int) -> DataFrame:
+    """A query whose rows say which run has written them."""
+    return lines.stream().selectExpr(f"concat(value, '-{run}') AS value")
+
+
 def test_rerun_of_a_decided_batch_is_dropped(lines: Lines, sink: Sink) -> None:
     lines.add("a")
-    sink.run(lines.stream())
+    sink.run(of_run(lines, 1))
     rewind(sink.checkpoint, 0)
     lines.add("b")
-    query = sink.run(lines.stream())
-    assert sink.values() == ["a", "b"]
+    query = sink.run(of_run(lines, 2))
+    assert sink.values() == ["a-1", "b-2"]
     assert query.lastProgress.sink.metrics["discardedBatches"] == "1"
 
 
-def test_checkpoint_deleted_writes_all_again(lines: Lines, sink: Sink) -> None:
+def test_first_run_after_sparks_own_sink(lines: Lines, sink: Sink, log: Log) -> None:
+    """A batch that runs again may be there already; one that is planned now is not."""
     lines.add("a")
-    sink.run(lines.stream())
+    sink.run(lines.stream(), sink="kafka")
+    lines.add("b")
+    sink.run(lines.stream(), sinkName="new")
+    assert not log.lines("written by another sink")
+    rewind(sink.checkpoint, 1)
+    sink.run(lines.stream(), sinkName="rerun")
+    assert "WARN" in log.await_line("Batch 1 may have been written by another sink before this one")
+    assert sink.values() == ["a", "b", "b"]
+
+
+def test_checkpoint_deleted_writes_all_again(lines: Lines, sink: Sink, log: Log) -> None:
+    lines.add("a")
+    first = sink.run(lines.stream(), name="totals")
     shutil.rmtree(sink.checkpoint)
-    sink.run(lines.stream())
+    sink.run(lines.stream(), name="totals")
     assert sink.values() == ["a", "a"]  # another query: nobody can know
+    warning = log.await_line(f"Another query {first.id} of the name 'totals' has written")
+    assert "last batch 0: if its checkpoint was deleted" in warning
 
 
 def test_checkpoint_rewound_fails_by_name(lines: Lines, sink: Sink, tmp_path: Path) -> None:
@@ -200,7 +282,7 @@ def test_checkpoint_rewound_fails_by_name(lines: Lines, sink: Sink, tmp_path: Pa
     lines.add("c")
     rewind(sink.checkpoint, 0)
     message = failure(lambda: sink.run(lines.stream()))
-    assert "is not the one that was decided" in message
+    assert "is not the one that was decided" in message, message
     assert "sinkName" in message
     assert sink.values() == ["a", "b"]
 
@@ -219,7 +301,8 @@ def test_copied_checkpoint_fails_by_name(
     copied = Sink(sink.bootstrap, sink.topic, tmp_path / "copy")
     other.add("z")
     other.add("y")
-    assert "is not the one that was decided" in failure(lambda: copied.run(other.stream()))
+    message = failure(lambda: copied.run(other.stream()))
+    assert "is not the one that was decided" in message, message
     assert sink.values() == ["a", "b", "c"]
 
 
@@ -275,10 +358,30 @@ def test_refused_options(lines: Lines, sink: Sink, options: dict[str, str], name
 
 def test_continuous_trigger_is_refused(spark: SparkSession, sink: Sink) -> None:
     df = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS value")
-    writer = df.writeStream.format(sinks.FORMAT).trigger(continuous="1 second")
-    writer = writer.option("kafka.bootstrap.servers", sink.bootstrap).option("topic", "none")
-    query = writer.option("checkpointLocation", str(sink.checkpoint)).start()
+    query = sink.start(df, trigger={"continuous": "1 second"})
     assert "The continuous trigger is refused" in failure(query.awaitTermination)
+
+
+@pytest.mark.skipif(LINE in ("4.0", "4.1"), reason="newer than that line")
+def test_real_time_mode_is_refused(spark: SparkSession, sink: Sink) -> None:
+    """Also where Spark's own list of sinks is switched off."""
+    rows = spark.readStream.format("kafka").option("kafka.bootstrap.servers", sink.bootstrap)
+    df = rows.option("subscribe", str(sink.topic)).load().selectExpr("value")
+    spark.conf.set("spark.sql.streaming.realTimeMode.allowlistCheck", "false")
+    try:
+        query = sink.start(df, "update", trigger={"realTime": "5 minutes"})
+        assert "Real-time mode is refused" in failure(query.awaitTermination)
+    finally:
+        spark.conf.unset("spark.sql.streaming.realTimeMode.allowlistCheck")
+
+
+@pytest.mark.parametrize("mode", ["append", "errorifexists"])
+def test_batch_writes_are_refused(spark: SparkSession, sink: Sink, mode: str) -> None:
+    writer = spark.sql("SELECT 'a' AS value").write.format(sinks.FORMAT).mode(mode)
+    writer = writer.option("kafka.bootstrap.servers", sink.bootstrap)
+    message = failure(writer.option("topic", str(sink.topic)).save)
+    assert "A batch write is refused by format 'statemark-kafka'" in message
+    assert "Trigger.AvailableNow" in message
 
 
 def test_columns_that_cannot_be_written(lines: Lines, sink: Sink) -> None:
@@ -287,16 +390,18 @@ def test_columns_that_cannot_be_written(lines: Lines, sink: Sink) -> None:
     assert "Column 'value' is of a type" in message
     message = failure(lambda: sink.run(lines.stream().selectExpr("value AS val")))
     assert "no column 'value'" in message
+    headers = "array(struct(CAST(NULL AS STRING), CAST('1' AS BINARY))) AS headers"
+    message = failure(lambda: sink.run(lines.stream().selectExpr("value", headers)))
+    assert "one of its headers has no key" in message, message
+    message = failure(lambda: sink.run(lines.stream().selectExpr("value", "-1 AS partition")))
+    assert "its column 'partition' is negative" in message
 
 
 def test_stop_ends_open_transactions_at_once(lines: Lines, sink: Sink) -> None:
-    lines.add(*(str(i) for i in range(100)))
-    # The task sends rows for longer than the test takes.
-    slow = (
-        lines.stream()
-        .selectExpr("explode(sequence(0, 20000000)) AS n", "value")
-        .selectExpr("concat(value, '-', n) AS value")
-    )
+    lines.add("a", "sleep")
+    # The task has sent a row, and would go on for ten minutes.
+    sleep = "java_method('java.lang.Thread', 'sleep', 600000L)"
+    slow = lines.stream().selectExpr(f"if(value = 'sleep', {sleep}, value) AS value")
     query = sink.start(slow)
     name = str(sink.topic)
 
@@ -306,6 +411,7 @@ def test_stop_ends_open_transactions_at_once(lines: Lines, sink: Sink) -> None:
 
     wait_for("an open transaction", is_open)
     query.stop()
+    assert query.exception() is None
     # Long before its timeout, which is 15 minutes.
     topics.settle(sink.bootstrap, name)
     assert sink.values() == []

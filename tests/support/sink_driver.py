@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-#: A batch has so many tasks; the last of them fails where that is asked for.
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: Of a batch.
 TASKS = 4
+#: The row at which a task fails once, where that is asked for: others of the task are sent then.
+FAILS_AT = 77
 
 
 def rows(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
@@ -22,34 +27,33 @@ def rows(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
     )
     value = f"concat(value, ',', copy, ',{run}')"
     if asked["fails"]:
-        row = "(monotonically_increasing_id() & 8589934591)"
-        where = f"attempt() = 0 AND spark_partition_id() = {TASKS - 1} AND {row} = 5"
+        where = f"attempt() = 0 AND copy = 0 AND value LIKE '%,{FAILS_AT}'"
         value = f"CASE WHEN {where} THEN raise_error('injected') ELSE {value} END"
     return copies.selectExpr("value AS key", f"{value} AS value")
+
+
+def start(spark: SparkSession, asked: dict[str, Any]) -> StreamingQuery:
+    """Start the query; it ends when it has processed what is there."""
+    jvm: Any = spark._jvm
+    jvm.statemark.testkit.TaskGate.register(spark._jsparkSession, "/nowhere")  # for `attempt()`
+    writer = rows(spark, asked).writeStream.format(asked["format"]).options(**asked["options"])
+    writer = writer.option("checkpointLocation", asked["checkpoint"])
+    return writer.trigger(availableNow=True).start()
 
 
 def main() -> None:
     """Process what is there."""
     asked = json.loads(sys.argv[1])
-    builder = SparkSession.builder.master(asked["conf"].get("spark.master", "local[2,4]"))
+    builder = SparkSession.builder.master("local[2,4]")
     for name, value in asked["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("INFO" if asked.get("info") else "WARN")
-    gates = Path(asked["checkpoint"]).parent / "gates"
+    spark.sparkContext.setLogLevel("WARN")
     jvm: Any = spark._jvm
-    jvm.statemark.testkit.TaskGate.register(spark._jsparkSession, str(gates))
     jvm.org.apache.logging.log4j.core.config.Configurator.setLevel(
         "statemark.kafka", jvm.org.apache.logging.log4j.Level.INFO
     )
-    query = (
-        rows(spark, asked)
-        .writeStream.format(asked["format"])
-        .options(**asked["options"])
-        .option("checkpointLocation", asked["checkpoint"])
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = start(spark, asked)
     try:
         query.awaitTermination()
     finally:

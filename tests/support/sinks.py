@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support import topics
+from support import sink_driver, topics
 from support.brokers import jars
-from support.processes import LIMIT_S
+from support.processes import LIMIT_S, Daemon, wait_for
 from support.session import ROOT, TESTKIT_JAR, built, statemark_jar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    Metrics = dict[str, str]
 
 FORMAT = "statemark-kafka"
 _DRIVER = Path(__file__).with_name("sink_driver.py")
@@ -68,12 +71,14 @@ class Job:
         # A name that begins with a dot is not there yet.
         hidden = self.events / ".next"
         hidden.write_text(lines)
+        # Spark takes them in the order of their times.
+        os.utime(hidden, (self.batches, self.batches))
         hidden.rename(self.events / f"{self.batches:05}.txt")
         self.batches += 1
 
-    def run(self, die_at: str = "", *, fails: bool = True, sink: str = FORMAT) -> int:
+    def run(self, die_at: str = "", *, fails: bool = True) -> int:
         """
-        Process what is there, and return the process's exit code.
+        Process what is there in a process, and return its exit code.
 
         Parameters
         ----------
@@ -81,14 +86,33 @@ class Job:
             Phase at whose first time the process ends.
         fails
             Whether a task of each batch fails once, after it has sent rows.
-        sink
-            Format of the sink.
         """
-        self.runs += 1
         if die_at:
             (self.probe / f"die-{die_at}").write_text("1")
             (self.probe / f"died-{die_at}").unlink(missing_ok=True)
-        asked = {
+        driver = self.start(fails=fails)
+        try:
+            return int(driver.process.wait(3 * LIMIT_S))
+        finally:
+            driver.kill()
+            (self.probe / f"die-{die_at}").unlink(missing_ok=True)
+
+    def start(self, *, fails: bool = True) -> Daemon:
+        """Begin a run in a process."""
+        asked = json.dumps(self._asked(fails=fails))
+        log = self.directory / f"run-{self.runs}.log"
+        paths = {"PYTHONPATH": str(ROOT / "tests")}
+        return Daemon([sys.executable, str(_DRIVER), asked], log, paths)
+
+    def run_in(self, spark: SparkSession, *, fails: bool = True, sink: str = FORMAT) -> Metrics:
+        """Process what is there in a session of this process; return what the sink has counted."""
+        query = sink_driver.start(spark, {**self._asked(fails=fails), "format": sink})
+        query.awaitTermination()
+        return dict(query.lastProgress.sink.metrics or {})
+
+    def _asked(self, *, fails: bool) -> dict[str, Any]:
+        self.runs += 1
+        return {
             "conf": {
                 **settings(self.directory),
                 "spark.driver.extraJavaOptions": probed(self.probe),
@@ -98,22 +122,24 @@ class Job:
             "checkpoint": str(self.directory / "checkpoint"),
             "run": self.runs,
             "fails": fails,
-            "format": sink,
+            "format": FORMAT,
             "options": {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic},
             "progress": str(self.directory / "progress.jsonl"),
         }
-        log = self.directory / f"run-{self.runs}.log"
-        with log.open("w") as out:
-            process = subprocess.run(
-                [sys.executable, str(_DRIVER), json.dumps(asked)],
-                env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=3 * LIMIT_S,
-                check=False,
-            )
-        (self.probe / f"die-{die_at}").unlink(missing_ok=True)
-        return process.returncode
+
+    def hold(self, phase: str) -> None:
+        """Let every process wait that reaches a phase, until `release`."""
+        (self.probe / f"hold-{phase}").touch()
+
+    def release(self, phase: str) -> None:
+        """Let those go."""
+        (self.probe / f"hold-{phase}").unlink()
+
+    def held(self, phase: str) -> list[int]:
+        """Return the processes that wait at a phase, or have waited there before."""
+        prefix = f"held-{phase}-"
+        names = [file.name for file in self.probe.glob(f"{prefix}*")]
+        return [int(name.removeprefix(prefix)) for name in names]
 
     def died(self, phase: str) -> bool:
         """Whether a process died at a phase."""
@@ -170,3 +196,18 @@ class Verdict:
     def is_right(self) -> bool:
         """Whether each batch is there once, whole, of one run."""
         return not (self.duplicated or self.lost or self.mixed)
+
+
+class Log:
+    """What the sink says while a test runs, one line for each message."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def lines(self, part: str) -> list[str]:
+        """Return the lines that have a part."""
+        return [line for line in self.file.read_text().splitlines() if part in line]
+
+    def await_line(self, part: str) -> str:
+        """Wait until a line has a part, and return it."""
+        return str(wait_for(f"{part!r} in the log", lambda: self.lines(part))[0])
