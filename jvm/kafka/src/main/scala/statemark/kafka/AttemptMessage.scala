@@ -14,11 +14,13 @@ final case class TransactionName(transactionalId: String, number: Long) {
 
 /** What a finished attempt wrote; it travels to the driver as Spark's commit message. An attempt that wrote nothing names
   * no transaction; a long one may name several (K9).
+  * @param refused how many of the rows went to the topic of refused rows
   */
 final case class AttemptMessage(
     attempt: AttemptId,
     executorId: String,
-    rows: Map[TransactionName, Map[TopicPartition, WrittenRows]]
+    rows: Map[TransactionName, Map[TopicPartition, WrittenRows]],
+    refused: Long = 0
 ) {
   def count: Long = rows.valuesIterator.flatMap(_.valuesIterator).map(_.count).sum
 }

@@ -39,9 +39,11 @@ private[kafka] final class TransactionWriter(
     lease: Lease,
     opens: Boolean,
     observer: SinkObserver,
-    explain: (Throwable, Map[String, String]) => SinkException
+    explain: (Throwable, Map[String, String]) => SinkException,
+    refusedRows: Option[RefusedRows]
 ) extends AttemptWriter {
   private val rows = new AttemptRows(attempt)
+  private var refused = 0L
   private var hasSent = false
   @volatile private var isClosed = false
 
@@ -49,9 +51,11 @@ private[kafka] final class TransactionWriter(
     requireOpen()
     rows.failure.foreach(e => throw explained(e, rows.refusedRow))
     try {
+      val instead = refusedRows.flatMap(_.instead(attempt.batch, record))
+      if (instead.isDefined) refused += 1
       val isFirst = !hasSent
       hasSent = true
-      line.send(rows, lease, opens, record)
+      line.send(rows, lease, opens, instead.getOrElse(record))
       if (isFirst) observer.reached(SinkPhase.RowSent)
     } catch { case NonFatal(e) => throw explained(e, KafkaFailures.valuesOf(record)) }
   }
@@ -62,7 +66,7 @@ private[kafka] final class TransactionWriter(
     try {
       if (hasSent) line.flush()
       rows.failure.foreach(throw _)
-      val message = rows.message(executorId)
+      val message = rows.message(executorId).copy(refused = refused)
       if (hasSent) observer.reached(SinkPhase.AttemptFinished)
       message
     } catch {
@@ -84,7 +88,10 @@ private[kafka] final class TransactionWriter(
     "it was committed or aborted before"
   )
 
-  private def explained(failure: Throwable, values: Map[String, String]): Throwable =
+  private def explained(failure: Throwable, values: Map[String, String]): Throwable = {
+    // A topic may be another one than it was when it was asked for.
+    refusedRows.foreach(_.forget())
     if (KafkaFailures.isInterrupt(failure)) KafkaFailures.interruptOf(failure)
     else explain(failure, values)
+  }
 }

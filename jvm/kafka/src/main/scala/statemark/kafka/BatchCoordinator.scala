@@ -60,7 +60,6 @@ final class BatchCoordinator private[kafka] (
       identity,
       settings,
       log,
-      fencing,
       seams.rows(rows),
       copy,
       line,
@@ -130,7 +129,10 @@ final class BatchCoordinator private[kafka] (
           case Verdict.Discard(_) => BatchFigures(batch, 0, 0, 0, 0, 0, isDiscarded = true, 0)
           case Verdict.Write(round, reopened) => write(begun, round, reopened, messages)
         }
-        val all = figures.copy(openTransactions = begun.openTransactions)
+        val all = figures.copy(
+          openTransactions = begun.openTransactions,
+          refusedRows = if (figures.isDiscarded) 0 else messages.map(_.refused).sum
+        )
         inProgress = None
         finished(batch) = all
         finished.keysIterator.filter(_ < batch - BatchCoordinator.Remembered).toVector
@@ -156,10 +158,14 @@ final class BatchCoordinator private[kafka] (
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
   def recover(): RecoveryReport = {
-    val done = recovery.run(checks())
+    val done =
+      try {
+        val done = recovery.run(checks())
+        last = log.read(identity).last
+        done
+      } catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
     run = done.run
     generations = Map.empty
-    last = log.read(identity).last
     report = Some(done)
     inProgress = None
     done
@@ -321,7 +327,7 @@ final class BatchCoordinator private[kafka] (
     decision.transactions.map(_.name).filterNot(committed).map(_.transactionalId).distinct
       .foreach(id => generations += id -> (generations.getOrElse(id, 0) + 1))
     val report = deciding(s"Batch ${decision.batch} is decided, but is not complete") {
-      completion.complete(decision, committed)(())
+      completion.complete(decision, committed)(fencing.fence)
     }
     report.reopened.foreach { _ =>
       throw new SinkException.Unavailable(
@@ -355,10 +361,11 @@ final class BatchCoordinator private[kafka] (
     WriterSpec(identity, settings, run, generations, batch, local.isDefined, discards, partitions)
 
   private def checks(): Vector[String] =
-    TopicChecks.commitTopic(admin, settings) ++ settings.topic.toVector.flatMap { topic =>
-      check(topic)
-      topics(topic).notes
-    }
+    TopicChecks.commitTopic(admin, settings) ++
+      (settings.topic.toVector ++ settings.refusedRowsTopic).distinct.flatMap { topic =>
+        check(topic)
+        topics(topic).notes
+      }
 
   /** Looks at a topic once, before rows of it are decided. */
   private def check(topic: String): Unit =

@@ -35,14 +35,14 @@ private[kafka] final class TopicCommitLog(
     clock: Clock,
     end: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) extends CommitLog {
-  import TopicCommitLog.Known
+  import TopicCommitLog.{Known, NoStates}
 
   // What was read stays read: the topic only grows.
   private val known = mutable.Map.empty[TopicPartition, Known]
 
   override def read(identity: SinkIdentity): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
-    readPartition(place)
+    read(Seq(place))
     known(place).states.getOrElse(identity, CommitState.empty)
   }
 
@@ -50,52 +50,63 @@ private[kafka] final class TopicCommitLog(
     val count = TopicChecks.describe(admin, settings.commitTopic)
       .fold(CommitTopic.Partitions)(_.partitions.size)
     val places = (0 until count).map(new TopicPartition(settings.commitTopic, _))
-    places.foreach(readPartition)
+    read(places)
     places.flatMap(known(_).states).toMap
   }
 
-  private def readPartition(place: TopicPartition): Unit = {
-    val end = endOf(place)
-    val next = known.get(place).fold(0L)(_.next)
-    if (end < next) throw new SinkException.WrongHistory(
-      "The commit topic was made anew while the sink ran",
-      "it ends before what was read of it already",
-      "Bring the old topic back, or start anew with another 'sinkName'",
-      Map("partition" -> place.toString, "end" -> end.toString, "read" -> next.toString)
-    )
-    if (end > next) {
+  private def read(places: Seq[TopicPartition]): Unit = {
+    val ends = endsOf(places)
+    places.foreach { place =>
+      val next = known.get(place).fold(0L)(_.next)
+      if (ends(place) < next) throw new SinkException.WrongHistory(
+        "The commit topic was made anew while the sink ran",
+        "it ends before what was read of it already",
+        "Bring the old topic back, or start anew with another 'sinkName'",
+        Map("partition" -> place.toString, "end" -> ends(place).toString, "read" -> next.toString)
+      )
+      if (ends(place) == 0) known.getOrElseUpdate(place, Known(0, Map.empty)): Unit
+    }
+    val behind = places.filter(place => known.get(place).forall(_.next < ends(place)))
+    if (behind.nonEmpty) {
       val consumer = clients.consumer(committedOnly = true)
-      try readTo(consumer, place, end)
+      try readTo(consumer, behind.map(place => place -> ends(place)).toMap)
       finally consumer.close()
-    } else if (!known.contains(place)) known(place) = Known(end, Map.empty)
+    }
   }
 
-  /** The end as a reader of everything sees it: behind records whose transaction is open. */
-  private def endOf(place: TopicPartition): Long =
-    admin.listOffsets(
-      Collections.singletonMap(place, OffsetSpec.latest()),
+  /** The ends as a reader of everything sees them: behind records whose transaction is open. */
+  private def endsOf(places: Seq[TopicPartition]): Map[TopicPartition, Long] = {
+    val asked = admin.listOffsets(
+      places.map(_ -> OffsetSpec.latest()).toMap.asJava,
       new ListOffsetsOptions(end)
-    ).partitionResult(place).get().offset
+    )
+    places.map(place => place -> asked.partitionResult(place).get().offset).toMap
+  }
 
-  private def readTo(consumer: RowConsumer, place: TopicPartition, end: Long): Unit = {
-    consumer.assign(Collections.singleton(place))
-    known.get(place).map(_.next) match {
-      case Some(next) => consumer.seek(place, next)
-      case None => consumer.seekToBeginning(Collections.singleton(place))
-    }
-    val begun = clock.nanos()
-    var states = known.get(place).fold(Map.empty[SinkIdentity, CommitState])(_.states)
-    while (consumer.position(place) < end) {
-      if (clock.nanos() - begun > settings.transactionTimeoutMs * 1000000L)
-        throw blocked(place, consumer.position(place), end)
-      consumer.poll(TopicCommitLog.Poll).records(place).asScala.foreach { record =>
+  private def readTo(consumer: RowConsumer, ends: Map[TopicPartition, Long]): Unit = {
+    consumer.assign(ends.keySet.asJava)
+    val (begun, unread) = ends.keySet.partition(known.contains)
+    begun.foreach(place => consumer.seek(place, known(place).next))
+    // Of no partitions it would mean all of them.
+    if (unread.nonEmpty) consumer.seekToBeginning(unread.asJava)
+    val states = mutable.Map.empty[TopicPartition, Map[SinkIdentity, CommitState]]
+    ends.keys.foreach(place => states(place) = known.get(place).fold(NoStates)(_.states))
+    val begunNanos = clock.nanos()
+    def unfinished = ends.find { case (place, end) => consumer.position(place) < end }
+    var open = unfinished
+    while (open.isDefined) {
+      open.filter(_ => clock.nanos() - begunNanos > settings.transactionTimeoutMs * 1000000L)
+        .foreach { case (place, end) => throw blocked(place, consumer.position(place), end) }
+      consumer.poll(TopicCommitLog.Poll).asScala.foreach { record =>
+        val place = new TopicPartition(record.topic, record.partition)
         val identity = RecordCodec.identityOf(record.key)
-        val state = states.getOrElse(identity, CommitState.empty)
+        val state = states(place).getOrElse(identity, CommitState.empty)
           .updated(record.key, Option(record.value))
-        states = states.updated(identity, state)
+        states(place) = states(place).updated(identity, state)
       }
+      open = unfinished
     }
-    known(place) = Known(consumer.position(place), states)
+    states.foreach { case (place, of) => known(place) = Known(consumer.position(place), of) }
   }
 
   private def blocked(place: TopicPartition, position: Long, end: Long): SinkException =
@@ -133,6 +144,8 @@ private object TopicCommitLog {
 
   /** What was read of a partition, up to an offset. */
   final case class Known(next: Long, states: Map[SinkIdentity, CommitState])
+
+  val NoStates: Map[SinkIdentity, CommitState] = Map.empty
 
   val Poll: Duration = Duration.ofMillis(100)
 }

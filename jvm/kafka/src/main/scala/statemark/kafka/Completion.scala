@@ -11,85 +11,81 @@ private[kafka] final class Completion(
     identity: SinkIdentity,
     settings: SinkSettings,
     log: CommitLog,
-    fencing: Fencing,
     rows: LogRows,
     copy: RowCopy,
     line: TransactionLine,
     observer: SinkObserver,
     mayBeCompacted: String => Boolean
 ) {
-  private type Kept = Map[TransactionName, Either[String, RowSpool]]
+  import Completion.Unfinished
 
   /** Completes a decision.
     * @param committed transactions of which that is known for sure
-    * @param beforeFence run once the rows that the cleaner might take are kept
+    * @param fence takes transactional ids from whoever has them, these and perhaps others, once the rows that the cleaner
+    *   might take are kept
     * @throws SinkException.LostRows where rows are lost that only somebody else can replace
     */
   def complete(decision: Decision, committed: Set[TransactionName])(
-      beforeFence: => Unit
+      fence: Set[String] => Unit
   ): CompletionReport = {
     val open = decision.slots.filterNot { case (t, _) => committed(t.name) }
-    val kept = mutable.Map.empty[TransactionName, Either[String, RowSpool]]
+    val kept = mutable.ArrayBuffer.empty[FoundRows]
+    def keep(transactions: Seq[DecidedTransaction]): Unit =
+      if (transactions.nonEmpty) kept += rows.read(transactions): Unit
     try {
-      open.map(_._1).filter(isCompacted).foreach(t => kept(t.name) = rows.read(t))
-      beforeFence
+      val (early, late) = open.map(_._1).partition(isCompacted)
+      keep(early)
       // Whatever was answered (K5). The driver's own id is its own: what is left of it was aborted by its producer.
-      fencing.fence(open.map(_._1.name.transactionalId).toSet - line.transactionalId)
+      fence(open.map(_._1.name.transactionalId).toSet - line.transactionalId)
       observer.reached(SinkPhase.Fenced)
       val state = log.read(identity)
       val unfinished = state.unfinished(decision).filterNot { case (t, _) => committed(t.name) }
-      unfinished.foreach { case (t, _) => if (!kept.contains(t.name)) kept(t.name) = rows.read(t) }
-      val report = finish(decision, state, committed, unfinished, kept.toMap)
+      keep(late.filter(t => unfinished.exists(_._1 == t)))
+      val found = kept.toVector
+      val report = finish(
+        decision,
+        state,
+        committed,
+        unfinished.map { case (t, slot) =>
+          val of = if (early.contains(t)) found.head else found.last
+          Unfinished(t, slot, state.progress(decision, t, slot), of)
+        }
+      )
       report.copy(found = open.size - unfinished.size)
-    } finally kept.valuesIterator.foreach(_.foreach(_.close()))
+    } finally kept.foreach(_.close())
   }
 
   private def finish(
       decision: Decision,
       state: CommitState,
       committed: Set[TransactionName],
-      unfinished: Vector[(DecidedTransaction, Int)],
-      kept: Kept
+      unfinished: Vector[Unfinished]
   ): CompletionReport = {
-    val lost = unfinished.collect {
-      case (t, slot) if kept(t.name).isLeft => (t, state.progress(decision, t, slot))
-    }
-    if (lost.isEmpty) copied(decision, state, unfinished, kept)
+    val (lost, whole) = unfinished.partition(_.lack.isDefined)
+    if (lost.isEmpty) copied(decision, whole)
     else {
-      val reason = lost.map { case (t, _) => s"${t.name}: ${kept(t.name).left.getOrElse("")}" }
-        .mkString("; ")
+      val reason = lost.map(u => s"${u.transaction.name}: ${u.lack.getOrElse("")}").mkString("; ")
       val isHidden = committed.isEmpty && decision.slots.forall { case (t, slot) =>
         state.progress(decision, t, slot) == Progress.None
       }
-      val lostPartitions = lost.flatMap(_._1.partitions).toSet
-      val others = decision.transactions.filterNot(t => lost.exists(_._1 == t))
-      val isApart = lost.forall(_._2 == Progress.None) &&
+      val lostPartitions = lost.flatMap(_.transaction.partitions).toSet
+      val others = decision.transactions.filterNot(t => lost.exists(_.transaction == t))
+      val isApart = lost.forall(_.progress == Progress.None) &&
         !others.flatMap(_.partitions).exists(lostPartitions)
       if (isHidden) reopen(decision, None)
-      else if (settings.onLostRows == OnLostRows.Rerun && isApart) {
-        val report = copied(
-          decision,
-          state,
-          unfinished.filterNot { case (t, _) => lost.exists(_._1 == t) },
-          kept
-        )
-        report.copy(reopened = reopen(decision, Some(lostPartitions)).reopened)
-      } else throw lostRows(decision, reason, lostPartitions, isApart)
+      else if (settings.onLostRows == OnLostRows.Rerun && isApart)
+        copied(decision, whole).copy(reopened = reopen(decision, Some(lostPartitions)).reopened)
+      else throw lostRows(decision, reason, lostPartitions, isApart)
     }
   }
 
-  private def copied(
-      decision: Decision,
-      state: CommitState,
-      unfinished: Vector[(DecidedTransaction, Int)],
-      kept: Kept
-  ): CompletionReport = {
-    val sources = unfinished.flatMap { case (t, slot) =>
-      val done = state.progress(decision, t, slot) match {
+  private def copied(decision: Decision, unfinished: Vector[Unfinished]): CompletionReport = {
+    val sources = unfinished.map { u =>
+      val done = u.progress match {
         case Progress.Copied(rows) => rows
         case _ => 0L
       }
-      kept(t.name).toOption.map(CopySource(t, slot, done, _))
+      CopySource(u.transaction, u.slot, done, () => u.rows.of(u.transaction))
     }
     CompletionReport(0, sources.size, copy.copy(decision, sources), None)
   }
@@ -135,4 +131,19 @@ private[kafka] final class Completion(
       "partitions" -> partitions.toSeq.sorted.mkString(" ")
     )
   )
+}
+
+private object Completion {
+
+  /** A transaction that is not wholly with the readers, and where its rows were read back to. */
+  final case class Unfinished(
+      transaction: DecidedTransaction,
+      slot: Int,
+      progress: Progress,
+      rows: FoundRows
+  ) {
+
+    /** Why its rows are lost, if they are. */
+    def lack: Option[String] = rows.lost.get(transaction.name)
+  }
 }

@@ -1,6 +1,7 @@
 package statemark.kafka
 
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicLong
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 
@@ -24,9 +25,10 @@ final case class WriterSpec(
   private[kafka] def leaseOf(id: SinkTransactionalId): Lease =
     Lease(run, generations.getOrElse(id.text, 0))
 
-  private[kafka] def idOf(executorId: String): SinkTransactionalId =
+  /** @param number of the producer, of those that an executor has */
+  private[kafka] def idOf(executorId: String, number: Int): SinkTransactionalId =
     if (isLocal) SinkTransactionalId.driver(settings.prefix, identity)
-    else SinkTransactionalId.executor(settings.prefix, identity, executorId)
+    else SinkTransactionalId.executor(settings.prefix, identity, executorId, number)
 }
 
 /** The sinks of this process: a producer and an open transaction for each identity, kept over batches. ''Thread:'' any.
@@ -41,6 +43,8 @@ final class ExecutorSinks(
     attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _
 ) {
   private val lines = new ConcurrentHashMap[SinkTransactionalId, TransactionLine]
+  private val refusals = new ConcurrentHashMap[SinkIdentity, RefusedRows]
+  private val writers = new AtomicLong
   private val seams = TransactionLine.Seams(clock, timer, observer, attemptsMatch)
 
   /** A writer of one attempt. Nothing is sent, and no producer opened, before its first row. */
@@ -57,7 +61,9 @@ final class ExecutorSinks(
       val limits =
         if (spec.isLocal) TransactionLine.Limits.ofDriver(spec.settings)
         else TransactionLine.Limits.ofExecutor(spec.settings)
-      val ownId = spec.idOf(executorId)
+      // Tasks that run side by side get producers in turn.
+      val number = Math.floorMod(writers.getAndIncrement, spec.settings.producersPerExecutor.toLong)
+      val ownId = spec.idOf(executorId, number.toInt)
       val line = lineOf(spec.settings, ownId, limits)
       val endings = new TransactionEndings(clientsOf(spec.settings), spec.settings)
       new TransactionWriter(
@@ -67,7 +73,8 @@ final class ExecutorSinks(
         spec.leaseOf(ownId),
         opens = !spec.isLocal,
         observer,
-        endings.explained(line.transactionalId, _, _)
+        endings.explained(line.transactionalId, _, _),
+        refusedRows(spec)
       )
     }
   }
@@ -90,7 +97,10 @@ final class ExecutorSinks(
   def abort(identity: SinkIdentity): Unit = linesOf(identity).foreach(_.abort())
 
   /** Aborts what is open of an identity and closes its producers: its run has ended. */
-  def close(identity: SinkIdentity): Unit = linesOf(identity).foreach(_.close(): Unit)
+  def close(identity: SinkIdentity): Unit = {
+    refusals.remove(identity): Unit
+    linesOf(identity).foreach(_.close(): Unit)
+  }
 
   /** As [[close]], of all identities: the process ends in good order. */
   def closeAll(): Unit = lines.values.asScala.foreach(_.close(): Unit)
@@ -119,6 +129,16 @@ final class ExecutorSinks(
             new TransactionLine(id.text, settings, clientsOf(settings), limits, seams, next)
         }
     )
+
+  private def refusedRows(spec: WriterSpec): Option[RefusedRows] =
+    spec.settings.refusedRowsTopic.map { target =>
+      refusals.compute(
+        spec.identity,
+        (_, known) =>
+          Option(known).filter(_.settings == spec.settings)
+            .getOrElse(new RefusedRows(clientsOf(spec.settings), spec.settings, target))
+      )
+    }
 
   private def linesOf(identity: SinkIdentity): Seq[TransactionLine] =
     lines.asScala.collect { case (id, line) if id.identity == identity => line }.toSeq

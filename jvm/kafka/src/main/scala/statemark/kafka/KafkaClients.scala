@@ -38,6 +38,9 @@ object KafkaClients {
         "isolation.level" -> (if (committedOnly) "read_committed" else "read_uncommitted"),
         "auto.offset.reset" -> "none",
         "enable.auto.commit" -> "false",
+        // A request at the end of a partition waits for rows, and all that comes after it to the same broker waits with it:
+        // other partitions, and the consumer's close. Half a second by default.
+        "fetch.max.wait.ms" -> "10",
         "allow.auto.create.topics" -> "false"
       )
       val bytes = new ByteArrayDeserializer
@@ -45,8 +48,11 @@ object KafkaClients {
       new KafkaConsumer(known(ConsumerConfig.configNames, theirs ++ own), bytes, bytes)
     }
 
-    override def admin(): Admin =
-      Admin.create(known(AdminClientConfig.configNames, settings.kafka))
+    override def admin(): Admin = {
+      // A fence is asked for again until the outcome of a transaction is written: at first soon, and twice as late each time.
+      val soon = Map("retry.backoff.ms" -> "20")
+      Admin.create(known(AdminClientConfig.configNames, soon ++ settings.kafka))
+    }
   }
 
   /** What a client of this kind knows; of the rest it would say in the log that it does not. */

@@ -42,6 +42,20 @@ private[kafka] object KafkaFailures {
   def isDenied(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[AuthorizationException])
 
+  /** Whether the brokers do not let the user in, or are not who they should be. */
+  def isNotLoggedIn(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[AuthenticationException])
+
+  /** The failure of a login: without the options, which hold passwords. */
+  def ofLogin(failure: Throwable, problem: String, values: Map[String, String]): SinkException =
+    new SinkException.UnfitCluster(
+      problem,
+      s"client and brokers do not accept each other's credentials: ${failure.getMessage}",
+      "Check the options kafka.security.protocol, kafka.sasl.… and kafka.ssl.…",
+      values,
+      Some(failure)
+    )
+
   /** What a future of the admin client failed with. */
   def unwrapped(failure: Throwable): Throwable = failure match {
     case e @ (_: ExecutionException | _: CompletionException) => Option(e.getCause).getOrElse(e)
@@ -84,13 +98,23 @@ private[kafka] object KafkaFailures {
           values,
           Some(e)
         )
+      case e if isNotLoggedIn(e) => ofLogin(e, s"$what failed", values)
       case e: RecordTooLargeException =>
         new SinkException.FailedWrite(
           s"$what failed: the row is too large",
           e.getMessage,
-          "Raise kafka.max.request.size and the topic's max.message.bytes, or leave such rows out",
+          s"Raise kafka.max.request.size and the topic's max.message.bytes, or $Elsewhere",
           values,
           isRetryable = false,
+          Some(e)
+        )
+      case e if isWithoutPlace(e) =>
+        new SinkException.FailedWrite(
+          s"$what failed: the row's topic, or its partition, is not there",
+          e.getMessage,
+          s"Are all brokers up? Make the topic, or $Elsewhere",
+          values,
+          isRetryable(e),
           Some(e)
         )
       case e =>
@@ -103,6 +127,16 @@ private[kafka] object KafkaFailures {
           Some(e)
         )
     }
+
+  private val Elsewhere =
+    "leave such rows out, or name a topic for them in option 'refusedRowsTopic'"
+
+  /** Whether a row's topic or partition does not exist. The producer waits for it, and then speaks of a timeout. */
+  private def isWithoutPlace(failure: Throwable): Boolean = failure match {
+    case _: InvalidTopicException | _: UnknownTopicOrPartitionException => true
+    case e: TimeoutException => String.valueOf(e.getMessage).contains("present in metadata")
+    case _ => false
+  }
 
   /** Where a row was to go, and which it is. */
   def valuesOf(record: ProducerRecord[Array[Byte], Array[Byte]]): Map[String, String] = {

@@ -41,18 +41,19 @@ private[kafka] final class Recovery(
     requireOwn(state, run)
     if (!marker.exists()) marker.write()
     var open: Either[String, Set[String]] = Right(Set.empty)
-    def fenceOpen(): Unit = {
+    // At once, as each fence waits until the outcome of a transaction is written.
+    def fenceOpenAnd(ids: Set[String]): Unit = {
       open = fencing.open(identity, prefixes).map(_ - ownId)
-      open.foreach(fencing.fence)
+      fencing.fence(ids ++ open.getOrElse(Set.empty))
       observer.reached(SinkPhase.RunBegun)
     }
     val completed = state.last match {
       case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
         val unfinished = state.unfinished(decision).map(_._1.name).toSet
         val committed = decision.transactions.map(_.name).toSet -- unfinished
-        Some(completion.complete(decision, committed)(fenceOpen()))
+        Some(completion.complete(decision, committed)(fenceOpenAnd))
       case _ =>
-        fenceOpen()
+        fenceOpenAnd(Set.empty)
         None
     }
     RecoveryReport(
@@ -82,7 +83,7 @@ private[kafka] final class Recovery(
       ownId,
       settings.prefix,
       run,
-      context.queryName,
+      context.queryName.take(Recovery.MostNameCharacters),
       settings.topic.toVector
     )
     try
@@ -125,7 +126,9 @@ private[kafka] final class Recovery(
         "_statemark/kafka/<sink>: the batch that was not finished may then be written twice"
     )
     all.valuesIterator.flatMap(_.identity).filter { record =>
-      context.queryName.nonEmpty && record.queryName == context.queryName &&
+      context.queryName.nonEmpty && record.queryName == context.queryName.take(
+        Recovery.MostNameCharacters
+      ) &&
       record.topics == settings.topic.toVector
     }.map { record =>
       val last = all(record.identity).last.decided.headOption.fold("none")(_.batch.toString)
@@ -148,6 +151,12 @@ private[kafka] final class Recovery(
     catch { case NonFatal(e) => throw DriverFailures.ofInitialization(e, context) }
 }
 
+private object Recovery {
+
+  /** Of a query's name, which only helps to find another query of the same name; a record holds 64 KiB of it. */
+  val MostNameCharacters = 1000
+}
+
 /** What failures of the driver's producer mean. */
 private[kafka] object DriverFailures {
 
@@ -166,7 +175,8 @@ private[kafka] object DriverFailures {
           values,
           Some(e)
         )
-      case e if KafkaFailures.isDenied(e) => KafkaFailures.ofAttempt(e, problem, values)
+      case e if KafkaFailures.isDenied(e) || KafkaFailures.isNotLoggedIn(e) =>
+        KafkaFailures.ofAttempt(e, problem, values)
       case e =>
         new SinkException.Unavailable(
           problem,
@@ -177,6 +187,20 @@ private[kafka] object DriverFailures {
         )
     }
   }
+
+  /** Of anything else that a recovery asks of the brokers. */
+  def ofRecovery(failure: Throwable, context: SinkContext): Throwable =
+    KafkaFailures.unwrapped(failure) match {
+      case e: TimeoutException =>
+        new SinkException.Unavailable(
+          "The sink cannot be taken over",
+          s"the brokers gave no answer: ${e.getMessage}",
+          "Are all of them up? Start the query again",
+          Map("sink" -> context.identity.toString),
+          Some(e)
+        )
+      case e => of(e, "The sink cannot be taken over", context)
+    }
 
   /** Of `initTransactions`. */
   def ofInitialization(failure: Throwable, context: SinkContext): Throwable = {
@@ -205,6 +229,8 @@ private[kafka] object DriverFailures {
           "Grant WRITE and DESCRIBE on transactional ids that begin with " +
             s"'${context.settings.prefix}.'"
         )
+      case e if KafkaFailures.isNotLoggedIn(e) =>
+        KafkaFailures.ofLogin(e, "Transactions cannot be initialized", values)
       case e: TimeoutException =>
         new SinkException.Unavailable(
           "Transactions cannot be initialized",

@@ -8,6 +8,7 @@ package statemark.kafka
   * @param copiedRows of `rows`, those that came to the readers by a copy
   * @param isDiscarded whether the batch was decided before, so that its rows were dropped
   * @param openTransactions of earlier runs, that the recovery before the batch ended; 0 where there was none
+  * @param refusedRows of `rows`, those that went to the topic of refused rows
   */
 final case class BatchFigures(
     batch: Long,
@@ -17,7 +18,8 @@ final case class BatchFigures(
     commitMs: Long,
     copiedRows: Long,
     isDiscarded: Boolean,
-    openTransactions: Int
+    openTransactions: Int,
+    refusedRows: Long = 0
 )
 
 /** What became of a decision that was not complete.

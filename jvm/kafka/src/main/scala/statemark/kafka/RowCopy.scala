@@ -7,12 +7,13 @@ import statemark.common.Clock
 
 /** Rows of one transaction that have to be copied.
   * @param copied how many of them are copied already
+  * @param rows all of them, in the order of the decision
   */
 private[kafka] final case class CopySource(
     transaction: DecidedTransaction,
     slot: Int,
     copied: Long,
-    rows: RowSpool
+    rows: () => Iterator[ProducerRecord[Array[Byte], Array[Byte]]]
 )
 
 /** Sends decided rows again, in transactions of the driver's that end with tokens for what they hold (K9).
@@ -35,7 +36,7 @@ private[kafka] final class RowCopy(
     */
   def copy(decision: Decision, sources: Seq[CopySource]): Long = {
     val rows = sources.iterator.flatMap { source =>
-      source.rows.records.zipWithIndex.drop(source.copied.toInt).map { case (record, at) =>
+      source.rows().zipWithIndex.drop(source.copied.toInt).map { case (record, at) =>
         Row(source, record, at + 1L)
       }
     }

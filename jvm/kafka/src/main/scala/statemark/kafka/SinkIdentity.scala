@@ -28,8 +28,9 @@ object SinkIdentity {
   val CommitPartitions: Int = 16
 }
 
-/** A transactional id that this sink gives: `<prefix>.<app id>.<sink>.driver` or `….e<executor id>`, each part escaped
-  * so that it holds no dot. Ids are compared in their parts and never by prefix: `orders.` begins `orders.dlq` as well
+/** A transactional id that this sink gives: `<prefix>.<app id>.<sink>.driver`, `….e<executor id>`, or `….e<executor
+  * id>:<number>` for a further producer of an executor (option `producersPerExecutor`), each part escaped so that it
+  * holds neither dot nor colon. Ids are compared in their parts and never by prefix: `orders.` begins `orders.dlq` as well
   * (K12).
   */
 final case class SinkTransactionalId(
@@ -43,7 +44,8 @@ final case class SinkTransactionalId(
   def text: String = {
     val last = owner match {
       case DriverOwner => "driver"
-      case ExecutorOwner(id) => s"e${escaped(id)}"
+      case ExecutorOwner(id, 0) => s"e${escaped(id)}"
+      case ExecutorOwner(id, number) => s"e${escaped(id)}:$number"
     }
     s"$prefix.${escaped(identity.appId)}.${escaped(identity.sink)}.$last"
   }
@@ -55,13 +57,20 @@ object SinkTransactionalId {
 
   sealed trait Owner
   case object DriverOwner extends Owner
-  final case class ExecutorOwner(executorId: String) extends Owner
+
+  /** @param number of the producer in its executor, from 0 */
+  final case class ExecutorOwner(executorId: String, number: Int = 0) extends Owner
 
   def driver(prefix: String, identity: SinkIdentity): SinkTransactionalId =
     SinkTransactionalId(prefix, identity, DriverOwner)
 
-  def executor(prefix: String, identity: SinkIdentity, executorId: String): SinkTransactionalId =
-    SinkTransactionalId(prefix, identity, ExecutorOwner(executorId))
+  def executor(
+      prefix: String,
+      identity: SinkIdentity,
+      executorId: String,
+      number: Int = 0
+  ): SinkTransactionalId =
+    SinkTransactionalId(prefix, identity, ExecutorOwner(executorId, number))
 
   /** The parts of an id that [[SinkTransactionalId.text]] made; None for any other text. A prefix may hold dots, so the
     * parts are counted from the end.
@@ -78,7 +87,16 @@ object SinkTransactionalId {
 
   private def ownerOf(text: String): Option[Owner] =
     if (text == "driver") Some(DriverOwner)
-    else if (text.startsWith("e")) unescaped(text.drop(1)).map(ExecutorOwner)
+    else if (text.startsWith("e")) text.drop(1).split(":", -1) match {
+      case Array(id) => unescaped(id).map(ExecutorOwner(_))
+      case Array(id, number) =>
+        for {
+          executor <- unescaped(id)
+          // Another spelling of the same number is not an id of ours.
+          at <- number.toIntOption.filter(n => n > 0 && n.toString == number)
+        } yield ExecutorOwner(executor, at)
+      case _ => None
+    }
     else None
 
   private def isPlain(byte: Byte): Boolean =

@@ -14,6 +14,10 @@ import scala.util.Try
   * @param onLostRows option `onLostRows`
   * @param allowsShortCompactionLag option `allowShortCompactionLag`: write to a compacted topic whose
   *   `min.compaction.lag.ms` is below an hour
+  * @param producersPerExecutor option `producersPerExecutor`: how many producers, and open transactions, an executor has.
+  *   In local mode there is one
+  * @param refusedRowsTopic option `refusedRowsTopic`: where rows go that their topic can never take; None where such a row
+  *   fails the query
   */
 final case class SinkSettings(
     kafka: Map[String, String],
@@ -23,13 +27,18 @@ final case class SinkSettings(
     commitTopicReplication: Short,
     prefix: String,
     onLostRows: OnLostRows,
-    allowsShortCompactionLag: Boolean
+    allowsShortCompactionLag: Boolean,
+    producersPerExecutor: Int,
+    refusedRowsTopic: Option[String]
 ) {
 
   def bootstrapServers: String = kafka(SinkSettings.BootstrapServers)
 
   /** How long a broker leaves a transaction open. */
   def transactionTimeoutMs: Long = kafka("transaction.timeout.ms").toLong
+
+  /** The most bytes that a request, and so a row before compression, may have: Kafka's default is a megabyte. */
+  def maxRequestBytes: Long = kafka.get("max.request.size").fold(1L << 20)(_.trim.toLong)
 
   /** Without values: they may hold passwords. */
   override def toString: String =
@@ -57,6 +66,10 @@ object SinkSettings {
   val BootstrapServers: String = "bootstrap.servers"
   val DefaultCommitTopic: String = "statemark-commits"
   private val KafkaPrefix = "kafka."
+  private val MostProducers = 64
+
+  /** Of names that become parts of ids and records, whose length Kafka limits. */
+  private val MostCharacters = 1000
 
   /** Reads options as Spark hands them over; their names are not case-sensitive.
     * @throws SinkException.RefusedSetting where one is missing, or has a value that is not allowed
@@ -92,7 +105,11 @@ object SinkSettings {
       allowsShortCompactionLag =
         choice("allowShortCompactionLag", option("allowShortCompactionLag"), false)(
           _.toLowerCase(Locale.ROOT).toBooleanOption
-        )("true, false")
+        )("true, false"),
+      producersPerExecutor = choice("producersPerExecutor", option("producersPerExecutor"), 1)(
+        _.toIntOption.filter(n => n >= 1 && n <= MostProducers)
+      )(s"1 to $MostProducers"),
+      refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _))
     )
   }
 
@@ -105,8 +122,15 @@ object SinkSettings {
     )
 
   private def nonEmpty(name: String, value: String): String =
-    if (value.trim.nonEmpty) value.trim
-    else throw refused(name, value, "it must not be empty", "any text but blanks")
+    if (value.trim.isEmpty)
+      throw refused(name, value, "it must not be empty", "any text but blanks")
+    else if (value.length > MostCharacters) throw refused(
+      name,
+      s"${value.take(100)}…",
+      s"it has ${value.length} characters",
+      s"$MostCharacters characters at most"
+    )
+    else value.trim
 
   private def choice[A](name: String, value: Option[String], default: A)(
       read: String => Option[A]
@@ -169,6 +193,13 @@ object ProducerRules {
       _.trim.toIntOption.exists(_ >= 1000),
       "1000 and more",
       "it is the time in milliseconds that a transaction may stay open"
+    ),
+    Rule(
+      "max.request.size",
+      None,
+      _.trim.toIntOption.exists(_ > 0),
+      "1 and more",
+      "it is the number of bytes that a request may have"
     ),
     Rule(
       "key.serializer",

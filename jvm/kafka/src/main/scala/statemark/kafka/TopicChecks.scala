@@ -15,6 +15,11 @@ import scala.util.control.NonFatal
   */
 private[kafka] final case class TopicFacts(mayBeCompacted: Boolean, notes: Vector[String])
 
+/** What rows a topic can take.
+  * @param mostBytes of a batch with one row; no limit is known where the topic's settings may not be read
+  */
+private[kafka] final case class TopicLimits(partitions: Int, mostBytes: Long)
+
 /** Looks at topics before the sink depends on them, so that it is not found out in a crash. */
 private[kafka] object TopicChecks {
 
@@ -23,6 +28,13 @@ private[kafka] object TopicChecks {
     */
   def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts =
     describe(admin, topic) match {
+      case None if settings.refusedRowsTopic.contains(topic) =>
+        throw new SinkException.RefusedSetting(
+          "Rows that cannot be sent would have nowhere to go",
+          s"topic $topic is not there",
+          "Make it, or name another one in option 'refusedRowsTopic'",
+          Map("option" -> "refusedRowsTopic", "value" -> topic)
+        )
       case None =>
         TopicFacts(
           mayBeCompacted = true,
@@ -56,22 +68,34 @@ private[kafka] object TopicChecks {
     }
   }
 
+  /** What rows a topic can take; None where it is not there. */
+  def limits(admin: Admin, topic: String): Option[TopicLimits] =
+    describe(admin, topic).map { description =>
+      val most = configOf(admin, topic).toOption.flatMap(_.get(MostBytes)).flatMap(_.toLongOption)
+      TopicLimits(description.partitions.size, most.getOrElse(Long.MaxValue))
+    }
+
   /** The topic, if it is there. */
   def describe(admin: Admin, topic: String): Option[TopicDescription] =
-    try {
-      val options = new DescribeTopicsOptions().includeAuthorizedOperations(true)
-      Some(
-        admin.describeTopics(Collections.singleton(topic), options).topicNameValues.get(topic).get()
-      )
-    } catch {
-      case NonFatal(e) =>
-        KafkaFailures.unwrapped(e) match {
-          case _: UnknownTopicOrPartitionException => None
-          case cause if KafkaFailures.isDenied(cause) =>
-            throw denied(topic, "DESCRIBE", Some(cause))
-          case cause => throw cause
-        }
-    }
+    describe(admin, Seq(topic)).get(topic)
+
+  /** Those of the topics that are there. */
+  def describe(admin: Admin, topics: Seq[String]): Map[String, TopicDescription] = {
+    val options = new DescribeTopicsOptions().includeAuthorizedOperations(true)
+    val asked = admin.describeTopics(topics.asJava, options).topicNameValues
+    topics.flatMap { topic =>
+      try Some(topic -> asked.get(topic).get())
+      catch {
+        case NonFatal(e) =>
+          KafkaFailures.unwrapped(e) match {
+            case _: UnknownTopicOrPartitionException => None
+            case cause if KafkaFailures.isDenied(cause) =>
+              throw denied(topic, "DESCRIBE", Some(cause))
+            case cause => throw cause
+          }
+      }
+    }.toMap
+  }
 
   private def ofConfig(
       settings: SinkSettings,
@@ -141,6 +165,7 @@ private[kafka] object TopicChecks {
   private val Needed = Seq(AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
   private val CleanupPolicy = "cleanup.policy"
   private val Compact = "compact"
+  private val MostBytes = "max.message.bytes"
   private val CompactionLag = "min.compaction.lag.ms"
   private val LeastLagMs = 60L * 60 * 1000
 }

@@ -10,7 +10,8 @@ import statemark.kafka.sim._
 class RandomKillsSuite extends AnyFunSuite with Simulated {
   override def prefix = "kills"
 
-  private val kills = sys.props.get("statemark.kafka.kills").fold(20)(_.toInt)
+  /** Over both modes together. */
+  private val kills = sys.env.get("STATEMARK_KAFKA_KILLS").fold(20)(_.toInt)
 
   for (isLocal <- Seq(false, true))
     test(s"random deaths${if (isLocal) ", local mode" else ""}: 0 duplicated, 0 lost, 0 mixed") {
@@ -25,7 +26,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
         twinOneIn = 8,
         random = random
       )) { s =>
-        while (deaths.counts.values.sum < kills) s.runBatch(restarts = 100)
+        while (deaths.counts.values.sum < kills / 2) s.runBatch(restarts = 100)
         s.runBatch(restarts = 100)
         val copiedBefore = copied(s)
         deaths.end()
@@ -98,7 +99,8 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
   test("planted: no copy") {
     val empty = (_: LogRows) =>
       new LogRows {
-        override private[kafka] def read(transaction: DecidedTransaction) = Right(new RowSpool(0))
+        override private[kafka] def read(transactions: Seq[DecidedTransaction]) =
+          new SpooledRows(new RowSpool(0), Map.empty)
       }
     seen("no-copy", Seq(SinkPhase.DecisionDurable), DriverSeams(rows = empty))((judgement, _) =>
       judgement.lost > 0

@@ -11,7 +11,8 @@ class SinkIdentitySuite extends AnyFunSuite {
       val both = Seq(
         SinkTransactionalId.driver(prefix, SinkIdentity(app, sink)),
         SinkTransactionalId.executor(prefix, SinkIdentity(app, sink), "12"),
-        SinkTransactionalId.executor(prefix, SinkIdentity(app, sink), "a.b")
+        SinkTransactionalId.executor(prefix, SinkIdentity(app, sink), "a.b"),
+        SinkTransactionalId.executor(prefix, SinkIdentity(app, sink), "a:2", number = 3)
       )
       both.foreach(id => assert(SinkTransactionalId.parse(id.text).contains(id), id.text))
     }
@@ -33,6 +34,10 @@ class SinkIdentitySuite extends AnyFunSuite {
       "statemark.q.s.",
       "statemark.q.s.x1",
       "statemark.q.s.e",
+      "statemark.q.s.e1:",
+      "statemark.q.s.e1:0",
+      "statemark.q.s.e1:02",
+      "statemark.q.s.e1:1:1",
       "statemark..s.driver",
       "statemark.q.a%2.driver",
       "statemark.q.a%2e.driver",

@@ -17,6 +17,8 @@ class SinkSettingsSuite extends AnyFunSuite {
     assert(settings.transactionTimeoutMs == 900000)
     assert(settings.sink == "orders" && settings.topic.contains("orders"))
     assert(settings.commitTopic == "statemark-commits" && settings.prefix == "statemark")
+    assert(settings.producersPerExecutor == 1 && settings.refusedRowsTopic.isEmpty)
+    assert(settings.maxRequestBytes == 1048576)
     assert(SinkSettings.of(least - "topic").sink == "out")
   }
 
@@ -67,6 +69,11 @@ class SinkSettingsSuite extends AnyFunSuite {
     refused("allowShortCompactionLag" -> "perhaps")
     refused("commitTopicReplicationFactor" -> "0")
     refused("sinkName" -> " ")
+    refused("sinkName" -> "s" * 1001)
+    refused("producersPerExecutor" -> "0")
+    refused("producersPerExecutor" -> "65")
+    refused("refusedRowsTopic" -> " ")
+    refused("kafka.max.request.size" -> "much")
     intercept[SinkException.RefusedSetting](SinkSettings.of(Map("topic" -> "orders")))
   }
 

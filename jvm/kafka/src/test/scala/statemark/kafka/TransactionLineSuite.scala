@@ -217,7 +217,8 @@ class TransactionLineSuite extends AnyFunSuite {
       lease,
       opens = true,
       SinkObserver.none,
-      (e, values) => KafkaFailures.ofAttempt(e, "A write", values)
+      (e, values) => KafkaFailures.ofAttempt(e, "A write", values),
+      refusedRows = None
     )
     val record = new ProducerRecord("t", 0, "k".getBytes, "v".getBytes)
     writer.write(record)

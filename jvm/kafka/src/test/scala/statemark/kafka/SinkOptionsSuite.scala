@@ -1,0 +1,184 @@
+package statemark.kafka
+
+import java.nio.charset.StandardCharsets.UTF_8
+import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.header.internals.RecordHeader
+import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
+import statemark.kafka.sim._
+
+/** What options change on the way of a row. */
+class SinkOptionsSuite extends AnyFunSuite with Simulated {
+  override def prefix = "options"
+
+  private type Row = ProducerRecord[Array[Byte], Array[Byte]]
+
+  test(
+    "producersPerExecutor: each executor has so many transactions, and a death costs copies only"
+  ) {
+    val deaths = new Deaths
+    val options = Map("producersPerExecutor" -> "2")
+    running(new Simulation(brokers, topic("producers"), deaths, options = options)) { s =>
+      s.runBatch()
+      assert(s.figures.head.transactions == 4 && copied(s) == 0)
+      deaths.at(SinkPhase.DecisionDurable)
+      s.runBatches(2)
+      judged(s)
+      assert(s.reports.last.completion.exists(c => c.copiedTransactions == 4 && c.copiedRows > 0))
+    }
+  }
+
+  test("producersPerExecutor: open transactions of all producers of a dead executor are ended") {
+    val deaths = new Deaths().at(SinkPhase.BeforeDecision)
+    val options = Map("producersPerExecutor" -> "2")
+    running(new Simulation(brokers, topic("dead"), deaths, options = options)) { s =>
+      intercept[Died](s.attemptBatch(0))
+      s.killDriver(withExecutors = true)
+      s.runBatch()
+      assert(s.reports.last.fenced.size == 4)
+      judged(s)
+    }
+  }
+
+  test("producersPerExecutor: local mode has one, and rows and decision are one transaction") {
+    val options = Map("producersPerExecutor" -> "2")
+    running(new Simulation(
+      brokers,
+      topic("local"),
+      new Deaths,
+      options = options,
+      isLocal = true
+    )) {
+      s =>
+        s.runBatch()
+        judged(s)
+        assert(s.figures.head.transactions == 1)
+    }
+  }
+
+  /** Writes rows in one attempt and commits the batch. */
+  private def write(s: Simulation, batch: Long, rows: Row*): BatchFigures = {
+    val start = BatchStart(batch, "q", Some(Simulation.fingerprint(batch)), isRerun = false)
+    val BatchPlan.Write(spec) = s.coordinator.begin(start): @unchecked
+    val executor = new SimExecutor(s"${100 + batch}", s.settings, new Deaths)
+    s.executors = Vector(executor)
+    val writer = executor.sinks.writer(spec, executor.id, 0, batch)
+    try {
+      rows.foreach(writer.write)
+      s.coordinator.commit(batch, Seq(writer.commit()))
+    } finally executor.kill()
+  }
+
+  private def row(topic: String, value: Array[Byte], partition: Option[Int] = None): Row = {
+    val own =
+      List(new RecordHeader("own", "1".getBytes(UTF_8)): org.apache.kafka.common.header.Header)
+    new ProducerRecord(
+      topic,
+      partition.map(Int.box).orNull,
+      "key".getBytes(UTF_8),
+      value,
+      own.asJava
+    )
+  }
+
+  private def headers(row: ConsumerRecord[Array[Byte], Array[Byte]]): Map[String, String] =
+    row.headers.asScala.map(h => h.key -> new String(h.value, UTF_8)).toMap
+
+  test("refusedRowsTopic: rows that can never be sent go there, with headers that say why") {
+    val name = topic("refusing", Map("max.message.bytes" -> "2000"))
+    val other = topic("refused", Map("max.message.bytes" -> "3000"))
+    val options = Map(
+      "refusedRowsTopic" -> other,
+      "kafka.max.request.size" -> "100000",
+      "kafka.max.block.ms" -> "5000"
+    )
+    running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
+      val figures = write(
+        s,
+        0,
+        row(name, "fits".getBytes(UTF_8)),
+        row(name, new Array(2500)),
+        row(name, new Array(50000)),
+        row(name, new Array(200000)),
+        row("options-absent", "v".getBytes(UTF_8)),
+        row("no topic has a blank", "w".getBytes(UTF_8)),
+        row(name, "x".getBytes(UTF_8), partition = Some(99))
+      )
+      assert(figures.rows == 7 && figures.refusedRows == 6)
+      Conditions.awaitMarkers(brokers, s.identity)
+      assert(brokers.read(name).map(r => new String(r.value)) == Vector("fits"))
+      val found = brokers.read(other)
+      assert(found.size == 6 && found.forall(r => new String(r.key) == "key"))
+      val told = found.map(headers)
+      assert(told.groupBy(_(RefusedRows.Reason)).view.mapValues(_.size).toMap ==
+        Map("too-large" -> 3, "no-topic" -> 2, "no-partition" -> 1))
+      val large = found.filter(r => headers(r)(RefusedRows.Reason) == "too-large")
+        .sortBy(r => headers(r)(RefusedRows.Bytes).toInt)
+      assert(large.map(r => Option(r.value).map(_.length)) == Vector(Some(2500), None, None))
+      assert(large.map(r => headers(r).get(RefusedRows.Withheld)) ==
+        Vector(None, Some("value headers"), Some("value headers")))
+      assert(large.map(r => headers(r).get("own")) == Vector(Some("1"), None, None))
+      assert(large.forall(r => headers(r)(RefusedRows.Topic) == name))
+      assert(told.flatMap(_.get(RefusedRows.Partition)) == Vector("99"))
+      // A topic that is made meanwhile, and a limit that is raised, count from the next batch on.
+      brokers.topic("options-absent")
+      assert(write(s, 1, row("options-absent", "v".getBytes(UTF_8))).refusedRows == 0)
+      brokers.deleteTopic("options-absent")
+    }
+  }
+
+  test("refusedRowsTopic: sizes are those of Kafka, to the byte") {
+    val name = topic("exact", Map("max.message.bytes" -> "5000"))
+    val options = Map("kafka.max.request.size" -> "4000", "refusedRowsTopic" -> topic("inexact"))
+    def largest(most: Int, size: Row => Long): Array[Byte] =
+      Iterator.from(most, -1).map(new Array[Byte](_)).find(v => size(row(name, v)) <= most).get
+    val byRequest = largest(4000, RowSize.ofRequest)
+    running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
+      assert(write(s, 0, row(name, byRequest)).refusedRows == 0)
+      assert(write(s, 1, row(name, new Array(byRequest.length + 1))).refusedRows == 1)
+    }
+    val byBatch = largest(5000, RowSize.ofBatch)
+    running(new Simulation(
+      brokers,
+      name,
+      new Deaths,
+      options = options +
+        ("kafka.max.request.size" -> "100000") + ("sinkName" -> "batch")
+    )) { s =>
+      assert(write(s, 0, row(name, byBatch)).refusedRows == 0)
+      assert(write(s, 1, row(name, new Array(byBatch.length + 1))).refusedRows == 1)
+    }
+    // Kafka refuses what the sink would refuse.
+    for ((sink, size, most) <- Seq(("q", byRequest, "4000"), ("b", byBatch, "100000")))
+      running(new Simulation(
+        brokers,
+        name,
+        new Deaths,
+        options = Map("kafka.max.request.size" -> most, "sinkName" -> sink)
+      )) { s =>
+        val e =
+          intercept[SinkException.FailedWrite](write(s, 0, row(name, new Array(size.length + 1))))
+        assert(!e.isRetryable && e.getMessage.contains("refusedRowsTopic"))
+        assert(e.values("topic") == name && e.values("key") == "key")
+      }
+  }
+
+  test("a row whose topic is not there fails by name") {
+    val options = Map("kafka.max.block.ms" -> "1000")
+    running(new Simulation(brokers, topic("named"), new Deaths, options = options)) { s =>
+      val e =
+        intercept[SinkException.FailedWrite](write(s, 0, row("options-nowhere", new Array(1))))
+      assert(e.getMessage.contains("is not there") && e.remedy.contains("refusedRowsTopic"))
+      assert(e.values("topic") == "options-nowhere")
+    }
+  }
+
+  test("refusedRowsTopic has to be there before the first batch") {
+    val options = Map("refusedRowsTopic" -> "options-nowhere")
+    running(new Simulation(brokers, topic("early"), new Deaths, options = options)) { s =>
+      val e = intercept[SinkException.RefusedSetting](s.attemptBatch(0))
+      assert(e.values("value") == "options-nowhere")
+    }
+  }
+}
