@@ -1,9 +1,8 @@
 package statemark.kafka
 
 import java.io._
-import java.nio.channels.{Channels, FileChannel}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.{Files, Path, StandardOpenOption}
+import java.nio.file.{Files, Path}
 import org.apache.kafka.clients.consumer.ConsumerRecord
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
@@ -20,7 +19,7 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
   private val memory = new ByteArrayOutputStream
   private var file: Option[Path] = None
   private var out: OutputStream = memory
-  private var reading: Option[FileChannel] = None
+  private var reading: Option[RandomAccessFile] = None
   // Rows of a group that came one after another are one piece.
   private val pieces = mutable.Map.empty[Group, mutable.ArrayBuffer[Piece]]
   private var lastGroup: Option[Group] = None
@@ -43,12 +42,15 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
   def records(groups: Seq[Group]): Iterator[ProducerRecord[Array[Byte], Array[Byte]]] = {
     out.flush()
     reading.foreach(_.close())
-    reading = file.map(FileChannel.open(_, StandardOpenOption.READ))
+    reading = file.map(path => new RandomAccessFile(path.toFile, "r"))
     val inMemory = memory.toByteArray
     def from(start: Long): DataInputStream = new DataInputStream(
       reading.fold[InputStream](
         new ByteArrayInputStream(inMemory, start.toInt, inMemory.length - start.toInt)
-      )(channel => new BufferedInputStream(Channels.newInputStream(channel.position(start))))
+      ) { opened =>
+        opened.seek(start)
+        new BufferedInputStream(new FileInputStream(opened.getFD))
+      }
     )
     groups.iterator.flatMap(pieces.getOrElse(_, Nil)).flatMap { piece =>
       val in = from(piece.start)
