@@ -30,7 +30,7 @@ COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
 .PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-nexmark bench-soak fmt clean
-.PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress
+.PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -108,6 +108,13 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 
 crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
+
+# Parts: kills, outages, transfers.
+crash-kafka: tests-built ## the Kafka sink under 200 kills of driver, executor and broker, outages, transfers, on three brokers; PARTS="kills" KILLS=20 PER_PHASE=1 COPIES=3 SEED=2
+	java @jvm/kafka/target/spark-$(SPARK)/tests/options -Xmx1g -Dstatemark.crash.seed=$(or $(SEED),1) \
+	  $(if $(KILLS),-Dstatemark.crash.kills=$(KILLS)) $(if $(PER_PHASE),-Dstatemark.crash.perPhase=$(PER_PHASE)) \
+	  $(if $(COPIES),-Dstatemark.crash.copies=$(COPIES)) $(if $(TRANSFERS),-Dstatemark.crash.transfers=$(TRANSFERS)) \
+	  statemark.kafka.crash.Crash $(PARTS)
 
 # A heap so small that what is not counted fills it; files in memory, as each is written to disk several times.
 STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m

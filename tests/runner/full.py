@@ -79,9 +79,21 @@ PARTS = {
         covers=(*_STORE, "tests/cluster", "tests/support"),
     ),
     "kafka": Part(
-        what="three brokers of Kafka of which one after the other is killed",
-        command="STATEMARK_MODES=all make test ONLY=tests/kafka",
-        covers=("build.sbt", "tests/kafka", "tests/support"),
+        what="three brokers of Kafka of which one after the other is killed; suites of the sink's "
+        "core with 200 random deaths, and 100 starts and stops in one process",
+        command="STATEMARK_MODES=all STATEMARK_KAFKA_KILLS=200 STATEMARK_KAFKA_STARTS=100 "
+        "make test ONLY='tests/kafka statemark.kafka.'",
+        covers=("build.sbt", "jvm/kafka/src", "jvm/sink/src", "tests/kafka", "tests/support"),
+    ),
+    "crash-kafka": Part(
+        what="200 kills of driver, executor and broker of the Kafka sink, on three brokers",
+        command="make crash-kafka PARTS=kills",
+        covers=("build.sbt", "jvm/kafka/src", "tests/support"),
+    ),
+    "crash-kafka-rest": Part(
+        what="outages of three transaction timeouts at each phase, and transfers under deaths",
+        command="make crash-kafka PARTS='outages transfers'",
+        covers=("build.sbt", "jvm/kafka/src", "tests/support"),
     ),
     **{
         f"spark-{line}": Part(

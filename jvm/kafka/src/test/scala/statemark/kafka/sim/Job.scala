@@ -7,13 +7,21 @@ import org.apache.kafka.clients.producer.ProducerRecord
 
 /** What a batch computes: another thing each time that it runs. Each row says of which try it is, and how many rows each
   * partition of that try has.
+  * @param isTransfer whether rows come in pairs, the sides of a transfer, which lie in one partition of the topic that no
+  *   other task writes to
   */
-final case class Try(batch: Long, nonce: Long, counts: Vector[Int]) {
+final case class Try(
+    batch: Long,
+    nonce: Long,
+    counts: Vector[Int],
+    isTransfer: Boolean = false
+) {
 
   def row(topic: String, partition: Int, attempt: Long, at: Int) = {
     val text = s"$batch|$nonce|${counts.mkString(",")}|$partition|$attempt|$at"
     val record = new ProducerRecord[Array[Byte], Array[Byte]](
       topic,
+      if (isTransfer) Int.box(partition) else Option.empty[Integer].orNull,
       s"$partition-$at".getBytes(UTF_8),
       text.getBytes(UTF_8)
     )
@@ -26,6 +34,20 @@ object Try {
   def of(batch: Long, nonce: Long, partitions: Int): Try = {
     val random = new Random(batch * 31 + nonce * 17)
     Try(batch, nonce, Vector.fill(partitions)(1 + random.nextInt(8)))
+  }
+
+  /** Up to eight transfers a partition. */
+  def ofTransfers(batch: Long, nonce: Long, partitions: Int): Try = {
+    val some = of(batch, nonce, partitions)
+    some.copy(counts = some.counts.map(_ * 2), isTransfer = true)
+  }
+
+  /** What a row of a transfer adds to the account: the sides of one cancel each other out. */
+  def amount(value: Array[Byte]): Long = {
+    val part = new String(value, UTF_8).split('|')
+    val (nonce, at) = (part(1).toLong, part(5).toLong)
+    val amount = nonce * 1000 + at / 2 + 1
+    if (at % 2 == 0) amount else -amount
   }
 }
 

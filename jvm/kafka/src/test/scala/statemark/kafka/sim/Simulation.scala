@@ -12,6 +12,7 @@ import statemark.kafka._
   * @param options besides the topic's; @param isLocal whether tasks write in the driver's process
   * @param attemptsMatch and `seams`: faults that a test plants
   * @param messages and `orders`: what happens between tasks and commit, and between driver and executors
+  * @param workload what a try of a batch computes, by batch, nonce and number of partitions
   * @param failedTaskOneIn and `twinOneIn`: how often a task fails once, or runs twice
   */
 final class Simulation(
@@ -31,7 +32,8 @@ final class Simulation(
     messages: Seq[AttemptMessage] => Seq[AttemptMessage] = m => m,
     orders: CommitOrders => CommitOrders = o => o,
     timer: Timer = Timer.system,
-    executorClock: Clock = Clock.system
+    executorClock: Clock = Clock.system,
+    workload: (Long, Long, Int) => Try = Try.of
 ) extends AutoCloseable {
   private val query = if (queryId.isEmpty) s"query-of-$topic" else queryId
   val settings: SinkSettings = SinkSettings.of(
@@ -94,7 +96,7 @@ final class Simulation(
       try coordinator.begin(start)
       finally if (coordinator.lastRecovery.exists(r => !reports.contains(r)))
           reports :+= coordinator.lastRecovery.get
-    val tried = Try.of(batch, nonces.incrementAndGet(), partitions)
+    val tried = workload(batch, nonces.incrementAndGet(), partitions)
     lastTry = Some(tried)
     try {
       val written = runTasks(plan.writers, tried)
