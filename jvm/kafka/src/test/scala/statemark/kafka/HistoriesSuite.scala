@@ -1,0 +1,191 @@
+package statemark.kafka
+
+import java.nio.charset.StandardCharsets.UTF_8
+import org.apache.kafka.clients.admin.ListTransactionsOptions
+import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.clients.producer.{KafkaProducer, ProducerRecord}
+import org.apache.kafka.common.serialization.ByteArraySerializer
+import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
+import scala.util.Using
+import statemark.kafka.sim._
+
+/** What happens to topics, checkpoints and processes over the life of a query. */
+class HistoriesSuite extends AnyFunSuite with Simulated {
+  override def prefix = "histories"
+
+  private type Record = ConsumerRecord[Array[Byte], Array[Byte]]
+
+  /** Closes segments soon, and compacts all that is closed. */
+  private val compacted = Map(
+    "cleanup.policy" -> "compact",
+    "segment.ms" -> "200",
+    "min.cleanable.dirty.ratio" -> "0.001",
+    "min.compaction.lag.ms" -> "0",
+    "delete.retention.ms" -> "0"
+  )
+  private val Filler = "filler"
+
+  private def isFiller(record: Record): Boolean = new String(record.value, UTF_8) == Filler
+
+  /** Sends rows of one key until what the log holds is as wanted: each may close a segment. */
+  private def fillUntil(topic: String)(isDone: Vector[Record] => Boolean): Unit = {
+    val bytes = new ByteArraySerializer
+    val settings = Map[String, Object]("bootstrap.servers" -> brokers.bootstrap)
+    Using.resource(new KafkaProducer(settings.asJava, bytes, bytes)) { producer =>
+      var sent = 0
+      def fill(): Unit = {
+        (0 until 4).foreach(partition =>
+          producer.send(
+            new ProducerRecord(topic, partition, Filler.getBytes(UTF_8), Filler.getBytes(UTF_8))
+          )
+        )
+        producer.flush()
+        sent += 4
+      }
+      fill()
+      while (!isDone(brokers.read(topic, committed = false))) fill()
+    }
+  }
+
+  /** Waits until the log cleaner has taken rows of another topic. */
+  private def cleanerPasses(name: String): Unit = {
+    val other = topic(name, compacted)
+    fillUntil(other)(_ => true)
+    val first = brokers.read(other, committed = false).map(_.offset).toSet
+    fillUntil(other)(rows => rows.forall(r => !first(r.offset)))
+  }
+
+  private def judgedBatch(s: Simulation): Unit = {
+    Conditions.awaitMarkers(brokers, s.identity)
+    val rows = brokers.read(s.topic).filterNot(isFiller)
+    val judgement = Judgement.of(rows, s.checkpoint.committed)
+    assert(judgement.isRight, judgement): Unit
+  }
+
+  /** The driver dies behind its decision, on a topic with a cleaner that takes what it can. */
+  private def decided(name: String)(check: Simulation => Unit): Unit =
+    running(new Simulation(
+      brokers,
+      topic(name, compacted),
+      new Deaths().at(SinkPhase.DecisionDurable),
+      options = Map("allowShortCompactionLag" -> "true")
+    )) { s =>
+      fillUntil(s.topic)(_ => true)
+      intercept[Died](s.attemptBatch(0))
+      s.killDriver(withExecutors = true)
+      check(s)
+    }
+
+  test("K10: a log cleaner passes while transactions are open: their rows are copied") {
+    decided("open") { s =>
+      // The segments of the open transactions are closed: what protects them is that they are open.
+      cleanerPasses("open-before")
+      fillUntil(s.topic)(_ => true)
+      cleanerPasses("open-after")
+      s.runBatch()
+      assert(s.reports.last.completion.exists(c => c.copiedRows > 0 && c.reopened.isEmpty))
+      assert(s.figures.last.isDiscarded)
+      judgedBatch(s)
+    }
+  }
+
+  test("row 16: the log cleaner has taken rows of a decision: the batch runs again, whole") {
+    decided("aborted") { s =>
+      val open = Conditions.openTransactions(brokers, s.identity)
+      brokers.admin.fenceProducers(open.asJava).all().get()
+      fillUntil(s.topic)(_.forall(isFiller))
+      s.runBatch()
+      assert(s.reports.last.completion.flatMap(_.reopened).exists(_.missing.isEmpty))
+      assert(!s.figures.last.isDiscarded)
+      judgedBatch(s)
+    }
+  }
+
+  private def batchOf(record: Record): Long =
+    new String(record.value, UTF_8).takeWhile(_ != '|').toLong
+
+  test("two sinks on one topic, one named as the other begins: a death of one is not the other's") {
+    val name = topic("both")
+    val deaths = new Deaths
+    def sink(sinkName: String, of: Deaths) = new Simulation(
+      brokers,
+      name,
+      of,
+      queryId = "q-both",
+      options = Map("sinkName" -> sinkName)
+    )
+    running(sink("orders", deaths)) { one =>
+      running(sink("orders.dlq", new Deaths)) { other =>
+        one.runBatch()
+        // Batches of the two are told apart by their numbers.
+        other.checkpoint.committed = Set(999)
+        other.runBatch()
+        deaths.at(SinkPhase.DecisionDurable)
+        intercept[Died](one.attemptBatch(1))
+        other.runBatch()
+        one.killDriver(withExecutors = true)
+        one.runBatches(2)
+        other.runBatch()
+        Conditions.awaitMarkers(brokers, one.identity)
+        Conditions.awaitMarkers(brokers, other.identity)
+        val (later, earlier) = brokers.read(name).partition(batchOf(_) > 999)
+        val ofOne = Judgement.of(earlier, one.checkpoint.committed)
+        val ofOther = Judgement.of(later, other.checkpoint.committed - 999)
+        assert(ofOne.isRight && ofOther.isRight, s"$ofOne $ofOther")
+        assert(copied(one) > 0 && copied(other) == 0 && other.reports.size == 1)
+      }
+    }
+  }
+
+  test("a checkpoint that was deleted is another query, and the report says who wrote before") {
+    val name = topic("deleted")
+    running(new Simulation(brokers, name, new Deaths, queryId = "before"))(_.runBatch())
+    running(new Simulation(brokers, name, new Deaths, queryId = "after")) { s =>
+      s.runBatch()
+      val notes = s.reports.last.notes.filter(_.contains("Another query before"))
+      assert(notes.size == 1 && notes.head.contains("last batch 0"))
+    }
+  }
+
+  test(
+    "a checkpoint that was copied: the query that was there first is refused, and ends nothing"
+  ) {
+    val name = topic("copied")
+    running(new Simulation(brokers, name, new Deaths, queryId = "q-copied")) { one =>
+      running(new Simulation(brokers, name, new Deaths, queryId = "q-copied")) { other =>
+        one.runBatch()
+        other.checkpoint.committed = one.checkpoint.committed
+        other.checkpoint.isMarked = true
+        other.runBatch()
+        intercept[SinkException.Superseded](one.attemptBatch(1))
+        other.runBatch()
+        judged(other)
+      }
+    }
+  }
+
+  private val starts = sys.env.get("STATEMARK_KAFKA_STARTS").fold(20)(_.toInt)
+
+  test(s"$starts starts and stops in one process leave no threads, producers or ids behind") {
+    running(new Simulation(brokers, topic("starts"), new Deaths)) { s =>
+      def threads = Thread.getAllStackTraces.keySet.asScala.map(_.getName).toVector
+      def senders = threads.count(_.startsWith("kafka-producer-network-thread"))
+      def start(): Unit = {
+        s.restart()
+        s.runBatch()
+      }
+      (1 to 3).foreach(_ => start())
+      val (before, sendersBefore) = (threads, senders)
+      (1 to starts).foreach(_ => start())
+      assert(senders == sendersBefore, threads.diff(before))
+      assert(threads.size <= before.size + 2, threads.diff(before))
+      val ids = brokers.admin.listTransactions(new ListTransactionsOptions).all().get().asScala
+        .map(_.transactionalId).filter(SinkTransactionalId.parse(
+          _
+        ).exists(_.identity == s.identity))
+      assert(ids.size == 3, ids)
+      judged(s)
+    }
+  }
+}
