@@ -66,6 +66,10 @@ _COMMON = {
     "num.io.threads": 4,
     "num.network.threads": 2,
 }
+#: Users of the secured listener, and their passwords, which tests look for where they must not be.
+USERS = {"writer": "secret-of-writer", "stranger": "secret-of-stranger"}
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_KEYS, _CERTIFICATE, _KEYS_PASSWORD = "keys.p12", "certificate.pem", "secret-of-keys"
 #: A single node elects itself and waits for nobody, but for its own registration to expire.
 _ALONE = {
     "broker.session.timeout.ms": 1000,
@@ -104,11 +108,16 @@ class Brokers:
         Whether nodes go on after this process has ended.
     image
         What nodes start from, if not from what is made once for all clusters.
+    secured
+        Whether nodes have a second listener, for users: `secured_bootstrap`, `login`.
 
     Attributes
     ----------
     bootstrap
-        For clients: address of every node.
+        For clients: address of every node. Whoever comes this way may do everything.
+    secured_bootstrap
+        For users, who log in by SASL/PLAIN over TLS and may do what access control lists say: at
+        first nothing. Empty where nodes are not secured.
     """
 
     def __init__(
@@ -120,6 +129,7 @@ class Brokers:
         java: Sequence[str] = (),
         stays: bool = False,
         image: Image | None = None,
+        secured: bool = False,
     ) -> None:
         image = image or made()
         self.directory = directory.resolve()  # nodes run in folders of their own
@@ -127,10 +137,15 @@ class Brokers:
         self._settings, self._stays = settings or {}, stays
         self._java = (*_JAVA, *image.options, *java)
         self._daemons: dict[int, Daemon] = {}
-        ports = _free_ports(2 * nodes)
+        self._secured = secured
+        ports = _free_ports(3 * nodes)
         self._broker_ports = dict(zip(self.numbers, ports[:nodes], strict=True))
-        self._controller_ports = dict(zip(self.numbers, ports[nodes:], strict=True))
-        self.bootstrap = ",".join(f"{_HOST}:{port}" for port in self._broker_ports.values())
+        self._controller_ports = dict(zip(self.numbers, ports[nodes : 2 * nodes], strict=True))
+        self._secured_ports = dict(zip(self.numbers, ports[2 * nodes :], strict=True))
+        self.bootstrap = _addresses(self._broker_ports)
+        self.secured_bootstrap = _addresses(self._secured_ports) if secured else ""
+        if secured:
+            _make_certificate(self.directory)
         self._format(image.checkpoint)
         try:
             for node in self.numbers:
@@ -150,6 +165,33 @@ class Brokers:
             shutil.copy(checkpoint, data / "bootstrap.checkpoint")
             facts = {"version": 1, "cluster.id": cluster, "node.id": node, "directory.id": _id()}
             (data / "meta.properties").write_text(_lines(facts))
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate that clients of the secured listener trust, as PEM."""
+        return self.directory / _CERTIFICATE
+
+    def login(self, user: str = "writer") -> dict[str, Any]:
+        """Return what a client of librdkafka needs to be a user of `USERS`."""
+        return {
+            "bootstrap.servers": self.secured_bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": USERS[user],
+            "ssl.ca.location": str(self.certificate),
+        }
+
+    def java_login(self, user: str = "writer") -> dict[str, str]:
+        """Return what a client of Kafka's own library needs to be a user of `USERS`."""
+        return {
+            "bootstrap.servers": self.secured_bootstrap,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f"{_PLAIN} required username={user} password={USERS[user]};",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificate),
+        }
 
     @property
     def running(self) -> list[int]:
@@ -243,13 +285,16 @@ class Brokers:
         in_sync = max(1, copies - 1)
         broker = f"BROKER://{_HOST}:{self._broker_ports[node]}"
         voters = (f"{n}@{_HOST}:{port}" for n, port in self._controller_ports.items())
+        controller = f"CONTROLLER://{_HOST}:{self._controller_ports[node]}"
+        for_users = f",SECURED://{_HOST}:{self._secured_ports[node]}" if self._secured else ""
         return {
             **_COMMON,
             **(_ALONE if len(self.numbers) == 1 else _SEVERAL),
+            **(self._security() if self._secured else {}),
             "node.id": node,
             "log.dirs": self._folder(node) / "data",
-            "listeners": f"{broker},CONTROLLER://{_HOST}:{self._controller_ports[node]}",
-            "advertised.listeners": broker,
+            "listeners": f"{broker},{controller}{for_users}",
+            "advertised.listeners": f"{broker}{for_users}",
             "controller.quorum.voters": ",".join(voters),
             "default.replication.factor": copies,
             "min.insync.replicas": in_sync,
@@ -260,6 +305,57 @@ class Brokers:
             "share.coordinator.state.topic.min.isr": in_sync,
             **self._settings,
         }
+
+    def _security(self) -> dict[str, object]:
+        users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
+        protocols = _COMMON["listener.security.protocol.map"]
+        return {
+            "listener.security.protocol.map": f"{protocols},SECURED:SASL_SSL",
+            "listener.name.secured.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secured.plain.sasl.jaas.config": f"{_PLAIN} required {users};",
+            "listener.name.secured.ssl.keystore.type": "PKCS12",
+            "listener.name.secured.ssl.keystore.location": self.directory / _KEYS,
+            "listener.name.secured.ssl.keystore.password": _KEYS_PASSWORD,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # Nodes, and clients of the other listener.
+            "super.users": "User:ANONYMOUS",
+        }
+
+
+def _addresses(ports: Mapping[int, int]) -> str:
+    return ",".join(f"{_HOST}:{port}" for port in ports.values())
+
+
+def _make_certificate(directory: Path) -> None:
+    """Make a key for the nodes, and the certificate that clients trust."""
+    directory.mkdir(parents=True, exist_ok=True)
+    keys = ["-alias", "node", "-keystore", str(directory / _KEYS), "-storepass", _KEYS_PASSWORD]
+    names = [
+        "-dname",
+        "CN=localhost",
+        "-ext",
+        f"SAN=ip:{_HOST},dns:localhost",
+        "-ext",
+        "bc=ca:true",
+    ]
+    made_for = [
+        "-storetype",
+        "PKCS12",
+        "-keyalg",
+        "EC",
+        "-groupname",
+        "secp256r1",
+        "-validity",
+        "30",
+    ]
+    for command in (
+        ["-genkeypair", *keys, *names, *made_for],
+        ["-exportcert", "-rfc", *keys, "-file", str(directory / _CERTIFICATE)],
+    ):
+        done = subprocess.run(
+            ["keytool", *command], capture_output=True, text=True, check=False, timeout=LIMIT_S
+        )
+        assert done.returncode == 0, f"keytool failed:\n{done.stdout}{done.stderr}"
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:

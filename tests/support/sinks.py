@@ -55,10 +55,16 @@ class Job:
     ----------
     probe
         Folder of the probe: see `statemark.testkit.KafkaProbe`.
+    options
+        Of the sink, besides broker and topic and instead of them.
+    info
+        Whether a run logs at INFO.
     """
 
     def __init__(self, directory: Path, bootstrap: str, topic: str, **conf: str) -> None:
         self.directory, self.bootstrap, self.topic, self.conf = directory, bootstrap, topic, conf
+        self.options: dict[str, str] = {}
+        self.info = False
         self.probe = directory / "probe"
         self.events = directory / "events"
         self.runs = self.batches = 0
@@ -123,7 +129,12 @@ class Job:
             "run": self.runs,
             "fails": fails,
             "format": FORMAT,
-            "options": {"kafka.bootstrap.servers": self.bootstrap, "topic": self.topic},
+            "info": self.info,
+            "options": {
+                "kafka.bootstrap.servers": self.bootstrap,
+                "topic": self.topic,
+                **self.options,
+            },
             "progress": str(self.directory / "progress.jsonl"),
         }
 

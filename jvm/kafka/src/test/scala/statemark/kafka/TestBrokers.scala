@@ -12,14 +12,18 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 /** Brokers in processes of their own: `tests/support/broker_server.py` starts them, and kills them when it is told to. */
-final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empty)
-    extends AutoCloseable {
+final class TestBrokers(
+    nodes: Int = 1,
+    settings: Map[String, String] = Map.empty,
+    secured: Boolean = false
+) extends AutoCloseable {
   private val folder = Files.createTempDirectory("statemark-brokers-")
   private val process = {
     val python = sys.props("statemark.python")
     val command =
       Seq(python, "-m", "support.broker_server", folder.toString, "--nodes", s"$nodes") ++
-        settings.flatMap { case (name, value) => Seq("--set", s"$name=$value") }
+        settings.flatMap { case (name, value) => Seq("--set", s"$name=$value") } ++
+        Option.when(secured)("--secured")
     val builder = new ProcessBuilder(command.asJava).directory(TestBrokers.root)
       .redirectError(ProcessBuilder.Redirect.INHERIT)
     builder.environment.put("PYTHONPATH", "tests")
@@ -28,7 +32,22 @@ final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empt
   private val out = new PrintWriter(process.getOutputStream, true)
   private val in = new BufferedReader(new InputStreamReader(process.getInputStream))
 
-  val bootstrap: String = Option(in.readLine()).getOrElse(sys.error("No broker has started"))
+  private val told: Array[String] =
+    Option(in.readLine()).getOrElse(sys.error("No broker has started")).split(' ')
+
+  val bootstrap: String = told(0)
+
+  /** What a client has to be told to be a user, of those of brokers that are secured. */
+  def login(user: String = "writer"): Map[String, String] = Map(
+    "bootstrap.servers" -> told(1),
+    "security.protocol" -> "SASL_SSL",
+    "sasl.mechanism" -> "PLAIN",
+    "sasl.jaas.config" ->
+      ("org.apache.kafka.common.security.plain.PlainLoginModule required " +
+        s"username=$user password=${TestBrokers.passwordOf(user)};"),
+    "ssl.truststore.type" -> "PEM",
+    "ssl.truststore.location" -> told(2)
+  )
 
   def kill(node: Int): Unit = command(s"kill $node")
   def start(node: Int): Unit = command(s"start $node")
@@ -62,6 +81,8 @@ final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empt
     properties.put("bootstrap.servers", bootstrap)
     properties.put("isolation.level", if (committed) "read_committed" else "read_uncommitted")
     properties.put("enable.auto.commit", "false")
+    // The end of a partition is told at once, and not after half a second.
+    properties.put("fetch.max.wait.ms", "10")
     val bytes = new ByteArrayDeserializer
     val consumer = new KafkaConsumer(properties, bytes, bytes)
     try {
@@ -84,7 +105,7 @@ final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empt
     process.waitFor(): Unit
   }
 
-  private def command(line: String): Unit = {
+  private def command(line: String): Unit = synchronized {
     out.println(line)
     val answer = in.readLine()
     assert(answer == "done", answer)
@@ -92,6 +113,9 @@ final class TestBrokers(nodes: Int = 1, settings: Map[String, String] = Map.empt
 }
 
 object TestBrokers {
+
+  /** As `tests/support/brokers.py` has it. */
+  def passwordOf(user: String): String = s"secret-of-$user"
 
   /** One for all suites of the process; it ends with the process. */
   lazy val shared: TestBrokers = {

@@ -1,0 +1,148 @@
+package statemark.kafka
+
+import org.apache.kafka.common.acl.{AccessControlEntry, AclBinding, AclOperation, AclPermissionType}
+import org.apache.kafka.common.acl.AclOperation._
+import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceType}
+import org.scalatest.BeforeAndAfterAll
+import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
+import statemark.kafka.sim._
+
+/** A user who logs in by SASL over TLS, and may do what access control lists say. */
+class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
+  override def prefix = "security"
+  override lazy val brokers: TestBrokers = new TestBrokers(secured = true)
+
+  override def afterAll(): Unit = brokers.close()
+
+  private type Grant = (ResourceType, String, PatternType, AclOperation)
+
+  private def grants(name: String, id: String): Seq[Grant] = {
+    def of(kind: ResourceType, on: String, pattern: PatternType)(operations: AclOperation*) =
+      operations.map((kind, on, pattern, _))
+    of(ResourceType.TOPIC, name, PatternType.LITERAL)(READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS) ++
+      of(ResourceType.TOPIC, s"$name-commits", PatternType.LITERAL)(
+        READ,
+        WRITE,
+        DESCRIBE,
+        DESCRIBE_CONFIGS,
+        CREATE
+      ) ++ of(ResourceType.TRANSACTIONAL_ID, s"$id.", PatternType.PREFIXED)(WRITE, DESCRIBE)
+  }
+
+  /** Grants, and waits until the broker knows. */
+  private def allow(granted: Seq[Grant]): Unit = {
+    val bindings = granted.map { case (kind, name, pattern, operation) =>
+      new AclBinding(
+        new ResourcePattern(kind, name, pattern),
+        new AccessControlEntry("User:writer", "*", operation, AclPermissionType.ALLOW)
+      )
+    }
+    brokers.admin.createAcls(bindings.asJava).all().get()
+    val any = org.apache.kafka.common.acl.AclBindingFilter.ANY
+    while (!brokers.admin.describeAcls(any).values().get().containsAll(bindings.asJava))
+      Thread.onSpinWait()
+  }
+
+  private def login(prefix: String): Map[String, String] =
+    brokers.login().map { case (key, value) => s"kafka.$key" -> value } ++
+      Map("transactionalIdPrefix" -> prefix, "kafka.max.block.ms" -> "10000")
+
+  private def secret = TestBrokers.passwordOf("writer")
+
+  test(
+    "with what the documents say a user writes, dies and recovers, and nothing is left unchecked"
+  ) {
+    val name = topic("all")
+    allow(grants(name, "all"))
+    val deaths = new Deaths
+    running(new Simulation(brokers, name, deaths, options = login("all"))) { s =>
+      s.runBatch()
+      assert(s.reports.head.notes == Vector(s"Commit topic $name-commits was made"))
+      deaths.at(SinkPhase.DecisionDurable)
+      s.runBatches(2)
+      judged(s)
+      assert(copied(s) > 0)
+      assert(!s.settings.toString.contains(secret) && !s.reports.toString.contains(secret))
+    }
+  }
+
+  /** Without one of the grants, and those that imply it. */
+  private def without(what: String)(isMissing: Grant => Boolean)(check: Simulation => Unit)
+      : Unit = {
+    val name = topic(what)
+    allow(grants(name, what).filterNot(isMissing))
+    running(new Simulation(brokers, name, new Deaths, options = login(what)))(check)
+  }
+
+  private def denied(s: Simulation): SinkException.UnfitCluster = {
+    val e = intercept[SinkException.UnfitCluster](s.attemptBatch(0))
+    assert(!e.isRetryable && !e.getMessage.contains(secret))
+    e
+  }
+
+  private def isOnTopic(g: Grant, isCommits: Boolean): Boolean =
+    g._1 == ResourceType.TOPIC && g._2.endsWith("-commits") == isCommits
+
+  for ((operation, isCommits) <- Seq(READ, WRITE).flatMap(o => Seq(o -> false, o -> true)))
+    test(s"without $operation on the ${if (isCommits) "commit" else "output"} topic") {
+      val what = s"no-$operation-$isCommits".toLowerCase
+      without(what)(g => isOnTopic(g, isCommits) && g._4 == operation) { s =>
+        val e = denied(s)
+        assert(e.values.get("missing").contains(operation.name))
+        assert(e.values.get("topic").contains(if (isCommits) s.settings.commitTopic else s.topic))
+      }
+    }
+
+  for (isCommits <- Seq(false, true))
+    test(s"without any right on the ${if (isCommits) "commit" else "output"} topic") {
+      without(s"nothing-$isCommits")(isOnTopic(_, isCommits)) { s =>
+        val e = denied(s)
+        assert(e.values.get("missing").contains("DESCRIBE"))
+      }
+    }
+
+  test("without CREATE on a commit topic that is absent") {
+    without("no-create")(_._4 == CREATE) { s =>
+      val e = denied(s)
+      assert(e.values.get("commitTopic").contains(s.settings.commitTopic))
+      assert(e.getMessage.contains("16 partitions"))
+    }
+  }
+
+  test("without rights on transactional ids") {
+    without("no-ids")(_._1 == ResourceType.TRANSACTIONAL_ID) { s =>
+      val e = denied(s)
+      assert(e.remedy.contains("'no-ids.'"))
+    }
+  }
+
+  test("without WRITE on the executors' ids") {
+    val name = topic("no-executors")
+    allow(grants(name, "no-executors").filterNot(_._1 == ResourceType.TRANSACTIONAL_ID))
+    running(new Simulation(brokers, name, new Deaths, options = login("no-executors"))) { s =>
+      val driver = SinkTransactionalId.driver("no-executors", s.identity).text
+      allow(Seq((ResourceType.TRANSACTIONAL_ID, driver, PatternType.LITERAL, WRITE)))
+      assert(denied(s).getMessage.contains("transactional"))
+    }
+  }
+
+  test("without DESCRIBE_CONFIGS the checks are left out, with a line each") {
+    without("no-configs")(_._4 == DESCRIBE_CONFIGS) { s =>
+      s.runBatch()
+      judged(s)
+      assert(s.reports.head.notes.count(_.contains("DESCRIBE_CONFIGS")) == 2)
+    }
+  }
+
+  test("with a wrong password") {
+    val name = topic("stranger")
+    val wrong = brokers.login()("sasl.jaas.config").replace(secret, "guessed-password")
+    val options = login("stranger") + ("kafka.sasl.jaas.config" -> wrong)
+    running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
+      val e = intercept[SinkException](s.attemptBatch(0))
+      assert(!e.getMessage.contains("guessed-password"))
+      assert(!e.isRetryable)
+    }
+  }
+}
