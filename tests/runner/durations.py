@@ -25,10 +25,6 @@ _PROCESSES = "starts several processes with a session each"
 LONGER: dict[str, tuple[float, str]] = {
     "statemark.IsolationSuite": (180, "one test of 10,000 schedules, of which some sync to disk"),
     "statemark.SpillSuite": (60, "kills a process at each part of a version until one is on disk"),
-    "statemark.kafka.RandomKillsSuite": (
-        240,
-        "two tests of 20 deaths each, and of what comes after them",
-    ),
     "statemark.spark.CrashV1Suite": (400, "one test of 24 kills, a process each"),
     "statemark.spark.CrashV2Suite": (400, "one test of 24 kills, a process each"),
     "statemark.spark.model.StatemarkModelSuite": (400, "one test of 600 random histories"),
