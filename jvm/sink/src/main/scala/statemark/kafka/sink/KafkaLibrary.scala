@@ -10,7 +10,7 @@ private[sink] object KafkaLibrary {
     try Class.forName("org.apache.kafka.clients.producer.KafkaProducer", false, loader): Unit
     catch {
       case e: ClassNotFoundException => throw new IllegalStateException(
-          s"Format '${KafkaSinkProvider.Name}' cannot be used: Kafka's client library " +
+          s"Format '${SinkFormat.Name}' cannot be used: Kafka's client library " +
             "(org.apache.kafka:kafka-clients) is not on the class path. Start Spark with --packages " +
             s"org.apache.spark:spark-sql-kafka-0-10_2.13:$SPARK_VERSION, which brings it.",
           e
