@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from support import sinks, topics
-from support.processes import wait_for
+from support.brokers import client_settings
+from support.processes import LIMIT_S, wait_for
 from support.session import LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
 from support.topics import Isolation
 
@@ -415,3 +417,51 @@ def test_stop_ends_open_transactions_at_once(lines: Lines, sink: Sink) -> None:
     # Long before its timeout, which is 15 minutes.
     topics.settle(sink.bootstrap, name)
     assert sink.values() == []
+
+
+def test_a_restored_checkpoint_whose_batch_has_more_files_loses_nothing(
+    lines: Lines, sink: Sink, tmp_path: Path
+) -> None:
+    """The file source only counts: a batch that is planned anew ends at the same offset."""
+
+    def stream() -> DataFrame:
+        return lines.spark.readStream.text(str(lines.folder))
+
+    lines.add("a")
+    sink.run(stream())
+    shutil.copytree(sink.checkpoint, tmp_path / "backup")
+    lines.add("b")
+    sink.run(stream())
+    shutil.rmtree(sink.checkpoint)
+    shutil.move(tmp_path / "backup", sink.checkpoint)
+    lines.add("c")
+    assert "Batch 1 is not the one that was decided" in failure(lambda: sink.run(stream()))
+    assert sink.values() == ["a", "b"]
+
+
+def test_a_copy_that_diverged_over_a_batch_without_rows_fails_by_name(
+    spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
+) -> None:
+    source = topic()
+    producer = Producer(client_settings(broker.bootstrap))
+
+    def put(value: str) -> None:
+        producer.produce(source, value.encode())
+        assert producer.flush(LIMIT_S) == 0
+
+    def stream() -> DataFrame:
+        reader = spark.readStream.format("kafka").option("subscribe", source)
+        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
+        rows = reader.option("startingOffsets", "earliest").load()
+        return rows.selectExpr("CAST(value AS STRING) AS value").where("value <> 'skipped'")
+
+    put("a")
+    sink.run(stream())
+    shutil.copytree(sink.checkpoint, tmp_path / "copy")
+    put("skipped")
+    sink.run(stream())  # batch 1, which decides nothing
+    put("b")
+    Sink(sink.bootstrap, sink.topic, tmp_path / "copy").run(stream())  # batch 1, decided
+    put("c")
+    assert "Batch 1 is not the one that was decided" in failure(lambda: sink.run(stream()))
+    assert sink.values() == ["a", "b"]

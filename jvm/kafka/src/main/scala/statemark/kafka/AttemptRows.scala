@@ -65,6 +65,10 @@ private[kafka] final class AttemptRows(val attempt: AttemptId) {
     */
   def message(executorId: String): AttemptMessage = synchronized {
     if (pending != 0) throw new IllegalStateException(s"$pending rows are not acknowledged")
+    // An offset that could not be noted, in a callback of the producer, would be missing from the decision.
+    val noted = written.valuesIterator.map(_.count).sum
+    if (noted != count)
+      throw new IllegalStateException(s"$count rows are acknowledged, and $noted offsets noted")
     val rows = written.toSeq.groupMap(_._1._1) { case ((_, topicPartition), collector) =>
       topicPartition -> collector.result()
     }

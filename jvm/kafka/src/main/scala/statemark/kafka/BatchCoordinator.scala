@@ -101,7 +101,9 @@ final class BatchCoordinator private[kafka] (
       s"Batch ${start.batch} may have been written by another sink before this one: its rows are " +
         "then in the topic twice"
     ))
-    val verdict = seams.verdict(identity, start, last)
+    // What a run has decided itself, its checkpoint knows.
+    val judged = if (isNew) start else start.copy(earlier = _ => None)
+    val verdict = seams.verdict(identity, judged, last)
     inProgress = Some(Begun(start, verdict, openTransactions))
     verdict match {
       case Verdict.Write(_, reopened) =>
@@ -134,6 +136,8 @@ final class BatchCoordinator private[kafka] (
           refusedRows = if (figures.isDiscarded) 0 else messages.map(_.refused).sum
         )
         inProgress = None
+        // Attempts that do not count may have left a transaction open, which holds readers back.
+        abort(batch)
         finished(batch) = all
         finished.keysIterator.filter(_ < batch - BatchCoordinator.Remembered).toVector
           .foreach(finished.remove)
@@ -144,16 +148,21 @@ final class BatchCoordinator private[kafka] (
   /** Ends a batch that failed: open transactions are aborted, so that readers do not wait for them. It says nothing to the
     * commit topic, as Spark calls it also where [[commit]] has decided (trap: the decision stands).
     */
-  def abort(): Unit = {
-    orders.abort(identity)
-    local.foreach(_.abort(identity))
+  def abort(): Unit = abort(Long.MaxValue)
+
+  private def abort(batch: Long): Unit = {
+    orders.abort(identity, batch)
+    local.foreach(_.abort(identity, batch))
   }
 
   /** Ends what executors have left open that are gone: nobody else would before its timeout, and readers wait for it. To be
     * called once no batch is in progress, as a decision may need the rows.
     */
   def fenceExecutors(executorIds: Set[String]): Unit = fencing.fence(
-    executorIds.map(SinkTransactionalId.executor(settings.prefix, identity, _).text)
+    for {
+      executorId <- executorIds
+      number <- 0 until settings.producersPerExecutor
+    } yield SinkTransactionalId.executor(settings.prefix, identity, executorId, number).text
   )
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
@@ -223,6 +232,7 @@ final class BatchCoordinator private[kafka] (
         round,
         start.queryId,
         messages.size,
+        reopened.flatMap(_.missing),
         start.fingerprint,
         last.decided,
         isCommitted = false,

@@ -50,10 +50,10 @@ trait CommitOrders {
     */
   def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer]
 
-  /** Has every executor that can be reached abort its open transaction of the identity (`ExecutorSinks.abort`). Best
-    * effort: waits for nobody, throws nothing.
+  /** Has every executor that can be reached abort its open transactions of the identity that hold rows of batches up to
+    * `batch` and of no later one (`ExecutorSinks.abort`). Best effort: waits for nobody, throws nothing.
     */
-  def abort(identity: SinkIdentity): Unit
+  def abort(identity: SinkIdentity, batch: Long): Unit
 }
 
 object CommitOrders {
@@ -61,6 +61,6 @@ object CommitOrders {
   /** Without executors in other processes. */
   val none: CommitOrders = new CommitOrders {
     override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] = Map.empty
-    override def abort(identity: SinkIdentity): Unit = ()
+    override def abort(identity: SinkIdentity, batch: Long): Unit = ()
   }
 }

@@ -72,7 +72,8 @@ private[kafka] final class Completion(
       val others = decision.transactions.filterNot(t => lost.exists(_.transaction == t))
       val isApart = lost.forall(_.progress == Progress.None) &&
         !others.flatMap(_.partitions).exists(lostPartitions)
-      if (isHidden) reopen(decision, None)
+      // Nothing of this round is with the readers; of an earlier one there may be.
+      if (isHidden) reopen(decision, decision.missing)
       else if (settings.onLostRows == OnLostRows.Rerun && isApart)
         copied(decision, whole).copy(reopened = reopen(decision, Some(lostPartitions)).reopened)
       else throw lostRows(decision, reason, lostPartitions, isApart)
@@ -96,6 +97,7 @@ private[kafka] final class Completion(
       decision.round + 1,
       missing,
       decision.partitions,
+      decision.fingerprint.map(_.digest),
       decision.history
     )
     line.transaction { producer =>

@@ -1,12 +1,15 @@
 package statemark.kafka
 
 import org.apache.kafka.common.TopicPartition
+import scala.collection.immutable.ArraySeq
 
 /** What a batch is, once and for all: the rows that count, by their places in the log.
   *
   * @param round 0, and one more each time that rows of a decision were lost and its batch was opened again
   * @param queryId of the query that decided: the same `txnAppId` may come from another one (K3)
   * @param partitions how many partitions the batch had
+  * @param missing those that the decision is of, where rows of the others are with the readers since an earlier round;
+  *   None for all
   * @param fingerprint None for a batch write, whose `txnVersion` is all that is known
   * @param history batches that were decided before, the newest first
   * @param isCommitted whether the record is the token of its only transaction as well (local mode)
@@ -16,6 +19,7 @@ final case class Decision(
     round: Int,
     queryId: String,
     partitions: Int,
+    missing: Option[Set[Int]],
     fingerprint: Option[BatchFingerprint],
     history: Vector[DecidedBatch],
     isCommitted: Boolean,
@@ -100,12 +104,15 @@ object LastDecision {
     * @param round of the decision that comes next
     * @param missing the partitions that have to be written again; None for all of them
     * @param partitions how many the batch had
+    * @param digest of where its sources end, as the decision had it: where some partitions are with the readers, no other
+    *   batch may take their place
     */
   final case class Reopened(
       batch: Long,
       round: Int,
       missing: Option[Set[Int]],
       partitions: Int,
+      digest: Option[ArraySeq[Byte]],
       decided: Vector[DecidedBatch]
   ) extends LastDecision
 }

@@ -93,8 +93,10 @@ final class ExecutorSinks(
       case None => CommitAnswer.Unknown
     }
 
-  /** Aborts what is open of an identity: always allowed, as rows that were decided can be copied. */
-  def abort(identity: SinkIdentity): Unit = linesOf(identity).foreach(_.abort())
+  /** Aborts what is open of an identity and holds no rows of batches after `batch`: always allowed, as rows that were
+    * decided can be copied.
+    */
+  def abort(identity: SinkIdentity, batch: Long): Unit = linesOf(identity).foreach(_.abort(batch))
 
   /** Aborts what is open of an identity and closes its producers: its run has ended. */
   def close(identity: SinkIdentity): Unit = {

@@ -62,7 +62,8 @@ object RecordCodec {
         out.writeByte(ReopenedKind)
         out.writeLong(r.batch)
         Seq(r.round, r.partitions).foreach(out.writeInt)
-        option(out, r.missing)(missing => list(out, missing.toVector.sorted)(out.writeInt))
+        partitions(out, r.missing)
+        option(out, r.digest)(digest(out, _))
         list(out, r.decided)(decidedBatch(out, _))
       case r: Token =>
         out.writeByte(TokenKind)
@@ -106,11 +107,12 @@ object RecordCodec {
           val batch = in.readLong()
           val round = in.readInt()
           val partitions = in.readInt()
-          val missing = readOption(in)(readList(in)(in.readInt()).toSet)
+          val missing = readPartitions(in)
+          val digest = readOption(in)(readDigest(in))
           val decided = readList(in)(readDecidedBatch(in))
           ReopenedRecord(
             identity,
-            LastDecision.Reopened(batch, round, missing, partitions, decided)
+            LastDecision.Reopened(batch, round, missing, partitions, digest, decided)
           )
         case (TokenKind, TokenKind) =>
           val id = keyIn.readUTF()
@@ -142,6 +144,7 @@ object RecordCodec {
     out.writeInt(decision.round)
     out.writeUTF(decision.queryId)
     out.writeInt(decision.partitions)
+    partitions(out, decision.missing)
     option(out, decision.fingerprint) { fingerprint =>
       list(out, fingerprint.sources) { source =>
         text(out, source.source)
@@ -171,6 +174,7 @@ object RecordCodec {
         round = in.readInt(),
         queryId = in.readUTF(),
         partitions = in.readInt(),
+        missing = readPartitions(in),
         fingerprint = readOption(in)(BatchFingerprint(readList(in) {
           SourceFingerprint(readText(in), readDigest(in), in.readBoolean())
         })),
@@ -189,6 +193,12 @@ object RecordCodec {
         }
       )
   }
+
+  private def partitions(out: DataOutputStream, some: Option[Set[Int]]): Unit =
+    option(out, some)(of => list(out, of.toVector.sorted)(out.writeInt))
+
+  private def readPartitions(in: DataInputStream): Option[Set[Int]] =
+    readOption(in)(readList(in)(in.readInt()).toSet)
 
   private def decidedBatch(out: DataOutputStream, batch: DecidedBatch): Unit = {
     out.writeLong(batch.batch)

@@ -16,7 +16,7 @@ import scala.collection.mutable
 private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
   import RowSpool._
 
-  private val memory = new ByteArrayOutputStream
+  private var memory = new Memory
   private var file: Option[Path] = None
   private var out: OutputStream = memory
   private var reading: Option[RandomAccessFile] = None
@@ -58,6 +58,9 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
     }
   }
 
+  /** Heap that rows take, in bytes. */
+  private[kafka] def heldBytes: Int = memory.capacity
+
   override def close(): Unit = {
     out.close()
     reading.foreach(_.close())
@@ -69,7 +72,8 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
     file = Some(path)
     out = new BufferedOutputStream(Files.newOutputStream(path))
     memory.writeTo(out)
-    memory.reset()
+    // Emptied, it would keep all that it has grown to.
+    memory = new Memory
   }
 }
 
@@ -80,6 +84,10 @@ private[kafka] object RowSpool {
   final case class Group(transaction: TransactionName, place: TopicPartition)
 
   private final case class Piece(start: Long, rows: Int)
+
+  private final class Memory extends ByteArrayOutputStream(0) {
+    def capacity: Int = buf.length
+  }
 
   private def encoded(record: ConsumerRecord[Array[Byte], Array[Byte]]): Array[Byte] = {
     val bytes = new ByteArrayOutputStream

@@ -88,8 +88,10 @@ private[kafka] final class TransactionLine(
     current.filter(_.attempts.contains(attempt)).foreach(end)
   }
 
-  /** Aborts the open transaction. */
-  def abort(): Unit = exclusively(current.foreach(end))
+  /** Aborts the open transaction if it holds no rows of batches after `batch`. */
+  def abort(batch: Long): Unit = exclusively {
+    current.filter(_.attempts.forall(_.batch <= batch)).foreach(end)
+  }
 
   /** Commits a transaction with `records` as its last rows, if it is open and holds rows of exactly these attempts;
     * aborts it otherwise.

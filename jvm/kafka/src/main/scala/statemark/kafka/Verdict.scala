@@ -1,15 +1,19 @@
 package statemark.kafka
 
+import scala.collection.immutable.ArraySeq
+
 /** What the driver knows of a batch before it runs.
   * @param queryId of the query that runs it
   * @param fingerprint of its end offsets; None for a batch write, where `batch` is `txnVersion`
   * @param isRerun whether Spark has planned it before: an entry in the offset log, none in the commit log
+  * @param earlier the fingerprint of an earlier batch, as far as the checkpoint still knows it
   */
 final case class BatchStart(
     batch: Long,
     queryId: String,
     fingerprint: Option[BatchFingerprint],
-    isRerun: Boolean
+    isRerun: Boolean,
+    earlier: Long => Option[BatchFingerprint] = _ => None
 )
 
 /** Whether a batch is to be written, by what was decided before. */
@@ -32,8 +36,14 @@ object Verdict {
     val newest = last.decided.headOption
     last match {
       case open: LastDecision.Reopened if start.batch == open.batch =>
+        // Without rows at the readers, any batch may take the place.
+        if (open.missing.isDefined)
+          requireSame(identity, start, open.batch, start.fingerprint, open.digest)
         Write(open.round, Some(open))
-      case _ if newest.forall(start.batch > _.batch) => Write(0, None)
+      case _ if newest.forall(start.batch > _.batch) =>
+        // A copy of the checkpoint may have decided batches that this one has run without rows, and others.
+        newest.foreach(n => requireSame(identity, start, n.batch, start.earlier(n.batch), n.digest))
+        Write(0, None)
       case _ =>
         start.fingerprint match {
           case None => ofVersion(identity, start, last)
@@ -41,6 +51,16 @@ object Verdict {
         }
     }
   }
+
+  private def requireSame(
+      identity: SinkIdentity,
+      start: BatchStart,
+      batch: Long,
+      here: Option[BatchFingerprint],
+      decided: Option[ArraySeq[Byte]]
+  ): Unit =
+    if (here.map(_.digest).zip(decided).exists { case (mine, theirs) => mine != theirs })
+      throw otherBatch(identity, start, batch, "its sources end elsewhere now", Some(batch))
 
   private def ofVersion(identity: SinkIdentity, start: BatchStart, last: LastDecision): Verdict =
     last match {
@@ -66,16 +86,7 @@ object Verdict {
   ): Verdict = {
     val newest = last.decided.headOption.map(_.batch)
     val isOld = newest.exists(_ > start.batch)
-    def other(reason: String) = wrong(
-      s"Batch ${start.batch} is not the one that was decided",
-      reason,
-      "Was the checkpoint set back or copied? Give the query another 'sinkName', or remove what " +
-        "is known of this sink with `statemark topic forget`; rows of the batch may then be in the " +
-        "topic twice",
-      identity,
-      start,
-      newest
-    )
+    def other(reason: String) = otherBatch(identity, start, start.batch, reason, newest)
     last.decided.find(_.batch == start.batch) match {
       case Some(DecidedBatch(_, Some(digest), _)) if digest != fingerprint.digest =>
         val where = last match {
@@ -97,6 +108,23 @@ object Verdict {
       case _ => throw other("nothing is known of a decision about it, and later ones were decided")
     }
   }
+
+  private def otherBatch(
+      identity: SinkIdentity,
+      start: BatchStart,
+      batch: Long,
+      reason: String,
+      newest: Option[Long]
+  ) = wrong(
+    s"Batch $batch is not the one that was decided",
+    reason,
+    "Was the checkpoint set back or copied? Give the query another 'sinkName', or remove what " +
+      "is known of this sink with `statemark topic forget`; rows of the batch may then be in the " +
+      "topic twice",
+    identity,
+    start,
+    newest
+  )
 
   private def wrong(
       problem: String,

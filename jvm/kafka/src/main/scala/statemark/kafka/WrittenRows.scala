@@ -25,6 +25,9 @@ private[kafka] final class RowCollector {
     hash += rowHash
   }
 
+  /** Rows that are noted. */
+  def count: Long = bits.getLongCardinality
+
   def result(): WrittenRows = {
     bits.runOptimize(): Unit
     WrittenRows(OffsetBitmap(base, bits.clone()), hash)

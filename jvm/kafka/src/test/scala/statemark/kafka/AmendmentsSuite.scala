@@ -96,7 +96,8 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
           new CommitOrders {
             override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] =
               real.commit(orders).view.mapValues(_ => wrong).toMap
-            override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+            override def abort(identity: SinkIdentity, batch: Long): Unit =
+              real.abort(identity, batch)
           }
       )) { s =>
         s.runBatches(2)

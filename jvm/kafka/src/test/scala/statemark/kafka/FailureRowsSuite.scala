@@ -181,7 +181,7 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
           real.commit(orders.take(1))
           throw new Died(SinkPhase.OrdersAnswered)
         }
-      override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+      override def abort(identity: SinkIdentity, batch: Long): Unit = real.abort(identity, batch)
     }
 
   for (phase <- Seq(SinkPhase.TokenSent, SinkPhase.TransactionCommitted))
@@ -292,6 +292,23 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       intercept[SinkException](next.write(Try.of(0, 99, 6).row(s.topic, 0, 1001, 0)))
       judged(s)
       zombie.kill()
+    }
+  }
+
+  test("an attempt that does not count leaves no transaction open, alone on its executor") {
+    running(new Simulation(brokers, topic("surplus"), new Deaths)) { s =>
+      val BatchPlan.Write(spec) = s.coordinator.begin(start(s, 0)): @unchecked
+      val tried = Try.of(0, 2, 6)
+      val written = s.runTasks(spec, tried)
+      val other = new SimExecutor("900", s.settings, new Deaths)
+      s.executors :+= other
+      val surplus = other.sinks.writer(spec, "900", 0, 900)
+      surplus.write(tried.row(s.topic, 0, 900, 0))
+      surplus.commit(): Unit // it is acknowledged, and its result never used
+      s.coordinator.commit(0, written): Unit
+      s.checkpoint.committed = Set(0)
+      assert(Conditions.ongoing(brokers, s.identity).isEmpty)
+      assert(s.judge().isRight)
     }
   }
 

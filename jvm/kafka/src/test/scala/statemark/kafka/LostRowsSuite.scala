@@ -27,7 +27,8 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
               if (isPartlyCommitted) real.commit(orders.take(1))
               throw new Died(SinkPhase.OrdersAnswered)
             }
-          override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+          override def abort(identity: SinkIdentity, batch: Long): Unit =
+            real.abort(identity, batch)
         }
     )
     running(simulation) { s =>
@@ -110,6 +111,23 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
       assert(partitions.size == 6)
       s.runBatch()
       assert(!s.figures.last.isDiscarded)
+    }
+  }
+
+  test("row 16: rows that are lost a second time are written again, and no others") {
+    lose("twice", Map("onLostRows" -> "rerun"), isPartlyCommitted = true) { s =>
+      deleteUncommitted(s)
+      s.deaths.at(SinkPhase.DecisionDurable)
+      intercept[Died](s.attemptBatch(0)) // the second round is decided
+      s.killDriver(withExecutors = true)
+      val open = Conditions.openTransactions(brokers, s.identity)
+      brokers.admin.fenceProducers(open.asJava).all().get(): Unit
+      deleteUncommitted(s)
+      s.runBatch()
+      val tries = brokers.read(s.topic).map(r => new String(r.value).split('|'))
+        .groupBy(_(3)).view.mapValues(_.map(_(1)).distinct.size).toMap
+      assert(tries.size == 6)
+      assert(tries.values.forall(_ == 1), tries)
     }
   }
 

@@ -179,7 +179,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
           late :+= (() => real.commit(orders): Unit)
           throw new Died(SinkPhase.OrdersAnswered)
         }
-        override def abort(identity: SinkIdentity): Unit = ()
+        override def abort(identity: SinkIdentity, batch: Long): Unit = ()
       }
     def run(name: String, seams: DriverSeams): Judgement = {
       late = Nil
@@ -223,7 +223,8 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
                 real.commit(orders.take(1))
                 throw new Died(SinkPhase.OrdersAnswered)
               }
-            override def abort(identity: SinkIdentity): Unit = real.abort(identity)
+            override def abort(identity: SinkIdentity, batch: Long): Unit =
+              real.abort(identity, batch)
           }
       )
       running(simulation) { s =>

@@ -20,6 +20,7 @@ class RecordCodecSuite extends AnyFunSuite {
     round = 1,
     queryId = "0a1b-query",
     partitions = 200,
+    missing = Some(Set(3, 0)),
     fingerprint = Some(BatchFingerprint(Vector(
       SourceFingerprint.of("KafkaV2[Subscribe[in]]", """{"in":{"0":42}}""", namesContent = true),
       SourceFingerprint.of("FileStreamSource", """{"logOffset":3}""", namesContent = false)
@@ -71,11 +72,11 @@ class RecordCodecSuite extends AnyFunSuite {
     "decision, a later part" -> DecisionPart(identity, 41, 1, 2, 3, ArraySeq[Byte](1, 2, 3)),
     "reopened, whole" -> ReopenedRecord(
       identity,
-      LastDecision.Reopened(41, 2, None, 200, history)
+      LastDecision.Reopened(41, 2, None, 200, None, history)
     ),
     "reopened, in part" -> ReopenedRecord(
       identity,
-      LastDecision.Reopened(41, 2, Some(Set(3, 1)), 200, Vector.empty)
+      LastDecision.Reopened(41, 2, Some(Set(3, 1)), 200, history.head.digest, Vector.empty)
     ),
     "token, committed" -> Token(identity, 0, name, 41, 1, None),
     "token, copied in part" -> Token(identity, 1, name.copy(number = 8), 41, 1, Some(1000))
@@ -173,7 +174,7 @@ class RecordCodecSuite extends AnyFunSuite {
   }
 
   test("a record that takes a decision back replaces it, and the next decision that") {
-    val reopened = LastDecision.Reopened(41, 2, None, 200, history)
+    val reopened = LastDecision.Reopened(41, 2, None, 200, None, history)
     val taken = parts :+ ReopenedRecord(identity, reopened)
     assert(stateOf(taken).last == reopened)
     val next = decision.copy(round = 2)

@@ -56,6 +56,17 @@ class RowSpoolSuite extends AnyFunSuite {
       }
     }
 
+  test("a spool that went to its file keeps no memory") {
+    Using.resource(new RowSpool(1 << 20)) { spool =>
+      val value = new Array[Byte](100000)
+      (0 until 10).foreach(at => spool.add(group(e1, 0), record(0, at.toLong, value)))
+      assert(spool.heldBytes >= 1000000)
+      (10 until 30).foreach(at => spool.add(group(e1, 0), record(0, at.toLong, value)))
+      assert(spool.heldBytes == 0)
+      assert(spool.records(Seq(group(e1, 0))).map(_.value.length).sum == 30 * 100000)
+    }
+  }
+
   test("a row keeps all that it has, of any length") {
     val long = "ü" * 100000
     val rows = Seq(

@@ -275,7 +275,7 @@ class TransactionLineSuite extends AnyFunSuite {
     f.send(rows(2))
     first()
     assert(!f.mock.closed, "it was used since")
-    f.line.abort()
+    f.line.abort(Long.MaxValue)
     due.get.apply()
     assert(f.mock.closed)
     f.send(rows(3))

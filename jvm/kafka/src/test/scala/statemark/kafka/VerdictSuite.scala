@@ -11,7 +11,7 @@ class VerdictSuite extends AnyFunSuite {
     BatchStart(batch, "q", print, isRerun = true)
 
   private def decision(batch: Long, print: Option[BatchFingerprint], queryId: String = "q") =
-    Decision(batch, 0, queryId, 1, print, Vector.empty, isCommitted = false, Vector.empty)
+    Decision(batch, 0, queryId, 1, None, print, Vector.empty, isCommitted = false, Vector.empty)
 
   /** Batches 3, 4 and 6 were decided: 5 had no rows. */
   private def last(namesContent: Boolean = true): LastDecision = {
@@ -94,12 +94,31 @@ class VerdictSuite extends AnyFunSuite {
   }
 
   test("a batch that was opened again is written in the next round; the one before is known") {
-    val reopened = LastDecision.Reopened(6, 1, None, 4, last().decided.tail)
+    val reopened = LastDecision.Reopened(6, 1, None, 4, None, last().decided.tail)
     def ofReopened(batch: Long) =
       Verdict.of(identity, start(batch, Some(fingerprint(batch))), reopened)
     assert(ofReopened(6) == Verdict.Write(1, Some(reopened)))
     assert(ofReopened(7) == Verdict.Write(0, None), "its rerun may have had no rows")
     assert(ofReopened(4) == Verdict.Discard(isOld = false))
+  }
+
+  test("where partitions of a batch are with the readers, no other batch takes its place") {
+    def ofReopened(missing: Option[Set[Int]], print: BatchFingerprint) = {
+      val digest = Some(fingerprint(6).digest)
+      val reopened = LastDecision.Reopened(6, 1, missing, 4, digest, Vector.empty)
+      Verdict.of(identity, start(6, Some(print)), reopened)
+    }
+    assert(ofReopened(Some(Set(1)), fingerprint(6)).isInstanceOf[Verdict.Write])
+    assert(ofReopened(None, fingerprint(7)).isInstanceOf[Verdict.Write])
+    assert(fails(ofReopened(Some(Set(1)), fingerprint(7))).contains("Batch 6 is not the one"))
+  }
+
+  test("a later batch fails where the checkpoint knows the last decided one as another") {
+    def of(known: Option[BatchFingerprint]) =
+      Verdict.of(identity, start(7, Some(fingerprint(7))).copy(earlier = _ => known), last())
+    assert(of(None) == Verdict.Write(0, None))
+    assert(of(Some(fingerprint(6))) == Verdict.Write(0, None))
+    assert(fails(of(Some(fingerprint(5)))).contains("Batch 6 is not the one"))
   }
 
   test("decisions remember a hundred batches") {

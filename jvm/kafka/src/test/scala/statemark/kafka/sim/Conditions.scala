@@ -20,6 +20,10 @@ object Conditions {
 
   private val ending = Set(TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
 
+  /** Those that nobody has asked the brokers to end. */
+  def ongoing(brokers: TestBrokers, identity: SinkIdentity): Set[String] =
+    transactions(brokers, identity, Set(TransactionState.ONGOING))
+
   /** Also those that the brokers are about to end. */
   def openTransactions(brokers: TestBrokers, identity: SinkIdentity): Set[String] =
     transactions(brokers, identity, ending + TransactionState.ONGOING)

@@ -71,8 +71,8 @@ final class SimOrders(executors: () => Seq[SimExecutor]) extends CommitOrders {
       }
     }.toMap
 
-  override def abort(identity: SinkIdentity): Unit =
-    executors().filterNot(_.isDead).foreach(_.sinks.abort(identity))
+  override def abort(identity: SinkIdentity, batch: Long): Unit =
+    executors().filterNot(_.isDead).foreach(_.sinks.abort(identity, batch))
 }
 
 /** What a checkpoint holds: entries of the offset log and of the commit log, and the marker. */

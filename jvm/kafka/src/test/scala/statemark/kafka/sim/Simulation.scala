@@ -252,7 +252,8 @@ final class Simulation(
   }
 
   /** Ends transactions that attempts which do not count have left open: readers would wait for their timeout. */
-  def endSurplus(): Unit = executors.filterNot(_.isDead).foreach(_.sinks.abort(identity))
+  def endSurplus(): Unit =
+    executors.filterNot(_.isDead).foreach(_.sinks.abort(identity, Long.MaxValue))
 
   override def close(): Unit = {
     restart()

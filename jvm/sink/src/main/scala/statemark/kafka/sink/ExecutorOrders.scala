@@ -39,7 +39,8 @@ private[sink] object ExecutorOrders extends CommitOrders {
     asked.flatMap(Await.result(_, Duration.Inf)).toMap
   }
 
-  override def abort(identity: SinkIdentity): Unit = tell(ExecutorRequest.Abort(identity))
+  override def abort(identity: SinkIdentity, batch: Long): Unit =
+    tell(ExecutorRequest.Abort(identity, batch))
 
   /** Has every executor give up what it has of an identity. */
   def close(identity: SinkIdentity): Unit = tell(ExecutorRequest.Close(identity))

@@ -1,7 +1,7 @@
 package statemark.kafka.sink
 
 import org.apache.spark.SparkEnv
-import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.execution.streaming.state.{ReadEndpoint, StatemarkBridge}
 import statemark.common.Clock
 import statemark.kafka._
 import statemark.spark.process.ObjectBytes
@@ -11,7 +11,9 @@ private[sink] sealed trait ExecutorRequest
 
 private[sink] object ExecutorRequest {
   final case class Commit(order: CommitOrder) extends ExecutorRequest
-  final case class Abort(identity: SinkIdentity) extends ExecutorRequest
+
+  /** What is open and holds no rows of later batches. */
+  final case class Abort(identity: SinkIdentity, batch: Long) extends ExecutorRequest
 
   /** The run has ended. */
   final case class Close(identity: SinkIdentity) extends ExecutorRequest
@@ -29,30 +31,51 @@ private[sink] object SinkProcess {
     new ExecutorSinks(KafkaClients.of, Clock.system, Timer.system, SinkProbe.observer)
   }
 
-  private var introducedIn = Option.empty[SparkEnv]
+  private val introduction = new Introduction[SparkEnv, ReadEndpoint](
+    env => StatemarkBridge.serve(s"$Introductions-${env.executorId}", answer(_: Array[Byte])),
+    (env, own) =>
+      StatemarkBridge.driversEndpoint(Introductions)
+        .introduce(ObjectBytes.encode(env.executorId), own)
+  )
 
   /** Makes sure that the driver's orders reach this process, before the first row is written. */
-  def prepare(spec: WriterSpec): Unit =
-    if (!spec.isLocal) synchronized {
-      val env = SparkEnv.get
-      if (!introducedIn.contains(env)) {
-        val own = StatemarkBridge.serve(s"$Introductions-${env.executorId}", answer(_: Array[Byte]))
-        StatemarkBridge.driversEndpoint(Introductions)
-          .introduce(ObjectBytes.encode(env.executorId), own)
-        introducedIn = Some(env)
-      }
-    }
+  def prepare(spec: WriterSpec): Unit = if (!spec.isLocal) introduction.run(SparkEnv.get)
 
   private def answer(request: Array[Byte]): Array[Byte] =
     ObjectBytes.encode(answer(ObjectBytes.decode[ExecutorRequest](request)))
 
   private def answer(request: ExecutorRequest): CommitAnswer = request match {
     case ExecutorRequest.Commit(order) => sinks.commit(order)
-    case ExecutorRequest.Abort(identity) =>
-      sinks.abort(identity)
+    case ExecutorRequest.Abort(identity, batch) =>
+      sinks.abort(identity, batch)
       CommitAnswer.Aborted
     case ExecutorRequest.Close(identity) =>
       sinks.close(identity)
       CommitAnswer.Aborted
+  }
+}
+
+/** Has the driver told once where this process can be asked. Where that is interrupted or fails, the next task tries
+  * again; what is served is served once, as Spark takes a name only once.
+  *
+  * ''Thread:'' any.
+  *
+  * @param serve what makes the process askable in an environment
+  * @param introduce what tells the driver
+  */
+private[sink] final class Introduction[E, A](serve: E => A, introduce: (E, A) => Unit) {
+  private var served = Option.empty[(E, A)]
+  private var introducedIn = Option.empty[E]
+
+  def run(in: E): Unit = synchronized {
+    if (!introducedIn.contains(in)) {
+      val own = served.collect { case (`in`, made) => made }.getOrElse {
+        val made = serve(in)
+        served = Some((in, made))
+        made
+      }
+      introduce(in, own)
+      introducedIn = Some(in)
+    }
   }
 }

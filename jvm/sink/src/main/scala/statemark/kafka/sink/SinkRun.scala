@@ -9,7 +9,7 @@ import org.apache.spark.scheduler.{
   SparkListenerEvent,
   SparkListenerExecutorRemoved
 }
-import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
+import org.apache.spark.sql.execution.streaming.state.{OutputQuery, PlannedBatch, StatemarkBridge}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent
 import org.slf4j.LoggerFactory
@@ -48,9 +48,10 @@ private[sink] final class SinkRun(
     val start = BatchStart(
       batch,
       query.id.toString,
-      Some(SourceOffsets.fingerprint(planned.ends)),
+      Some(fingerprintOf(planned)),
       // Spark does not say it, but a batch that runs again keeps the time of its first plan.
-      isRerun = planned.atMs.exists(_ < startedAtMs)
+      isRerun = planned.atMs.exists(_ < startedAtMs),
+      earlier = query.planned(_).map(fingerprintOf)
     )
     try {
       val plan = coordinator.begin(start)
@@ -66,6 +67,9 @@ private[sink] final class SinkRun(
       plan.writers
     } finally report()
   }
+
+  private def fingerprintOf(planned: PlannedBatch): BatchFingerprint =
+    SourceOffsets.fingerprint(planned.ends, planned.atMs)
 
   def commit(batch: Long, messages: Seq[AttemptMessage]): Unit = exclusively {
     try figures.add(coordinator.commit(batch, messages))

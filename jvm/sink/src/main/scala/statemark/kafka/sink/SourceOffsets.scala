@@ -9,16 +9,20 @@ import statemark.kafka.{BatchFingerprint, SourceFingerprint}
 private[sink] object SourceOffsets {
   private val mapper = new ObjectMapper
 
-  def fingerprint(ends: Vector[(String, Option[String])]): BatchFingerprint =
+  /** @param atMs when the batch was planned, in milliseconds since the epoch: a batch that runs again keeps it, and one
+    *   that is planned anew has another, which tells them apart where offsets are only counters
+    */
+  def fingerprint(ends: Vector[(String, Option[String])], atMs: Option[Long]): BatchFingerprint =
     BatchFingerprint(ends.map { case (name, end) =>
       val json = end.getOrElse("")
       val tree = Try(Option(mapper.readTree(json))).toOption.flatten
       val kind = tree.flatMap(kindOf)
+      // A source that has no offset yet has given no rows.
+      val namesContent = end.isEmpty || kind.isDefined
       SourceFingerprint.of(
         s"source $name${kind.fold("")(k => s" ($k)")}",
-        tree.fold(json)(canonical),
-        // A source that has no offset yet has given no rows.
-        namesContent = end.isEmpty || kind.isDefined
+        tree.fold(json)(canonical) + (if (namesContent) "" else atMs.fold("")(ms => s" at $ms")),
+        namesContent
       )
     })
 

@@ -2,6 +2,7 @@ package statemark.kafka.sink
 
 import org.apache.spark.sql.connector.write.{PhysicalWriteInfo, WriterCommitMessage}
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
+import statemark.kafka.SinkException
 
 /** The driver's side of a batch, as Spark calls it. ''Thread:'' the query's. */
 private[sink] final class StreamingSink(
@@ -18,7 +19,16 @@ private[sink] final class StreamingSink(
   override def useCommitCoordinator(): Boolean = false
 
   override def commit(epochId: Long, messages: Array[WriterCommitMessage]): Unit =
-    runOf(queryId).commit(epochId, messages.toSeq.collect { case FinishedAttempt(m) => m })
+    runOf(queryId).commit(
+      epochId,
+      messages.toSeq.map {
+        case FinishedAttempt(message) => message
+        case other => throw new SinkException.IllegalCall(
+            s"Batch $epochId cannot be committed",
+            s"a partition of it has the message $other, and so its rows are not known"
+          )
+      }
+    )
 
   /** Spark calls it also where the commit has thrown; whatever was decided stands. */
   override def abort(epochId: Long, messages: Array[WriterCommitMessage]): Unit =

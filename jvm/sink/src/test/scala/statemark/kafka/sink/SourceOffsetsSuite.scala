@@ -25,7 +25,7 @@ class SourceOffsetsSuite extends AnyFunSuite {
   }
 
   private def of(json: String): BatchFingerprint =
-    SourceOffsets.fingerprint(Vector("0" -> Some(json)))
+    SourceOffsets.fingerprint(Vector("0" -> Some(json)), None)
 
   for {
     format <- Formats
@@ -38,13 +38,13 @@ class SourceOffsetsSuite extends AnyFunSuite {
       "kafka-and-file" -> false
     )
   } test(s"an entry of source $source, $format, names content: $namesContent") {
-    val fingerprint = SourceOffsets.fingerprint(ends(s"$source-$format"))
+    val fingerprint = SourceOffsets.fingerprint(ends(s"$source-$format"), None)
     assert(fingerprint.namesContent == namesContent)
     assert(fingerprint.sources.map(_.namesContent).contains(true) == source.startsWith("kafka"))
   }
 
   test("a source is called by what it is, where that is known") {
-    val names = SourceOffsets.fingerprint(ends("kafka-and-file-v1")).sources.map(_.source)
+    val names = SourceOffsets.fingerprint(ends("kafka-and-file-v1"), None).sources.map(_.source)
     assert(names == Vector("source 0 (Kafka)", "source 1"))
   }
 
@@ -65,6 +65,14 @@ class SourceOffsetsSuite extends AnyFunSuite {
       assert(!of(end).namesContent, end)
   }
 
+  test("a counter that is planned anew is another batch, and an offset that names content is not") {
+    def at(ms: Long, end: String) =
+      SourceOffsets.fingerprint(Vector("0" -> Some(end)), Some(ms)).digest
+    assert(at(1, """{"logOffset":1}""") == at(1, """{"logOffset":1}"""))
+    assert(at(1, """{"logOffset":1}""") != at(2, """{"logOffset":1}"""))
+    assert(at(1, """{"orders":{"0":5}}""") == at(2, """{"orders":{"0":5}}"""))
+  }
+
   test("order of keys and blanks do not matter, numbers and names of topics do") {
     val one = of("""{"a":{"0":1,"1":2},"b":{"0":3}}""")
     assert(of("""{ "b": {"0": 3}, "a": {"1": 2, "0": 1} }""") == one)
@@ -74,9 +82,9 @@ class SourceOffsetsSuite extends AnyFunSuite {
 
   test("a source that has given nothing yet changes nothing of what the others say") {
     val end = Some("""{"orders":{"0":5}}""")
-    val fingerprint = SourceOffsets.fingerprint(Vector("0" -> end, "1" -> None))
+    val fingerprint = SourceOffsets.fingerprint(Vector("0" -> end, "1" -> None), None)
     assert(fingerprint.namesContent)
-    assert(fingerprint != SourceOffsets.fingerprint(Vector("0" -> end)))
+    assert(fingerprint != SourceOffsets.fingerprint(Vector("0" -> end), None))
   }
 
   test("a class path without Kafka's client is an error that says what to add") {
