@@ -165,6 +165,21 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
     }
   }
 
+  test(
+    "200 tasks that write to 200 partitions have a transaction an executor, also when they are copied"
+  ) {
+    val name = brokers.topic("histories-many", partitions = 200)
+    val deaths = new Deaths
+    running(new Simulation(brokers, name, deaths, partitions = 200)) { s =>
+      s.runBatch()
+      assert(s.figures.head.transactions == 2)
+      deaths.at(SinkPhase.DecisionDurable)
+      s.runBatch()
+      judged(s)
+      assert(s.reports.last.completion.exists(_.copiedTransactions == 2))
+    }
+  }
+
   private val starts = sys.env.get("STATEMARK_KAFKA_STARTS").fold(20)(_.toInt)
 
   test(s"$starts starts and stops in one process leave no threads, producers or ids behind") {

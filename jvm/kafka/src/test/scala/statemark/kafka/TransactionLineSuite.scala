@@ -2,7 +2,12 @@ package statemark.kafka
 
 import java.util.concurrent.ConcurrentLinkedQueue
 import org.apache.kafka.clients.admin.Admin
-import org.apache.kafka.clients.producer.{MockProducer, ProducerRecord, RecordMetadata}
+import org.apache.kafka.clients.producer.{
+  MockProducer,
+  ProducerRecord,
+  RecordMetadata,
+  RoundRobinPartitioner
+}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors._
 import org.apache.kafka.common.serialization.ByteArraySerializer
@@ -23,7 +28,7 @@ class TransactionLineSuite extends AnyFunSuite {
     private val clients = new KafkaClients {
       override def producer(id: String): RowProducer = {
         val bytes = new ByteArraySerializer
-        val mock = new MockProducer(autoComplete, bytes, bytes)
+        val mock = new MockProducer(autoComplete, new RoundRobinPartitioner, bytes, bytes)
         nextFailure.foreach(e => mock.initTransactionException = e)
         made.add(mock)
         mock
