@@ -39,7 +39,7 @@ final class RandomKills(brokers: TestBrokers, sizes: Sizes) {
         }
       }
       deaths.calm()
-      phases(isLocal).foreach(phase => fill(simulation, deaths, phase))
+      RandomKills.phases(isLocal).foreach(phase => fill(simulation, deaths, phase))
       def copies = simulation.reports.count(_.completion.exists(_.copiedRows > 0))
       while (copies < sizes.copies / 2) die(simulation, deaths, SinkPhase.DecisionDurable)
       outages.await()
@@ -58,15 +58,11 @@ final class RandomKills(brokers: TestBrokers, sizes: Sizes) {
         s"$where, phases: " +
           deaths.counts.toSeq.map { case (p, n) => s"${p.name} $n" }.sorted.mkString(", ")
       )
-      val seldom = phases(isLocal).filter(p => deaths.counts.getOrElse(p, 0) < sizes.perPhase)
+      val seldom =
+        RandomKills.phases(isLocal).filter(p => deaths.counts.getOrElse(p, 0) < sizes.perPhase)
       if (seldom.nonEmpty) throw new AssertionError(s"too few kills at ${seldom.map(_.name)}")
     } finally simulation.close()
   }
-
-  /** In local mode no order is given, and what is one transaction has no token of an executor's. */
-  private def phases(isLocal: Boolean): Seq[SinkPhase] = SinkPhase.all.filterNot(p =>
-    isLocal && Set[SinkPhase](SinkPhase.TokenSent, SinkPhase.TransactionCommitted)(p)
-  )
 
   private def fill(simulation: Simulation, deaths: Deaths, phase: SinkPhase): Unit = {
     var tries = 0
@@ -92,6 +88,11 @@ final class RandomKills(brokers: TestBrokers, sizes: Sizes) {
 private object RandomKills {
   val ofCopies: Set[SinkPhase] =
     Set(SinkPhase.Fenced, SinkPhase.CopyOpen, SinkPhase.Copied, SinkPhase.CopyCommitted)
+
+  /** In local mode no order is given, and what is one transaction has no token of an executor's. */
+  def phases(isLocal: Boolean): Seq[SinkPhase] = SinkPhase.all.filterNot(p =>
+    isLocal && Set[SinkPhase](SinkPhase.TokenSent, SinkPhase.TransactionCommitted)(p)
+  )
 }
 
 /** Kills a broker now and then, one at a time, and starts it again at once. ''Thread:'' any. */
