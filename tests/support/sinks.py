@@ -57,14 +57,11 @@ class Job:
         Folder of the probe: see `statemark.testkit.KafkaProbe`.
     options
         Of the sink, besides broker and topic and instead of them.
-    info
-        Whether a run logs at INFO.
     """
 
     def __init__(self, directory: Path, bootstrap: str, topic: str, **conf: str) -> None:
         self.directory, self.bootstrap, self.topic, self.conf = directory, bootstrap, topic, conf
         self.options: dict[str, str] = {}
-        self.info = False
         self.probe = directory / "probe"
         self.events = directory / "events"
         self.runs = self.batches = 0
@@ -129,7 +126,6 @@ class Job:
             "run": self.runs,
             "fails": fails,
             "format": FORMAT,
-            "info": self.info,
             "options": {
                 "kafka.bootstrap.servers": self.bootstrap,
                 "topic": self.topic,
