@@ -41,6 +41,10 @@ final case class SinkSettings(
   def maxRequestBytes: Long = kafka.get("max.request.size").fold(1L << 20)(_.trim.toLong)
 
   /** Without values: they may hold passwords. */
+  /** The size up to which the producer puts rows of a partition together, in bytes; its own default is 16 KiB. */
+  def batchBytes: Long =
+    kafka.get("batch.size").flatMap(_.trim.toLongOption).getOrElse(16L << 10)
+
   override def toString: String =
     s"SinkSettings($sink, topic ${topic.getOrElse("of each row")}, commit topic $commitTopic, " +
       s"kafka options ${kafka.keys.toSeq.sorted.mkString(", ")})"

@@ -113,12 +113,32 @@ private[kafka] object TopicChecks {
           "'allowShortCompactionLag' to true if such a batch may run again",
         Map("topic" -> topic, CompactionLag -> lagMs.toString)
       )
+    val mostBytes = config.get(MostBytes).flatMap(_.toLongOption)
+    mostBytes.filter(_ < settings.batchBytes).foreach(most =>
+      throw new SinkException.RefusedSetting(
+        s"Topic $topic takes smaller batches than the producer makes",
+        "Kafka's producer cuts a batch that is too large by its own batch.size alone, and so sends " +
+          "it again for ever (KAFKA-8350)",
+        s"Set kafka.batch.size to $most or less, or $MostBytes of the topic to " +
+          s"${settings.batchBytes} or more",
+        Map(
+          "topic" -> topic,
+          MostBytes -> most.toString,
+          "kafka.batch.size" -> settings.batchBytes.toString
+        )
+      )
+    )
     val late = config.get("message.timestamp.type").contains("LogAppendTime")
     val notes = Option.when(late)(
       s"Topic $topic has message.timestamp.type=LogAppendTime: rows that are copied after a " +
         "failure get the time of the copy"
     )
-    TopicFacts(isCompacted, notes.toVector)
+    val tooOld = config.get(OldestTimestamp).flatMap(_.toLongOption).filter(_ < Long.MaxValue).map {
+      ms =>
+        s"Topic $topic has $OldestTimestamp=$ms: rows of a batch that a query decided and died of " +
+          "cannot be copied once they are older"
+    }
+    TopicFacts(isCompacted, notes.toVector ++ tooOld)
   }
 
   private def authorized(
@@ -166,6 +186,7 @@ private[kafka] object TopicChecks {
   private val CleanupPolicy = "cleanup.policy"
   private val Compact = "compact"
   private val MostBytes = "max.message.bytes"
+  private val OldestTimestamp = "message.timestamp.before.max.ms"
   private val CompactionLag = "min.compaction.lag.ms"
   private val LeastLagMs = 60L * 60 * 1000
 }

@@ -60,7 +60,13 @@ object Verdict {
       decided: Option[ArraySeq[Byte]]
   ): Unit =
     if (here.map(_.digest).zip(decided).exists { case (mine, theirs) => mine != theirs })
-      throw otherBatch(identity, start, batch, "its sources end elsewhere now", Some(batch))
+      throw otherBatch(
+        identity,
+        start,
+        batch,
+        "its sources end elsewhere now, or it was planned anew",
+        Some(batch)
+      )
 
   private def ofVersion(identity: SinkIdentity, start: BatchStart, last: LastDecision): Verdict =
     last match {
@@ -95,7 +101,7 @@ object Verdict {
           case _ => Vector.empty
         }
         throw other(
-          "its sources end elsewhere now" +
+          "its sources end elsewhere now, or it was planned anew" +
             (if (where.isEmpty) "" else where.mkString(": ", ", ", ""))
         )
       case Some(DecidedBatch(_, Some(_), namesContent)) if !isOld || namesContent =>

@@ -91,7 +91,8 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
     val options = Map(
       "refusedRowsTopic" -> other,
       "kafka.max.request.size" -> "100000",
-      "kafka.max.block.ms" -> "5000"
+      "kafka.max.block.ms" -> "5000",
+      "kafka.batch.size" -> "2000"
     )
     running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
       val figures = write(
@@ -130,7 +131,9 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
 
   test("refusedRowsTopic: sizes are those of Kafka, to the byte") {
     val name = topic("exact", Map("max.message.bytes" -> "5000"))
-    val options = Map("kafka.max.request.size" -> "4000", "refusedRowsTopic" -> topic("inexact"))
+    val small = "kafka.batch.size" -> "2000"
+    val options =
+      Map("kafka.max.request.size" -> "4000", "refusedRowsTopic" -> topic("inexact"), small)
     def largest(most: Int, size: Row => Long): Array[Byte] =
       Iterator.from(most, -1).map(new Array[Byte](_)).find(v => size(row(name, v)) <= most).get
     val byRequest = largest(4000, RowSize.ofRequest)
@@ -155,13 +158,38 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
         brokers,
         name,
         new Deaths,
-        options = Map("kafka.max.request.size" -> most, "sinkName" -> sink)
+        options = Map("kafka.max.request.size" -> most, "sinkName" -> sink, small)
       )) { s =>
         val e =
           intercept[SinkException.FailedWrite](write(s, 0, row(name, new Array(size.length + 1))))
         assert(!e.isRetryable && e.getMessage.contains("refusedRowsTopic"))
         assert(e.values("topic") == name && e.values("key") == "key")
       }
+  }
+
+  test(
+    "a topic that takes smaller batches than the producer makes is refused before a row is sent"
+  ) {
+    val name = topic("narrow", Map("max.message.bytes" -> "5000"))
+    def batch(options: (String, String)*) =
+      running(new Simulation(brokers, name, new Deaths, options = options.toMap)) { s =>
+        assert(write(s, 0, row(name, new Array(1))).rows == 1)
+      }
+    val e = intercept[SinkException.RefusedSetting](batch())
+    assert(e.values == Map(
+      "topic" -> name,
+      "max.message.bytes" -> "5000",
+      "kafka.batch.size" -> "16384"
+    ))
+    batch("kafka.batch.size" -> "5000")
+  }
+
+  test("a topic that takes no old rows is told of") {
+    val name = topic("young", Map("message.timestamp.before.max.ms" -> "86400000"))
+    running(new Simulation(brokers, name, new Deaths)) { s =>
+      s.runBatch()
+      assert(s.reports.last.notes.exists(_.contains("message.timestamp.before.max.ms=86400000")))
+    }
   }
 
   test("a row whose topic is not there fails by name") {
