@@ -6,6 +6,13 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.kafka.clients.{Fencing, KafkaClients}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
+import statemark.kafka.decision.{BatchStart, DecidedTransaction}
+import statemark.kafka.driver.{BatchPlan, DriverSeams, LogRows}
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
+import statemark.kafka.log.{CommitTopic, IdentityRecord, TopicCommitLog}
+import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
 /** What a review found that the first design did not see, each by its number. K12, K13 and parts of others need no broker

@@ -2,6 +2,7 @@ package statemark.kafka
 
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.conf.SinkPhase
 import statemark.kafka.sim._
 
 /** Row 15 of the failure table, at each phase. A broker of its own has few topics to recover when it starts again. */

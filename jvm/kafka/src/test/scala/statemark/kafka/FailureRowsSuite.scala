@@ -2,6 +2,12 @@ package statemark.kafka
 
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhase, SinkSettings}
+import statemark.kafka.decision.BatchStart
+import statemark.kafka.driver.{BatchPlan, DecisionLog, DriverSeams}
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, TransactionLine}
+import statemark.kafka.log.CommitRecord
+import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
 /** Each row of the failure table of the sink, in its order; row 15 is [[BrokerDeathsSuite]], row 16 [[LostRowsSuite]]. */

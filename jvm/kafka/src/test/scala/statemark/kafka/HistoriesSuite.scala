@@ -8,6 +8,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
 import statemark.kafka.sim._
 
 /** What happens to topics, checkpoints and processes over the life of a query. */

@@ -2,6 +2,9 @@ package statemark.kafka
 
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
+import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
 /** Row 16: a decision names rows that the log does not have any more. */

@@ -3,6 +3,7 @@ package statemark.kafka
 import org.roaringbitmap.RoaringBitmap
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
+import statemark.kafka.rows.{OffsetBitmap, OffsetRuns, RowCollector, RowHash}
 
 class OffsetRunsSuite extends AnyFunSuite {
   private def runs(offsets: Long*) = OffsetRuns.ascending(offsets.iterator)

@@ -2,6 +2,13 @@ package statemark.kafka
 
 import org.apache.kafka.common.IsolationLevel
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.clients.Fencing
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkSettings}
+import statemark.kafka.decision.{BatchStart, DecidedTransaction, LastDecision, Verdict}
+import statemark.kafka.driver.{DecisionLog, DriverSeams, LogRows, SpooledRows}
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
+import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord, Token}
+import statemark.kafka.rows.{AttemptId, AttemptMessage, RowSpool, TransactionName}
 import statemark.kafka.sim._
 
 /** Processes die at random phases, tasks fail, twins run; reruns differ on purpose. And each planted fault is seen by the

@@ -5,6 +5,26 @@ import java.nio.file.{Files, Paths}
 import org.apache.kafka.common.TopicPartition
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
+import statemark.kafka.conf.{SinkException, SinkIdentity}
+import statemark.kafka.decision.{
+  BatchFingerprint,
+  DecidedBatch,
+  DecidedRows,
+  DecidedTransaction,
+  Decision,
+  LastDecision,
+  SourceFingerprint
+}
+import statemark.kafka.log.{
+  CommitRecord,
+  CommitState,
+  DecisionPart,
+  IdentityRecord,
+  RecordCodec,
+  ReopenedRecord,
+  Token
+}
+import statemark.kafka.rows.{OffsetRuns, TransactionName}
 
 /** Pins the bytes of the commit topic to a golden file, which FORMAT.md describes. Rewrite it with `REWRITE=1`, together
   * with FORMAT.md and a new format version.

@@ -7,6 +7,7 @@ import org.apache.kafka.common.record.TimestampType
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import statemark.kafka.rows.{RowSpool, TransactionName}
 
 class RowSpoolSuite extends AnyFunSuite {
   private val none: Array[Byte] = Option.empty[Array[Byte]].orNull

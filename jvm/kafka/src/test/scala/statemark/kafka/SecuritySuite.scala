@@ -6,6 +6,7 @@ import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceT
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
 import statemark.kafka.sim._
 
 /** A user who logs in by SASL over TLS, and may do what access control lists say. */

@@ -1,6 +1,8 @@
 package statemark.kafka
 
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.conf.{SinkIdentity, SinkTransactionalId}
+import statemark.kafka.log.CommitTopic
 
 class SinkIdentitySuite extends AnyFunSuite {
   private val identity = SinkIdentity("4f0c-1", "orders")

@@ -6,6 +6,10 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.header.internals.RecordHeader
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.kafka.conf.{SinkException, SinkPhase}
+import statemark.kafka.decision.{BatchFigures, BatchStart}
+import statemark.kafka.driver.BatchPlan
+import statemark.kafka.executor.{RefusedRows, RowSize}
 import statemark.kafka.sim._
 
 /** What options change on the way of a row. */

@@ -1,6 +1,8 @@
 package statemark.kafka
 
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
+import statemark.kafka.executor.WriterSpec
 
 class SinkSettingsSuite extends AnyFunSuite {
   private val least = Map("kafka.bootstrap.servers" -> "127.0.0.1:1", "topic" -> "orders")

@@ -13,6 +13,10 @@ import org.apache.kafka.common.errors._
 import org.apache.kafka.common.serialization.ByteArraySerializer
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer}
+import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase, SinkSettings}
+import statemark.kafka.executor.{CommitAnswer, Lease, TransactionLine, TransactionWriter}
+import statemark.kafka.rows.{AttemptId, AttemptRows, TransactionName}
 import statemark.kafka.sim.{ManualClock, NoTimer}
 
 /** One line, on producers that are mocks: what an executor does with its transactions, step by step. */

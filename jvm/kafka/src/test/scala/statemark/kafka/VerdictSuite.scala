@@ -1,6 +1,8 @@
 package statemark.kafka
 
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.conf.{SinkException, SinkIdentity}
+import statemark.kafka.decision.{BatchFingerprint, BatchStart, Decision, LastDecision, Verdict}
 import statemark.kafka.sim.Simulation.fingerprint
 
 /** The table of batches and decisions, a test for each line. */

@@ -1,6 +1,9 @@
 package statemark.kafka.crash
 
-import statemark.kafka._
+import statemark.kafka.TestBrokers
+import statemark.kafka.conf.SinkPhase
+import statemark.kafka.decision.{BatchStart, DecidedTransaction}
+import statemark.kafka.driver.{BatchPlan, DriverSeams, FoundRows, LogRows}
 import statemark.kafka.sim._
 
 /** Everything stands still for three transaction timeouts: at each phase, in a task, in a copy. */

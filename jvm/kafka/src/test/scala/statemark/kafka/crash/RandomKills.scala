@@ -2,7 +2,8 @@ package statemark.kafka.crash
 
 import java.util.Random
 import java.util.concurrent.atomic.AtomicInteger
-import statemark.kafka._
+import statemark.kafka.TestBrokers
+import statemark.kafka.conf.SinkPhase
 import statemark.kafka.sim._
 
 /** Drivers, executors and brokers die at random; reruns differ on purpose. What has died too seldom at the end dies where

@@ -7,7 +7,7 @@ import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.serialization.ByteArrayDeserializer
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import statemark.kafka._
+import statemark.kafka.TestBrokers
 import statemark.kafka.sim._
 
 /** Transfers between accounts, both sides in one partition that one task writes to, under deaths: a reader finds every

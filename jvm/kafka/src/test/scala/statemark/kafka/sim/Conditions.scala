@@ -3,7 +3,9 @@ package statemark.kafka.sim
 import org.apache.kafka.clients.admin.{ListTransactionsOptions, TransactionState}
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
-import statemark.kafka._
+import statemark.kafka.TestBrokers
+import statemark.kafka.clients.Timer
+import statemark.kafka.conf.{SinkIdentity, SinkTransactionalId}
 
 /** What tests wait for. */
 object Conditions {

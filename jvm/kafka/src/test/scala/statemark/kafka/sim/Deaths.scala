@@ -4,7 +4,7 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicInteger
 import scala.jdk.CollectionConverters._
 import scala.util.control.ControlThrowable
-import statemark.kafka.{SinkObserver, SinkPhase}
+import statemark.kafka.conf.{SinkObserver, SinkPhase}
 
 /** The end of a process: no handler of failures sees it, and nothing is cleaned up. */
 final class Died(val phase: SinkPhase) extends ControlThrowable {

@@ -6,7 +6,12 @@ import org.apache.kafka.clients.admin.Admin
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.Clock
-import statemark.kafka._
+import statemark.kafka.{RowConsumer, RowProducer}
+import statemark.kafka.clients.{KafkaClients, Timer}
+import statemark.kafka.conf.{SinkIdentity, SinkSettings}
+import statemark.kafka.driver.CheckpointMarker
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, ExecutorSinks}
+import statemark.kafka.rows.{AttemptId, TransactionName}
 
 /** Clients of one process, which end with it: producers that are killed send nothing more and end nothing. */
 final class ProcessClients(settings: SinkSettings, timeoutMs: Option[Long] = None)

@@ -2,7 +2,7 @@ package statemark.kafka.sim
 
 import org.scalatest.Assertions
 import scala.util.Using
-import statemark.kafka._
+import statemark.kafka.TestBrokers
 
 /** What suites on the simulator share. */
 trait Simulated extends Assertions {

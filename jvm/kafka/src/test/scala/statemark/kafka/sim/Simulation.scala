@@ -5,7 +5,19 @@ import java.util.concurrent.atomic.AtomicLong
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.Clock
-import statemark.kafka._
+import statemark.kafka.TestBrokers
+import statemark.kafka.clients.Timer
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
+import statemark.kafka.decision.{
+  BatchFigures,
+  BatchFingerprint,
+  BatchStart,
+  RecoveryReport,
+  SourceFingerprint
+}
+import statemark.kafka.driver.{BatchCoordinator, DriverSeams, SinkContext}
+import statemark.kafka.executor.{CommitOrders, WriterSpec}
+import statemark.kafka.rows.{AttemptId, AttemptMessage}
 
 /** A query that writes to a topic, on drivers and executors that are objects, with brokers that are real.
   *

@@ -7,7 +7,9 @@ import org.slf4j.LoggerFactory
 import scala.concurrent.{Await, ExecutionContext, Future}
 import scala.concurrent.duration.Duration
 import scala.util.control.NonFatal
-import statemark.kafka._
+import statemark.kafka.conf.SinkIdentity
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
+import statemark.kafka.rows.TransactionName
 import statemark.spark.process.{BackgroundThreads, ObjectBytes}
 
 /** Brings the driver's orders to executors, over the connections that Spark has. ''Thread:'' any. */

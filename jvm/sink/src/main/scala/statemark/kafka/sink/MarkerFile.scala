@@ -3,7 +3,8 @@ package statemark.kafka.sink
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import scala.util.Using
-import statemark.kafka.{CheckpointMarker, SinkIdentity, SinkTransactionalId}
+import statemark.kafka.conf.{SinkIdentity, SinkTransactionalId}
+import statemark.kafka.driver.CheckpointMarker
 
 /** The file `_statemark/kafka/<sink>` of a checkpoint, empty; Spark ignores it. ''Thread:'' the query's. */
 private[sink] final class MarkerFile(

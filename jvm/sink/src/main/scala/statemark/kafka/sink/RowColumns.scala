@@ -6,7 +6,7 @@ import org.apache.kafka.common.header.internals.RecordHeader
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.types._
 import scala.jdk.CollectionConverters._
-import statemark.kafka.SinkException
+import statemark.kafka.conf.SinkException
 
 /** Where a row has what Kafka wants to know of it: the columns of Spark's own sink, and `timestamp`.
   * @param topic option `topic`; None where rows have a column of that name

@@ -4,7 +4,8 @@ import org.apache.spark.SparkEnv
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.connector.write.{DataWriter, WriterCommitMessage}
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
-import statemark.kafka.{AttemptMessage, AttemptWriter, WriterSpec}
+import statemark.kafka.executor.{AttemptWriter, WriterSpec}
+import statemark.kafka.rows.AttemptMessage
 
 /** What a finished task says to the driver. */
 private[sink] final case class FinishedAttempt(message: AttemptMessage) extends WriterCommitMessage

@@ -1,7 +1,7 @@
 package statemark.kafka.sink
 
 import scala.collection.immutable.ListMap
-import statemark.kafka.{BatchFigures, RecoveryReport}
+import statemark.kafka.decision.{BatchFigures, RecoveryReport}
 
 /** `sink.metrics` in the query's progress. ''Thread:'' any. */
 private[sink] final class SinkFigures {

@@ -1,6 +1,6 @@
 package statemark.kafka.sink
 
-import statemark.kafka.SinkException
+import statemark.kafka.conf.SinkException
 
 /** The format by its name, and how it refuses. Nothing here names a class of Kafka's. */
 private[sink] object SinkFormat {

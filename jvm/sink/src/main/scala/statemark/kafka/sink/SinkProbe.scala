@@ -1,7 +1,7 @@
 package statemark.kafka.sink
 
 import java.util.function.Consumer
-import statemark.kafka.{SinkObserver, SinkPhase}
+import statemark.kafka.conf.{SinkObserver, SinkPhase}
 
 /** Tells a test which phases this process passes. A test names its class in a system property, so that it works in every
   * process of a cluster; nobody else has that property.

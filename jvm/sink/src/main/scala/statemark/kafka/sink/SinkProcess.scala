@@ -3,7 +3,9 @@ package statemark.kafka.sink
 import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state.{ReadEndpoint, StatemarkBridge}
 import statemark.common.Clock
-import statemark.kafka._
+import statemark.kafka.clients.{KafkaClients, Timer}
+import statemark.kafka.conf.SinkIdentity
+import statemark.kafka.executor.{CommitAnswer, CommitOrder, ExecutorSinks, WriterSpec}
 import statemark.spark.process.ObjectBytes
 
 /** What the driver asks of an executor. */

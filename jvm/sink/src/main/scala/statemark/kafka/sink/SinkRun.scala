@@ -15,7 +15,12 @@ import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEven
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.kafka._
+import statemark.kafka.clients.KafkaFailures
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
+import statemark.kafka.decision.{BatchFingerprint, BatchStart, RecoveryReport}
+import statemark.kafka.driver.{BatchCoordinator, BatchPlan, DriverSeams, SinkContext}
+import statemark.kafka.executor.{CommitOrders, WriterSpec}
+import statemark.kafka.rows.AttemptMessage
 
 /** One run of a query, on the driver. ''Thread:'' the query's, and another that closes it. */
 private[sink] final class SinkRun(

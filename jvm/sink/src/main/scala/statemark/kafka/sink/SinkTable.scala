@@ -9,7 +9,7 @@ import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.StructType
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
-import statemark.kafka.SinkSettings
+import statemark.kafka.conf.SinkSettings
 
 /** What a query writes to: one of these is made for each `start()`, and lives as long as the run. Spark asks it for a
   * write at each batch, so what a run knows is kept here.

@@ -3,7 +3,7 @@ package statemark.kafka.sink
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import scala.jdk.CollectionConverters._
 import scala.util.Try
-import statemark.kafka.{BatchFingerprint, SourceFingerprint}
+import statemark.kafka.decision.{BatchFingerprint, SourceFingerprint}
 
 /** What a batch's end offsets are, as the offset log has them: JSON of each source's own shape. */
 private[sink] object SourceOffsets {

@@ -2,7 +2,7 @@ package statemark.kafka.sink
 
 import org.apache.spark.sql.connector.write.{PhysicalWriteInfo, WriterCommitMessage}
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
-import statemark.kafka.SinkException
+import statemark.kafka.conf.SinkException
 
 /** The driver's side of a batch, as Spark calls it. ''Thread:'' the query's. */
 private[sink] final class StreamingSink(

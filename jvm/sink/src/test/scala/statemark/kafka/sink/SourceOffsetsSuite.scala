@@ -4,7 +4,7 @@ import java.net.URLClassLoader
 import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.util.Using
-import statemark.kafka.BatchFingerprint
+import statemark.kafka.decision.BatchFingerprint
 
 /** What the offset log says of a batch, on entries that Spark 4.2 has written (`resources/offsets`). */
 class SourceOffsetsSuite extends AnyFunSuite {

@@ -1,0 +1,151 @@
+package statemark.kafka.clients
+
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.{CompletionException, ExecutionException}
+import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.errors._
+import scala.annotation.tailrec
+import scala.util.control.NonFatal
+import statemark.common.Causes
+import statemark.kafka.conf.SinkException
+
+/** What failures of Kafka's clients mean here, and calls that an interrupt must not end. */
+private[kafka] object KafkaFailures {
+
+  /** Whether the brokers say that the producer's id has gone to somebody else: another run, or the broker itself, which
+    * ended a transaction after its timeout. The client's text names the first in both cases.
+    */
+  def isFenced(failure: Throwable): Boolean = Causes.of(failure).exists {
+    case _: ProducerFencedException | _: InvalidProducerEpochException => true
+    case _ => false
+  }
+
+  def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
+    case _: InterruptException | _: InterruptedException => true
+    case _ => false
+  }
+
+  /** An interrupt as Java knows it: Kafka's clients have an exception of their own for it. */
+  def interruptOf(failure: Throwable): InterruptedException = failure match {
+    case e: InterruptedException => e
+    case e =>
+      val interrupt = new InterruptedException(s"Interrupted: $e")
+      interrupt.initCause(e): Unit
+      interrupt
+  }
+
+  def isTimeout(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[TimeoutException])
+
+  def isRetryable(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[RetriableException])
+
+  def isDenied(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[AuthorizationException])
+
+  /** Whether the brokers do not let the user in, or are not who they should be. */
+  def isNotLoggedIn(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[AuthenticationException])
+
+  /** The failure of a login: without the options, which hold passwords. */
+  def ofLogin(failure: Throwable, problem: String, values: Map[String, String]): SinkException =
+    new SinkException.UnfitCluster(
+      problem,
+      s"client and brokers do not accept each other's credentials: ${failure.getMessage}",
+      "Check the options kafka.security.protocol, kafka.sasl.… and kafka.ssl.…",
+      values,
+      Some(failure)
+    )
+
+  /** What a future of the admin client failed with. */
+  def unwrapped(failure: Throwable): Throwable = failure match {
+    case e @ (_: ExecutionException | _: CompletionException) => Option(e.getCause).getOrElse(e)
+    case e => e
+  }
+
+  /** Runs `body`, whose calls wait, to its end although the thread is interrupted, as that of a killed task is: a
+    * transaction that a task leaves open would hold every reader back. `body` has to bear being begun again. The thread
+    * is interrupted afterwards.
+    */
+  def uninterrupted[A](body: => A): A = {
+    @tailrec def attempt(left: Int): A = {
+      val result =
+        try Right(body)
+        catch { case NonFatal(e) if left > 0 && isInterrupt(e) => Left(e) }
+      result match {
+        case Right(value) => value
+        case Left(_) =>
+          Thread.interrupted(): Unit
+          attempt(left - 1)
+      }
+    }
+    val wasInterrupted = Thread.interrupted()
+    try attempt(MostInterrupts)
+    finally if (wasInterrupted) Thread.currentThread.interrupt()
+  }
+
+  private val MostInterrupts = 10
+
+  /** The failure of a row, or of a call for an attempt, for whoever reads the query's error. */
+  def ofAttempt(failure: Throwable, what: String, values: Map[String, String]): SinkException =
+    failure match {
+      case e: SinkException => e
+      case e if isDenied(e) =>
+        new SinkException.UnfitCluster(
+          s"$what is not allowed",
+          e.getMessage,
+          "Let the user write to the output topic and the commit topic, and use the transactional " +
+            "ids of the sink's prefix",
+          values,
+          Some(e)
+        )
+      case e if isNotLoggedIn(e) => ofLogin(e, s"$what failed", values)
+      case e: RecordTooLargeException =>
+        new SinkException.FailedWrite(
+          s"$what failed: the row is too large",
+          e.getMessage,
+          s"Raise kafka.max.request.size and the topic's max.message.bytes, or $Elsewhere",
+          values,
+          isRetryable = false,
+          Some(e)
+        )
+      case e if isWithoutPlace(e) =>
+        new SinkException.FailedWrite(
+          s"$what failed: the row's topic, or its partition, is not there",
+          e.getMessage,
+          s"Are all brokers up? Make the topic, or $Elsewhere",
+          values,
+          isRetryable(e),
+          Some(e)
+        )
+      case e =>
+        new SinkException.FailedWrite(
+          s"$what failed",
+          Option(e.getMessage).getOrElse(e.toString),
+          "See the cause",
+          values,
+          isRetryable(e) || isFenced(e),
+          Some(e)
+        )
+    }
+
+  private val Elsewhere =
+    "leave such rows out, or name a topic for them in option 'refusedRowsTopic'"
+
+  /** Whether a row's topic or partition does not exist. The producer waits for it, and then speaks of a timeout. */
+  private def isWithoutPlace(failure: Throwable): Boolean = failure match {
+    case _: InvalidTopicException | _: UnknownTopicOrPartitionException => true
+    case e: TimeoutException => String.valueOf(e.getMessage).contains("present in metadata")
+    case _ => false
+  }
+
+  /** Where a row was to go, and which it is. */
+  def valuesOf(record: ProducerRecord[Array[Byte], Array[Byte]]): Map[String, String] = {
+    val key = Option(record.key).map(key => new String(key.take(ShownBytes), UTF_8))
+    val bytes = Seq(record.key, record.value).flatMap(Option(_)).map(_.length).sum
+    Map("topic" -> record.topic, "bytes" -> bytes.toString) ++ key.map("key" -> _) ++
+      Option(record.partition).map("partition" -> _.toString)
+  }
+
+  private val ShownBytes = 100
+}

@@ -1,0 +1,193 @@
+package statemark.kafka.clients
+
+import java.util.Collections
+import org.apache.kafka.clients.admin.{Admin, DescribeTopicsOptions, TopicDescription}
+import org.apache.kafka.common.acl.AclOperation
+import org.apache.kafka.common.config.ConfigResource
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.kafka.conf.{SinkException, SinkSettings}
+
+/** What a sink has to know of an output topic.
+  * @param mayBeCompacted whether the cleaner may remove rows of aborted transactions; true where the topic's settings
+  *   may not be read
+  * @param notes lines for the log: what could not be checked, what to know
+  */
+private[kafka] final case class TopicFacts(mayBeCompacted: Boolean, notes: Vector[String])
+
+/** What rows a topic can take.
+  * @param mostBytes of a batch with one row; no limit is known where the topic's settings may not be read
+  */
+private[kafka] final case class TopicLimits(partitions: Int, mostBytes: Long)
+
+/** Looks at topics before the sink depends on them, so that it is not found out in a crash. */
+private[kafka] object TopicChecks {
+
+  /** Whether a topic is fit for output.
+    * @throws SinkException where it is not
+    */
+  def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts =
+    describe(admin, topic) match {
+      case None if settings.refusedRowsTopic.contains(topic) =>
+        throw new SinkException.RefusedSetting(
+          "Rows that cannot be sent would have nowhere to go",
+          s"topic $topic is not there",
+          "Make it, or name another one in option 'refusedRowsTopic'",
+          Map("option" -> "refusedRowsTopic", "value" -> topic)
+        )
+      case None =>
+        TopicFacts(
+          mayBeCompacted = true,
+          Vector(s"Topic $topic is not there yet: it was not checked")
+        )
+      case Some(description) =>
+        authorized(topic, description, Needed)
+        configOf(admin, topic) match {
+          case Left(why) => TopicFacts(mayBeCompacted = true, Vector(why))
+          case Right(config) => ofConfig(settings, topic, config)
+        }
+    }
+
+  /** Whether the commit topic keeps what is written there.
+    * @return lines for the log
+    */
+  def commitTopic(admin: Admin, settings: SinkSettings): Vector[String] = {
+    val topic = settings.commitTopic
+    describe(admin, topic).foreach(authorized(topic, _, Needed))
+    configOf(admin, topic) match {
+      case Left(why) => Vector(why)
+      case Right(config) =>
+        val policy = config.getOrElse(CleanupPolicy, "")
+        if (policy.trim != Compact) throw new SinkException.UnfitCluster(
+          "The commit topic would lose decisions",
+          s"its $CleanupPolicy is '$policy': old records are deleted, or repeats are kept for ever",
+          s"Set $CleanupPolicy=$Compact on it, or name another topic in option 'commitTopic'",
+          Map("commitTopic" -> topic, CleanupPolicy -> policy)
+        )
+        Vector.empty
+    }
+  }
+
+  /** What rows a topic can take; None where it is not there. */
+  def limits(admin: Admin, topic: String): Option[TopicLimits] =
+    describe(admin, topic).map { description =>
+      val most = configOf(admin, topic).toOption.flatMap(_.get(MostBytes)).flatMap(_.toLongOption)
+      TopicLimits(description.partitions.size, most.getOrElse(Long.MaxValue))
+    }
+
+  /** The topic, if it is there. */
+  def describe(admin: Admin, topic: String): Option[TopicDescription] =
+    describe(admin, Seq(topic)).get(topic)
+
+  /** Those of the topics that are there. */
+  def describe(admin: Admin, topics: Seq[String]): Map[String, TopicDescription] = {
+    val options = new DescribeTopicsOptions().includeAuthorizedOperations(true)
+    val asked = admin.describeTopics(topics.asJava, options).topicNameValues
+    topics.flatMap { topic =>
+      try Some(topic -> asked.get(topic).get())
+      catch {
+        case NonFatal(e) =>
+          KafkaFailures.unwrapped(e) match {
+            case _: UnknownTopicOrPartitionException => None
+            case cause if KafkaFailures.isDenied(cause) =>
+              throw denied(topic, "DESCRIBE", Some(cause))
+            case cause => throw cause
+          }
+      }
+    }.toMap
+  }
+
+  private def ofConfig(
+      settings: SinkSettings,
+      topic: String,
+      config: Map[String, String]
+  ): TopicFacts = {
+    val isCompacted = config.getOrElse(CleanupPolicy, "").split(',').map(_.trim).contains(Compact)
+    val lagMs = config.get(CompactionLag).flatMap(_.toLongOption).getOrElse(0L)
+    if (isCompacted && lagMs < LeastLagMs && !settings.allowsShortCompactionLag)
+      throw new SinkException.RefusedSetting(
+        s"Topic $topic is compacted too soon",
+        "the cleaner may remove rows of a batch that was decided before a query that died can " +
+          "complete it",
+        s"Set $CompactionLag=$LeastLagMs or more on the topic, or option " +
+          "'allowShortCompactionLag' to true if such a batch may run again",
+        Map("topic" -> topic, CompactionLag -> lagMs.toString)
+      )
+    val mostBytes = config.get(MostBytes).flatMap(_.toLongOption)
+    mostBytes.filter(_ < settings.batchBytes).foreach(most =>
+      throw new SinkException.RefusedSetting(
+        s"Topic $topic takes smaller batches than the producer makes",
+        "Kafka's producer cuts a batch that is too large by its own batch.size alone, and so sends " +
+          "it again for ever (KAFKA-8350)",
+        s"Set kafka.batch.size to $most or less, or $MostBytes of the topic to " +
+          s"${settings.batchBytes} or more",
+        Map(
+          "topic" -> topic,
+          MostBytes -> most.toString,
+          "kafka.batch.size" -> settings.batchBytes.toString
+        )
+      )
+    )
+    val late = config.get("message.timestamp.type").contains("LogAppendTime")
+    val notes = Option.when(late)(
+      s"Topic $topic has message.timestamp.type=LogAppendTime: rows that are copied after a " +
+        "failure get the time of the copy"
+    )
+    val tooOld = config.get(OldestTimestamp).flatMap(_.toLongOption).filter(_ < Long.MaxValue).map {
+      ms =>
+        s"Topic $topic has $OldestTimestamp=$ms: rows of a batch that a query decided and died of " +
+          "cannot be copied once they are older"
+    }
+    TopicFacts(isCompacted, notes.toVector ++ tooOld)
+  }
+
+  private def authorized(
+      topic: String,
+      description: TopicDescription,
+      needed: Seq[AclOperation]
+  ): Unit = Option(description.authorizedOperations).foreach { operations =>
+    needed.filterNot(operations.contains).headOption.foreach(missing =>
+      throw denied(topic, missing.name, None)
+    )
+  }
+
+  private def denied(topic: String, operation: String, cause: Option[Throwable]) =
+    new SinkException.UnfitCluster(
+      s"The user may not $operation topic $topic",
+      "the sink writes rows, and reads them back to complete a batch after a crash",
+      s"Grant ${Needed.map(_.name).mkString(", ")} on the topic, and the same on the commit topic",
+      Map("topic" -> topic, "missing" -> operation),
+      cause
+    )
+
+  /** The topic's settings, or why they are not known. */
+  private def configOf(admin: Admin, topic: String): Either[String, Map[String, String]] = {
+    val resource = new ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try
+      Right(
+        admin.describeConfigs(Collections.singleton(resource)).values.get(resource).get()
+          .entries.asScala.map(entry => entry.name -> String.valueOf(entry.value)).toMap
+      )
+    catch {
+      case NonFatal(e) =>
+        KafkaFailures.unwrapped(e) match {
+          case cause if KafkaFailures.isDenied(cause) =>
+            Left(
+              s"The settings of topic $topic were not checked: that needs DESCRIBE_CONFIGS on it"
+            )
+          case _: UnknownTopicOrPartitionException =>
+            Left(s"The settings of topic $topic were not checked: it is being made")
+          case cause => throw cause
+        }
+    }
+  }
+
+  private val Needed = Seq(AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
+  private val CleanupPolicy = "cleanup.policy"
+  private val Compact = "compact"
+  private val MostBytes = "max.message.bytes"
+  private val OldestTimestamp = "message.timestamp.before.max.ms"
+  private val CompactionLag = "min.compaction.lag.ms"
+  private val LeastLagMs = 60L * 60 * 1000
+}

@@ -1,0 +1,251 @@
+package statemark.kafka.conf
+
+import java.util.Locale
+import scala.util.Try
+
+/** What the user says of a sink: options of `format("statemark-kafka")`. It travels to the executors.
+  *
+  * @param kafka options `kafka.…` without that prefix, checked by [[ProducerRules]]
+  * @param sink option `sinkName`; by default the topic, else `out`
+  * @param topic option `topic`: where every row goes; None where rows have a column of that name
+  * @param commitTopic option `commitTopic`
+  * @param commitTopicReplication option `commitTopicReplicationFactor`, for a commit topic that is made; -1 is the brokers'
+  * @param prefix option `transactionalIdPrefix`
+  * @param onLostRows option `onLostRows`
+  * @param allowsShortCompactionLag option `allowShortCompactionLag`: write to a compacted topic whose
+  *   `min.compaction.lag.ms` is below an hour
+  * @param producersPerExecutor option `producersPerExecutor`: how many producers, and open transactions, an executor has.
+  *   In local mode there is one
+  * @param refusedRowsTopic option `refusedRowsTopic`: where rows go that their topic can never take; None where such a row
+  *   fails the query
+  */
+final case class SinkSettings(
+    kafka: Map[String, String],
+    sink: String,
+    topic: Option[String],
+    commitTopic: String,
+    commitTopicReplication: Short,
+    prefix: String,
+    onLostRows: OnLostRows,
+    allowsShortCompactionLag: Boolean,
+    producersPerExecutor: Int,
+    refusedRowsTopic: Option[String]
+) {
+
+  def bootstrapServers: String = kafka(SinkSettings.BootstrapServers)
+
+  /** How long a broker leaves a transaction open. */
+  def transactionTimeoutMs: Long = kafka("transaction.timeout.ms").toLong
+
+  /** The most bytes that a request, and so a row before compression, may have: Kafka's default is a megabyte. */
+  def maxRequestBytes: Long = kafka.get("max.request.size").fold(1L << 20)(_.trim.toLong)
+
+  /** Without values: they may hold passwords. */
+  /** The size up to which the producer puts rows of a partition together, in bytes; its own default is 16 KiB. */
+  def batchBytes: Long =
+    kafka.get("batch.size").flatMap(_.trim.toLongOption).getOrElse(16L << 10)
+
+  override def toString: String =
+    s"SinkSettings($sink, topic ${topic.getOrElse("of each row")}, commit topic $commitTopic, " +
+      s"kafka options ${kafka.keys.toSeq.sorted.mkString(", ")})"
+}
+
+/** What a sink does where a decision names rows that the log does not have any more, while other rows of the batch are
+  * with the readers.
+  */
+sealed abstract class OnLostRows(val name: String)
+
+object OnLostRows {
+
+  /** It fails: somebody has to say that the rows may differ. */
+  case object Fail extends OnLostRows("fail")
+
+  /** The missing partitions are written again, by a rerun whose rows may differ from those that were decided. */
+  case object Rerun extends OnLostRows("rerun")
+
+  val all: Seq[OnLostRows] = Seq(Fail, Rerun)
+}
+
+object SinkSettings {
+  val BootstrapServers: String = "bootstrap.servers"
+  val DefaultCommitTopic: String = "statemark-commits"
+  private val KafkaPrefix = "kafka."
+  private val MostProducers = 64
+
+  /** Of names that become parts of ids and records, whose length Kafka limits. */
+  private val MostCharacters = 1000
+
+  /** Reads options as Spark hands them over; their names are not case-sensitive.
+    * @throws SinkException.RefusedSetting where one is missing, or has a value that is not allowed
+    */
+  def of(options: Map[String, String]): SinkSettings = {
+    val lower = options.map { case (name, value) => name.toLowerCase(Locale.ROOT) -> value }
+    def option(name: String): Option[String] = lower.get(name.toLowerCase(Locale.ROOT))
+    val kafka = lower.collect {
+      case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
+    }
+    if (!kafka.contains(BootstrapServers)) throw refused(
+      s"$KafkaPrefix$BootstrapServers",
+      "",
+      "the sink has to know a broker",
+      "host:port of one broker or more"
+    )
+    SinkSettings(
+      ProducerRules.applied(kafka),
+      sink = nonEmpty("sinkName", option("sinkName").orElse(option("topic")).getOrElse("out")),
+      topic = option("topic").map(nonEmpty("topic", _)),
+      commitTopic = nonEmpty("commitTopic", option("commitTopic").getOrElse(DefaultCommitTopic)),
+      commitTopicReplication =
+        choice("commitTopicReplicationFactor", option("commitTopicReplicationFactor"), -1: Short)(
+          text => text.toShortOption.filter(n => n == -1 || n > 0)
+        )("-1, or 1 and more"),
+      prefix = nonEmpty(
+        "transactionalIdPrefix",
+        option("transactionalIdPrefix").getOrElse(SinkTransactionalId.DefaultPrefix)
+      ),
+      onLostRows = choice("onLostRows", option("onLostRows"), OnLostRows.Fail: OnLostRows)(text =>
+        OnLostRows.all.find(_.name == text.toLowerCase(Locale.ROOT))
+      )(OnLostRows.all.map(_.name).mkString(", ")),
+      allowsShortCompactionLag =
+        choice("allowShortCompactionLag", option("allowShortCompactionLag"), false)(
+          _.toLowerCase(Locale.ROOT).toBooleanOption
+        )("true, false"),
+      producersPerExecutor = choice("producersPerExecutor", option("producersPerExecutor"), 1)(
+        _.toIntOption.filter(n => n >= 1 && n <= MostProducers)
+      )(s"1 to $MostProducers"),
+      refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _))
+    )
+  }
+
+  private[kafka] def refused(name: String, value: String, reason: String, allowed: String) =
+    new SinkException.RefusedSetting(
+      s"Option '$name' is refused",
+      reason,
+      s"Allowed: $allowed",
+      Map("option" -> name, "value" -> value)
+    )
+
+  private def nonEmpty(name: String, value: String): String =
+    if (value.trim.isEmpty)
+      throw refused(name, value, "it must not be empty", "any text but blanks")
+    else if (value.length > MostCharacters) throw refused(
+      name,
+      s"${value.take(100)}…",
+      s"it has ${value.length} characters",
+      s"$MostCharacters characters at most"
+    )
+    else value.trim
+
+  private def choice[A](name: String, value: Option[String], default: A)(
+      read: String => Option[A]
+  )(allowed: String): A = value.fold(default) { text =>
+    Try(read(text.trim)).toOption.flatten
+      .getOrElse(throw refused(name, text, "its value has no meaning here", allowed))
+  }
+}
+
+/** The settings of a producer that this sink depends on (KIP-185): each is set, and another value in the user's options
+  * is refused by name. Kafka itself switches idempotence off for some of them, with a line in a log.
+  */
+object ProducerRules {
+
+  private final case class Rule(
+      name: String,
+      set: Option[String],
+      isAllowed: String => Boolean,
+      allowed: String,
+      reason: String
+  )
+
+  private val ByteArrays = "org.apache.kafka.common.serialization.ByteArraySerializer"
+
+  private def never(name: String, reason: String, instead: String) =
+    Rule(name, None, _ => false, instead, reason)
+
+  private val rules: Seq[Rule] = Seq(
+    Rule(
+      "enable.idempotence",
+      Some("true"),
+      _.trim.equalsIgnoreCase("true"),
+      "true",
+      "without it a retry may write a row twice"
+    ),
+    Rule(
+      "acks",
+      Some("all"),
+      value => Set("all", "-1")(value.trim),
+      "all, -1",
+      "a row that one broker alone has may be lost with it"
+    ),
+    Rule(
+      "retries",
+      Some(Int.MaxValue.toString),
+      _.trim.toIntOption.exists(_ > 0),
+      "1 and more; delivery.timeout.ms says how long to try",
+      "a producer without retries is not idempotent"
+    ),
+    Rule(
+      "max.in.flight.requests.per.connection",
+      Some("5"),
+      _.trim.toIntOption.exists(n => n >= 1 && n <= 5),
+      "1 to 5",
+      "a broker remembers five requests of a producer, and cannot see that a sixth is a repeat"
+    ),
+    Rule(
+      "transaction.timeout.ms",
+      Some("900000"),
+      _.trim.toIntOption.exists(_ >= 1000),
+      "1000 and more",
+      "it is the time in milliseconds that a transaction may stay open"
+    ),
+    Rule(
+      "max.request.size",
+      None,
+      _.trim.toIntOption.exists(_ > 0),
+      "1 and more",
+      "it is the number of bytes that a request may have"
+    ),
+    Rule(
+      "key.serializer",
+      None,
+      _.trim == ByteArrays,
+      s"no value, $ByteArrays",
+      "rows are bytes already"
+    ),
+    Rule(
+      "value.serializer",
+      None,
+      _.trim == ByteArrays,
+      s"no value, $ByteArrays",
+      "rows are bytes already"
+    ),
+    never(
+      "transactional.id",
+      "the sink gives each executor an id of its own",
+      "no value; option 'transactionalIdPrefix' is what the ids begin with"
+    ),
+    never(
+      "interceptor.classes",
+      "an interceptor may change rows after their hashes were taken",
+      "no value; change rows in the query"
+    ),
+    never(
+      "transaction.two.phase.commit.enable",
+      "the sink decides batches by itself",
+      "no value"
+    )
+  )
+
+  /** The options with what has to be set.
+    * @throws SinkException.RefusedSetting naming the option, its value and what is allowed
+    */
+  def applied(kafka: Map[String, String]): Map[String, String] =
+    rules.foldLeft(kafka) { (settings, rule) =>
+      settings.get(rule.name) match {
+        case Some(value) if !rule.isAllowed(value) =>
+          throw SinkSettings.refused(s"kafka.${rule.name}", value, rule.reason, rule.allowed)
+        case Some(value) => settings + (rule.name -> value.trim)
+        case None => settings ++ rule.set.map(rule.name -> _)
+      }
+    }
+}

@@ -1,0 +1,119 @@
+package statemark.kafka.decision
+
+import org.apache.kafka.common.TopicPartition
+import scala.collection.immutable.ArraySeq
+import statemark.kafka.rows.{AttemptMessage, OffsetBitmap, OffsetRuns, TransactionName}
+
+/** What a batch is, once and for all: the rows that count, by their places in the log.
+  *
+  * @param round 0, and one more each time that rows of a decision were lost and its batch was opened again
+  * @param queryId of the query that decided: the same `txnAppId` may come from another one (K3)
+  * @param partitions how many partitions the batch had
+  * @param missing those that the decision is of, where rows of the others are with the readers since an earlier round;
+  *   None for all
+  * @param fingerprint None for a batch write, whose `txnVersion` is all that is known
+  * @param history batches that were decided before, the newest first
+  * @param isCommitted whether the record is the token of its only transaction as well (local mode)
+  */
+final case class Decision(
+    batch: Long,
+    round: Int,
+    queryId: String,
+    partitions: Int,
+    missing: Option[Set[Int]],
+    fingerprint: Option[BatchFingerprint],
+    history: Vector[DecidedBatch],
+    isCommitted: Boolean,
+    transactions: Vector[DecidedTransaction]
+) {
+  def count: Long = transactions.map(_.count).sum
+
+  /** Each transaction with its slot: its place among those of its transactional id. */
+  def slots: Vector[(DecidedTransaction, Int)] =
+    transactions.zipWithIndex.map { case (transaction, at) =>
+      val sameId = transactions.take(at)
+        .count(_.name.transactionalId == transaction.name.transactionalId)
+      (transaction, sameId)
+    }
+
+  /** What later decisions remember of this one. */
+  def remembered: DecidedBatch =
+    DecidedBatch(batch, fingerprint.map(_.digest), fingerprint.exists(_.namesContent))
+}
+
+object Decision {
+
+  /** How many earlier batches a decision remembers: a checkpoint that was restored from a backup of so many batches ago
+    * is still known.
+    */
+  val Remembered = 100
+}
+
+/** The rows of one transaction that count.
+  * @param partitions Spark's partitions whose rows they are, ascending
+  * @param rows in the order of topic and partition, which is the order of a copy
+  */
+final case class DecidedTransaction(
+    name: TransactionName,
+    partitions: Vector[Int],
+    rows: Vector[DecidedRows]
+) {
+  def count: Long = rows.map(_.runs.count).sum
+}
+
+/** Rows of one topic partition, and the sum of their hashes. */
+final case class DecidedRows(topicPartition: TopicPartition, runs: OffsetRuns, hash: Long)
+
+object DecidedTransaction {
+  private val order: Ordering[TopicPartition] = Ordering.by(p => (p.topic, p.partition))
+
+  /** What the attempts wrote, by transaction; their rows in a transaction become runs. */
+  def of(messages: Seq[AttemptMessage]): Vector[DecidedTransaction] = {
+    val names = messages.flatMap(_.rows.keys).distinct
+      .sortBy(name => (name.transactionalId, name.number))
+    names.map { name =>
+      val writers = messages.filter(_.rows.contains(name))
+      val rows = writers.flatMap(_.rows(name)).groupMap(_._1)(_._2).toVector.sortBy(_._1)(order)
+        .map { case (topicPartition, written) =>
+          val runs = OffsetBitmap.union(written.map(_.offsets))
+          DecidedRows(topicPartition, runs, written.map(_.hash).sum)
+        }
+      DecidedTransaction(name, writers.map(_.attempt.partition).sorted.distinct.toVector, rows)
+    }.toVector
+  }
+}
+
+/** The last thing that was decided of an identity. */
+sealed trait LastDecision {
+
+  /** The batches that are decided, the newest first. */
+  def decided: Vector[DecidedBatch]
+}
+
+object LastDecision {
+
+  case object Nothing extends LastDecision {
+    override def decided: Vector[DecidedBatch] = Vector.empty
+  }
+
+  final case class Decided(decision: Decision) extends LastDecision {
+    override def decided: Vector[DecidedBatch] =
+      (decision.remembered +: decision.history).take(Decision.Remembered)
+  }
+
+  /** A decision was taken back, as the log does not have its rows any more: the batch runs again.
+    * @param round of the decision that comes next
+    * @param missing the partitions that have to be written again; None for all of them
+    * @param partitions how many the batch had
+    * @param digest of where its sources end, as the decision had it: where some partitions are with the readers, no other
+    *   batch may take their place
+    */
+  final case class Reopened(
+      batch: Long,
+      round: Int,
+      missing: Option[Set[Int]],
+      partitions: Int,
+      digest: Option[ArraySeq[Byte]],
+      decided: Vector[DecidedBatch]
+  ) extends LastDecision
+}

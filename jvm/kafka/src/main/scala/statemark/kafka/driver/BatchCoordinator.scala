@@ -1,0 +1,435 @@
+package statemark.kafka.driver
+
+import org.apache.kafka.clients.admin.Admin
+import scala.collection.mutable
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.kafka.clients.{AdminFencing, TopicChecks, TopicFacts}
+import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
+import statemark.kafka.decision.{
+  BatchFigures,
+  BatchStart,
+  DecidedTransaction,
+  Decision,
+  LastDecision,
+  RecoveryReport,
+  Verdict
+}
+import statemark.kafka.executor.{
+  CommitAnswer,
+  CommitOrder,
+  CommitOrders,
+  ExecutorSinks,
+  TransactionLine,
+  WriterSpec
+}
+import statemark.kafka.log.{CommitRecord, CommitTopic, IdentityRecord, RecordCodec, TopicCommitLog}
+import statemark.kafka.rows.{AttemptId, AttemptMessage, TransactionName}
+
+/** What the driver does with a batch. */
+sealed trait BatchPlan {
+
+  /** For the tasks. */
+  def writers: WriterSpec
+}
+
+object BatchPlan {
+
+  /** Its rows are written, and [[BatchCoordinator.commit]] decides it. */
+  final case class Write(writers: WriterSpec) extends BatchPlan
+
+  /** It was decided before. Spark computes it again, for its state; the rows are dropped. A batch write needs no job.
+    * @param isOld whether later batches are decided as well
+    */
+  final case class Discard(writers: WriterSpec, isOld: Boolean) extends BatchPlan
+}
+
+/** The driver's side of one sink in one run: recovers, decides batches, has them committed, and copies what cannot be.
+  *
+  * ''Thread:'' one at a time, the one that runs the query's batches; [[close]] from any once no call is inside.
+  */
+final class BatchCoordinator private[kafka] (
+    context: SinkContext,
+    orders: CommitOrders,
+    marker: CheckpointMarker,
+    local: Option[ExecutorSinks],
+    seams: DriverSeams
+) extends AutoCloseable {
+  import BatchCoordinator.Begun
+  import context.{identity, settings}
+  import seams.{clock, observer}
+
+  private val clients = seams.clientsOf(settings)
+  private val admin: Admin = clients.admin()
+  private val commitPartition = CommitTopic.partitionOf(settings, identity)
+  private val line = local.fold(ownLine)(_.driverLine(settings, identity))
+  private val log = seams.log(new TopicCommitLog(clients, admin, settings, clock, seams.logEnd))
+  private val fencing = seams.fencing(new AdminFencing(admin))
+  private val topics = mutable.Map.empty[String, TopicFacts]
+  private val completion = {
+    val rows = new TopicLogRows(clients, admin, clock, settings.transactionTimeoutMs)
+    val copy = new RowCopy(
+      line,
+      identity,
+      commitPartition,
+      clock,
+      observer,
+      seams.copyBytes,
+      RowCopy.mostMs(settings)
+    )
+    new Completion(
+      identity,
+      settings,
+      log,
+      seams.rows(rows),
+      copy,
+      line,
+      observer,
+      topic => topics.get(topic).forall(_.mayBeCompacted)
+    )
+  }
+  private val recovery =
+    new Recovery(context, admin, line, log, fencing, completion, marker, observer)
+
+  private var report: Option[RecoveryReport] = None
+  private var run = 0L
+  // What the commit topic says: nobody but this driver can change it.
+  private var last: LastDecision = LastDecision.Nothing
+  private var generations = Map.empty[String, Int]
+  // Set from `begin` until the batch is through; what is left of it, a failure has left (K4).
+  private var inProgress: Option[Begun] = None
+  private val finished = mutable.Map.empty[Long, BatchFigures]
+
+  /** What the last recovery found and did; None before the first batch. */
+  def lastRecovery: Option[RecoveryReport] = report
+
+  /** Says what is to be done with a batch, before its job. Recovers first where nothing is known: at the first batch of the
+    * run, and after a batch that did not end well.
+    * @throws SinkException where the batch must not be written
+    */
+  def begin(start: BatchStart): BatchPlan = {
+    if (finished.contains(start.batch)) throw new SinkException.WrongHistory(
+      s"Batch ${start.batch} is written a second time",
+      "this run has decided and completed it: rows of another write with the same number would " +
+        "be dropped",
+      "Give each of several writes in one foreachBatch a 'sinkName' of its own",
+      Map("sink" -> identity.toString, "batch" -> start.batch.toString)
+    )
+    val isNew = report.isEmpty
+    val openTransactions =
+      if (isNew || inProgress.isDefined) recover().fenced.size else 0
+    if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
+      s"Batch ${start.batch} may have been written by another sink before this one: its rows are " +
+        "then in the topic twice"
+    ))
+    // What a run has decided itself, its checkpoint knows.
+    val judged = if (isNew) start else start.copy(earlier = _ => None)
+    val verdict = seams.verdict(identity, judged, last)
+    inProgress = Some(Begun(start, verdict, openTransactions))
+    verdict match {
+      case Verdict.Write(_, reopened) =>
+        BatchPlan.Write(spec(start.batch, discards = false, reopened.flatMap(_.missing)))
+      case Verdict.Discard(isOld) =>
+        BatchPlan.Discard(spec(start.batch, discards = true, None), isOld)
+    }
+  }
+
+  /** Decides a batch and brings it to its readers. When it returns, all of it is committed. Rows of one attempt are in their
+    * order in each partition.
+    * @param messages one for each partition, of the attempt that counts
+    * @throws SinkException where that failed: the batch is decided whole or not at all, and [[begin]] finds out
+    */
+  def commit(batch: Long, messages: Seq[AttemptMessage]): BatchFigures =
+    finished.getOrElse(
+      batch, {
+        val begun = inProgress.filter(_.start.batch == batch).getOrElse(
+          throw new SinkException.IllegalCall(
+            s"Batch $batch cannot be committed",
+            "it was not begun, or it has failed"
+          )
+        )
+        val figures = begun.verdict match {
+          case Verdict.Discard(_) => BatchFigures(batch, 0, 0, 0, 0, 0, isDiscarded = true, 0)
+          case Verdict.Write(round, reopened) => write(begun, round, reopened, messages)
+        }
+        val all = figures.copy(
+          openTransactions = begun.openTransactions,
+          refusedRows = if (figures.isDiscarded) 0 else messages.map(_.refused).sum
+        )
+        inProgress = None
+        // Attempts that do not count may have left a transaction open, which holds readers back.
+        abort(batch)
+        finished(batch) = all
+        finished.keysIterator.filter(_ < batch - BatchCoordinator.Remembered).toVector
+          .foreach(finished.remove)
+        all
+      }
+    )
+
+  /** Ends a batch that failed: open transactions are aborted, so that readers do not wait for them. It says nothing to the
+    * commit topic, as Spark calls it also where [[commit]] has decided (trap: the decision stands).
+    */
+  def abort(): Unit = abort(Long.MaxValue)
+
+  private def abort(batch: Long): Unit = {
+    orders.abort(identity, batch)
+    local.foreach(_.abort(identity, batch))
+  }
+
+  /** Ends what executors have left open that are gone: nobody else would before its timeout, and readers wait for it. To be
+    * called once no batch is in progress, as a decision may need the rows.
+    */
+  def fenceExecutors(executorIds: Set[String]): Unit = fencing.fence(
+    for {
+      executorId <- executorIds
+      number <- 0 until settings.producersPerExecutor
+    } yield SinkTransactionalId.executor(settings.prefix, identity, executorId, number).text
+  )
+
+  /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
+  def recover(): RecoveryReport = {
+    val done =
+      try {
+        val done = recovery.run(checks())
+        last = log.read(identity).last
+        done
+      } catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
+    run = done.run
+    generations = Map.empty
+    report = Some(done)
+    inProgress = None
+    done
+  }
+
+  /** Removes everything that the commit topic knows of the identity: for a batch write that nobody can repeat, once it is
+    * done (K11).
+    */
+  def forget(): Unit = remove(_ => true)
+
+  /** Removes what was decided, and keeps the identity: `statemark topic forget`. The next batch is written, whatever its
+    * number; it may have been before. To be called after [[recover]].
+    */
+  def forgetDecisions(): Unit = remove {
+    case _: IdentityRecord => false
+    case _ => true
+  }
+
+  private def remove(isGone: CommitRecord => Boolean): Unit = {
+    val keys = log.read(identity).records.collect { case (key, r) if isGone(r) => key }.toVector
+    deciding("What is known of the sink could not be removed") {
+      line.transaction { producer =>
+        keys.foreach(key =>
+          producer.send(CommitTopic.tombstone(commitPartition, key.toArray)): Unit
+        )
+      }
+    }
+    // What comes next begins anew.
+    report = None
+    finished.clear()
+  }
+
+  /** Aborts what is open, and gives clients up. */
+  override def close(): Unit = {
+    abort()
+    line.close(): Unit
+    admin.close()
+  }
+
+  private def write(
+      begun: Begun,
+      round: Int,
+      reopened: Option[LastDecision.Reopened],
+      messages: Seq[AttemptMessage]
+  ): BatchFigures = {
+    val start = begun.start
+    reopened.filter(_.missing.isDefined).foreach(requirePartitions(_, messages.size))
+    val transactions = DecidedTransaction.of(messages)
+    observer.reached(SinkPhase.BeforeDecision)
+    if (transactions.isEmpty) BatchFigures(start.batch, 0, 0, 0, 0, 0, isDiscarded = false, 0)
+    else {
+      transactions.flatMap(_.rows).map(_.topicPartition.topic).distinct.foreach(check)
+      val decision = Decision(
+        start.batch,
+        round,
+        start.queryId,
+        messages.size,
+        reopened.flatMap(_.missing),
+        start.fingerprint,
+        last.decided,
+        isCommitted = false,
+        transactions
+      )
+      val (copied, decisionMs, commitMs) = alone(transactions) match {
+        case Some(only) if committedAtOnce(decision, only, messages) =>
+          last = LastDecision.Decided(decision.copy(isCommitted = true))
+          (0L, 0L, 0L)
+        case _ => inTwoSteps(decision, messages)
+      }
+      observer.reached(SinkPhase.BeforeCommitLog)
+      BatchFigures(
+        start.batch,
+        decision.count,
+        transactions.size,
+        decisionMs,
+        commitMs,
+        copied,
+        isDiscarded = false,
+        0
+      )
+    }
+  }
+
+  /** The only transaction, where it is one of the driver's own id: what that signs may decide. */
+  private def alone(transactions: Vector[DecidedTransaction]): Option[DecidedTransaction] =
+    local.flatMap(_ =>
+      transactions match {
+        case Vector(only) if only.name.transactionalId == line.transactionalId => Some(only)
+        case _ => None
+      }
+    )
+
+  /** Rows and decision in one transaction, whose record is the token as well. False where that was aborted. */
+  private def committedAtOnce(
+      decision: Decision,
+      only: DecidedTransaction,
+      messages: Seq[AttemptMessage]
+  ): Boolean = {
+    val records = RecordCodec.parts(identity, decision.copy(isCommitted = true))
+      .map(CommitTopic.record(commitPartition, _))
+    val phases = (SinkPhase.DecisionSent, SinkPhase.DecisionDurable)
+    line.commit(only.name.number, attemptsOf(messages, only), records, phases) match {
+      case CommitAnswer.Committed => true
+      case CommitAnswer.Aborted => false
+      case CommitAnswer.Unknown =>
+        throw new SinkException.Unavailable(
+          s"Batch ${decision.batch} could not be decided",
+          "the brokers gave no answer to the commit of its transaction",
+          "Start the query again: it finds out, and nothing is written twice",
+          Map("sink" -> identity.toString, "transactionalId" -> line.transactionalId)
+        )
+    }
+  }
+
+  /** The decision, then the orders, then copies of what was not committed.
+    * @return copied rows, and milliseconds of the decision and of the rest
+    */
+  private def inTwoSteps(decision: Decision, messages: Seq[AttemptMessage]) = {
+    val ((), decisionMs) = Clock.timedMs(clock) {
+      deciding(s"Batch ${decision.batch} could not be decided") {
+        val records = RecordCodec.parts(identity, decision)
+        seams.decisions(settings).write(line, records, observer)
+      }
+    }
+    last = LastDecision.Decided(decision)
+    observer.reached(SinkPhase.DecisionDurable)
+    val (copied, commitMs) = Clock.timedMs(clock)(order(decision, messages))
+    (copied, decisionMs, commitMs)
+  }
+
+  private def order(decision: Decision, messages: Seq[AttemptMessage]): Long = {
+    val asked = decision.slots
+      .map { case (t, slot) => (t, slot, messages.filter(_.rows.contains(t.name))) }
+      .filter { case (t, _, writers) =>
+        // Rows of an attempt in an earlier transaction will be copied: these go behind them, in its order.
+        t.name.transactionalId != line.transactionalId && writers.forall(_.rows.size == 1)
+      }
+      .map { case (t, slot, writers) =>
+        CommitOrder(
+          identity,
+          writers.head.executorId,
+          commitPartition,
+          t.name,
+          decision.batch,
+          decision.round,
+          slot,
+          writers.map(_.attempt).toSet
+        )
+      }
+    val answers = if (asked.isEmpty) Map.empty[TransactionName, CommitAnswer]
+    else orders.commit(asked)
+    observer.reached(SinkPhase.OrdersAnswered)
+    val committed = answers.collect { case (name, CommitAnswer.Committed) => name }.toSet
+    if (decision.transactions.forall(t => committed(t.name))) 0L
+    else complete(decision, committed)
+  }
+
+  private def complete(decision: Decision, committed: Set[TransactionName]): Long = {
+    // Executors whose ids are fenced have them back for the next batch.
+    decision.transactions.map(_.name).filterNot(committed).map(_.transactionalId).distinct
+      .foreach(id => generations += id -> (generations.getOrElse(id, 0) + 1))
+    val report = deciding(s"Batch ${decision.batch} is decided, but is not complete") {
+      completion.complete(decision, committed)(fencing.fence)
+    }
+    report.reopened.foreach { _ =>
+      throw new SinkException.Unavailable(
+        s"Rows of batch ${decision.batch} were lost before readers had them",
+        "they are not in the log any more: the topic was made anew, or its cleaner took them",
+        "Start the query again: the batch is written anew",
+        Map("sink" -> identity.toString, "batch" -> decision.batch.toString)
+      )
+    }
+    report.copiedRows
+  }
+
+  private def deciding[A](problem: String)(body: => A): A =
+    try body
+    catch { case NonFatal(e) => throw DriverFailures.of(e, problem, context) }
+
+  private def attemptsOf(messages: Seq[AttemptMessage], of: DecidedTransaction): Set[AttemptId] =
+    messages.filter(_.rows.contains(of.name)).map(_.attempt).toSet
+
+  private def requirePartitions(reopened: LastDecision.Reopened, found: Int): Unit =
+    if (found != reopened.partitions) throw new SinkException.WrongHistory(
+      s"Batch ${reopened.batch} has $found partitions, and had ${reopened.partitions}",
+      "only those whose rows were lost are written again, and with another number of partitions " +
+        "nobody knows which rows they have",
+      "Run it with the number of partitions that it had: set spark.sql.adaptive.enabled to false " +
+        "and spark.sql.shuffle.partitions as it was",
+      Map("sink" -> identity.toString, "batch" -> reopened.batch.toString)
+    )
+
+  private def spec(batch: Long, discards: Boolean, partitions: Option[Set[Int]]) =
+    WriterSpec(identity, settings, run, generations, batch, local.isDefined, discards, partitions)
+
+  private def checks(): Vector[String] =
+    TopicChecks.commitTopic(admin, settings) ++
+      (settings.topic.toVector ++ settings.refusedRowsTopic).distinct.flatMap { topic =>
+        check(topic)
+        topics(topic).notes
+      }
+
+  /** Looks at a topic once, before rows of it are decided. */
+  private def check(topic: String): Unit =
+    if (!topics.contains(topic)) topics(topic) = TopicChecks.output(admin, settings, topic)
+
+  private def ownLine: TransactionLine = new TransactionLine(
+    context.driverId.text,
+    settings,
+    clients,
+    TransactionLine.Limits.ofDriver(settings),
+    TransactionLine.Seams(clock, seams.timer, observer)
+  )
+}
+
+object BatchCoordinator {
+
+  /** A batch between [[BatchCoordinator.begin]] and its end. */
+  private final case class Begun(
+      start: BatchStart,
+      verdict: Verdict,
+      openTransactions: Int
+  )
+
+  /** So many batches back, a second write of the same number is noticed. */
+  private val Remembered = 100
+
+  /** Begins a run. Nothing is asked of the brokers before its first batch.
+    * @param local the sinks of this process, where the one executor is the driver (`local[…]`)
+    */
+  def open(
+      context: SinkContext,
+      orders: CommitOrders,
+      marker: CheckpointMarker,
+      local: Option[ExecutorSinks]
+  ): BatchCoordinator = new BatchCoordinator(context, orders, marker, local, DriverSeams())
+}

@@ -1,0 +1,230 @@
+package statemark.kafka.driver
+
+import java.time.Duration
+import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.clients.consumer.{ConsumerRecord, OffsetOutOfRangeException}
+import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.TopicPartition
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import statemark.common.Clock
+import statemark.kafka.RowConsumer
+import statemark.kafka.clients.{KafkaClients, TopicChecks}
+import statemark.kafka.conf.SinkException
+import statemark.kafka.decision.{DecidedRows, DecidedTransaction}
+import statemark.kafka.rows.{RowHash, RowSpool, TransactionName}
+
+/** Reads decided rows back from the output topics, whatever became of their transactions. ''Thread:'' the driver's. */
+trait LogRows {
+
+  /** All rows of the transactions, checked by number and hash.
+    * @return the rows, which the caller closes, and why those of some transactions are lost
+    * @throws SinkException.Unavailable where the brokers do not answer
+    */
+  private[kafka] def read(transactions: Seq[DecidedTransaction]): FoundRows
+}
+
+/** Rows that were read back. Whoever asked for them closes them. ''Thread:'' the driver's. */
+private[kafka] trait FoundRows {
+
+  /** Why the rows of a transaction are not there any more. */
+  def lost: Map[TransactionName, String]
+
+  /** The rows of a transaction in the order of its decision: by topic, partition and offset. Ends an iterator that was
+    * handed out before.
+    */
+  def of(transaction: DecidedTransaction): Iterator[ProducerRecord[Array[Byte], Array[Byte]]]
+
+  def close(): Unit
+}
+
+private[kafka] final class SpooledRows(
+    spool: RowSpool,
+    override val lost: Map[TransactionName, String]
+) extends FoundRows {
+
+  override def of(
+      transaction: DecidedTransaction
+  ): Iterator[ProducerRecord[Array[Byte], Array[Byte]]] =
+    spool.records(
+      transaction.rows.map(r => RowSpool.Group(transaction.name, r.topicPartition))
+    )
+
+  override def close(): Unit = spool.close()
+}
+
+private[kafka] final class TopicLogRows(
+    clients: KafkaClients,
+    admin: Admin,
+    clock: Clock,
+    patienceMs: Long
+) extends LogRows {
+
+  override def read(transactions: Seq[DecidedTransaction]): FoundRows = {
+    val spool = new RowSpool(RowSpool.MemoryBytes)
+    try {
+      val consumer = clients.consumer(committedOnly = false)
+      try new SpooledRows(
+          spool,
+          new LogReading(consumer, admin, clock, patienceMs, spool).of(transactions)
+        )
+      finally consumer.close()
+    } catch {
+      case e: Throwable =>
+        spool.close()
+        throw e
+    }
+  }
+}
+
+/** One pass over the log: all partitions side by side, each from the first row that is wanted there to the last. */
+private final class LogReading(
+    consumer: RowConsumer,
+    admin: Admin,
+    clock: Clock,
+    patienceMs: Long,
+    spool: RowSpool
+) {
+  import LogReading._
+
+  private val lost = mutable.Map.empty[TransactionName, String]
+
+  /** Reads the rows of the transactions into the spool.
+    * @return what is lost, and why
+    */
+  def of(transactions: Seq[DecidedTransaction]): Map[TransactionName, String] = {
+    val wanted = transactions.flatMap(t => t.rows.map(new Wanted(t.name, _)))
+    val topics = TopicChecks.describe(admin, wanted.map(_.place.topic).distinct)
+    wanted.foreach { w =>
+      if (!topics.get(w.place.topic).exists(_.partitions.size > w.place.partition))
+        lose(w, s"${w.place} is not there any more")
+    }
+    loseOutside(isThere(wanted))
+    val places = isThere(wanted).groupBy(_.place)
+      .map { case (place, of) => place -> new Place(place, of, clock.nanos()) }
+    consumer.assign(places.keySet.asJava)
+    places.values.foreach(place => seek(place, place.position))
+    var open = places
+    while (open.nonEmpty) {
+      poll(open)
+      val (done, left) = open.partition { case (_, place) => place.isDone }
+      done.values.flatMap(_.wanted).foreach(w => w.lack.foreach(lose(w, _)))
+      if (done.nonEmpty) consumer.pause(done.keySet.asJava)
+      open = left
+    }
+    lost.toMap
+  }
+
+  private def isThere(wanted: Seq[Wanted]): Seq[Wanted] =
+    wanted.filterNot(w => lost.contains(w.transaction))
+
+  private def lose(wanted: Wanted, why: String): Unit =
+    lost.getOrElseUpdate(wanted.transaction, why): Unit
+
+  /** Rows that lie before the beginning of their partition's log, or behind its end. */
+  private def loseOutside(wanted: Seq[Wanted]): Unit = {
+    val places = wanted.map(_.place).toSet.asJava
+    val begins = consumer.beginningOffsets(places)
+    val ends = consumer.endOffsets(places)
+    wanted.foreach { w =>
+      val (first, last) = (w.rows.runs.first, w.rows.runs.last)
+      if (ends.get(w.place) <= last)
+        lose(w, s"${w.place} ends at ${ends.get(w.place)}, before offset $last")
+      else if (begins.get(w.place) > first)
+        lose(w, s"${w.place} begins at ${begins.get(w.place)}, behind offset $first")
+    }
+  }
+
+  private def poll(open: Map[TopicPartition, Place]): Unit = {
+    val records =
+      try Some(consumer.poll(Poll))
+      catch {
+        // The log has lost them since the reading began.
+        case e: OffsetOutOfRangeException =>
+          val changed = e.partitions.asScala.flatMap(open.get).toSeq
+          val known = lost.size
+          loseOutside(changed.flatMap(_.wanted))
+          if (lost.size == known) throw unavailable("a partition's log has changed", e.getMessage)
+          changed.foreach(_.drop(lost.contains))
+          changed.foreach(place => place.next.foreach(seek(place, _)))
+          None
+      }
+    open.values.foreach { place =>
+      place.drop(lost.contains)
+      records.foreach(r => take(place, r.records(place.place).asScala.toSeq))
+      move(place)
+    }
+  }
+
+  /** A group after another, so that rows which lie between each other in the log do not in the spool. */
+  private def take(
+      place: Place,
+      records: Seq[ConsumerRecord[Array[Byte], Array[Byte]]]
+  ): Unit = place.wanted.foreach { w =>
+    records.filter(record => w.rows.runs.contains(record.offset)).foreach { record =>
+      w.found += 1
+      w.hash += RowHash.of(record.key, record.value, record.headers)
+      spool.add(RowSpool.Group(w.transaction, w.place), record)
+    }
+  }
+
+  /** Markers at the end of transactions have offsets, and no poll returns them: what counts is the position. */
+  private def move(place: Place): Unit = if (!place.isDone) {
+    val now = consumer.position(place.place)
+    if (now > place.position) place.lastProgress = clock.nanos()
+    else if (clock.nanos() - place.lastProgress > patienceMs * 1000000L)
+      throw unavailable(s"the brokers sent nothing for $patienceMs ms", s"${place.place} at $now")
+    place.position = now
+    place.next.filter(_ > now + Skipped).foreach(seek(place, _))
+  }
+
+  private def seek(place: Place, offset: Long): Unit = {
+    consumer.seek(place.place, offset)
+    place.position = offset
+  }
+
+  private def unavailable(why: String, where: String) = new SinkException.Unavailable(
+    "Rows of a decision cannot be read back",
+    why,
+    "Start the query again once the partition has a leader",
+    Map("partition" -> where)
+  )
+}
+
+private object LogReading {
+  val Poll: Duration = Duration.ofMillis(100)
+
+  /** A gap of so many offsets is not read, but jumped over. */
+  val Skipped: Long = 10000
+
+  /** Rows of one transaction in one partition, and what was found of them. */
+  final class Wanted(val transaction: TransactionName, val rows: DecidedRows) {
+    var found = 0L
+    var hash = 0L
+
+    def place: TopicPartition = rows.topicPartition
+
+    def lack: Option[String] =
+      if (found != rows.runs.count) Some(s"$place has $found of ${rows.runs.count} rows")
+      else Option.when(hash != rows.hash)(
+        s"$place has other rows at these offsets: their hash is $hash, and that of the decision " +
+          s"${rows.hash}"
+      )
+  }
+
+  /** A partition, how far it is read, and when that was further than before. */
+  final class Place(val place: TopicPartition, all: Seq[Wanted], begun: Long) {
+    var wanted: Seq[Wanted] = all
+    var position: Long = all.map(_.rows.runs.first).min
+    var lastProgress: Long = begun
+
+    /** The next offset that is wanted. */
+    def next: Option[Long] = wanted.flatMap(_.rows.runs.next(position)).minOption
+
+    def isDone: Boolean = next.isEmpty
+
+    /** Leaves out what is lost already. */
+    def drop(isLost: TransactionName => Boolean): Unit =
+      wanted = wanted.filterNot(w => isLost(w.transaction))
+  }
+}

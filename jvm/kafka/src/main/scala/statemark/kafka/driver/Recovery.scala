@@ -1,0 +1,251 @@
+package statemark.kafka.driver
+
+import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.common.errors._
+import scala.util.control.NonFatal
+import statemark.kafka.clients.{Fencing, KafkaFailures}
+import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase}
+import statemark.kafka.decision.{LastDecision, RecoveryReport}
+import statemark.kafka.executor.TransactionLine
+import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord}
+
+/** Takes an identity over: fences who wrote for it before, and completes what that has decided. Fence, then read; the
+  * order is what makes it right. ''Thread:'' the driver's.
+  */
+private[kafka] final class Recovery(
+    context: SinkContext,
+    admin: Admin,
+    line: TransactionLine,
+    log: CommitLog,
+    fencing: Fencing,
+    completion: Completion,
+    marker: CheckpointMarker,
+    observer: SinkObserver
+) {
+  import context.{identity, settings}
+  private val ownId = context.driverId.text
+
+  /** Recovers. Afterwards the last decision is complete, and nobody but this driver can decide.
+    * @param checks run once the id is initialized; lines for the log
+    * @throws SinkException where the sink cannot, or must not, go on
+    */
+  def run(checks: => Vector[String]): RecoveryReport = {
+    val hadCommitTopic = CommitTopic.ensure(admin, settings)
+    initialize()
+    observer.reached(SinkPhase.DriverInitialized)
+    val notes = checks ++ hadCommitTopic.fold(
+      Vector(s"Commit topic ${settings.commitTopic} was made")
+    )(_ => Vector.empty)
+    val before = fenceDrivers(log.read(identity), Set(ownId))
+    val warnings = if (before._1.identity.isEmpty) newcomer() else Vector.empty
+    val run = before._1.identity.fold(1L)(_.run + 1)
+    val prefixes = before._1.identity.map(_.prefix).toSet + settings.prefix
+    begin(run)
+    // Another driver may have done the same in between: whoever is named in the log now can decide no more.
+    val state = fenceDrivers(log.read(identity), before._2)._1
+    requireOwn(state, run)
+    if (!marker.exists()) marker.write()
+    var open: Either[String, Set[String]] = Right(Set.empty)
+    // At once, as each fence waits until the outcome of a transaction is written.
+    def fenceOpenAnd(ids: Set[String]): Unit = {
+      open = fencing.open(identity, prefixes).map(_ - ownId)
+      fencing.fence(ids ++ open.getOrElse(Set.empty))
+      observer.reached(SinkPhase.RunBegun)
+    }
+    val completed = state.last match {
+      case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
+        val unfinished = state.unfinished(decision).map(_._1.name).toSet
+        val committed = decision.transactions.map(_.name).toSet -- unfinished
+        Some(completion.complete(decision, committed)(fenceOpenAnd))
+      case _ =>
+        fenceOpenAnd(Set.empty)
+        None
+    }
+    RecoveryReport(
+      identity,
+      run,
+      state.last.decided.headOption.map(_.batch),
+      open.getOrElse(Set.empty),
+      completed,
+      notes ++ warnings ++ open.left.toOption
+    )
+  }
+
+  /** Fences every driver that the state names; reads again until nobody new is named. */
+  private def fenceDrivers(state: CommitState, fenced: Set[String]): (CommitState, Set[String]) = {
+    val others = state.drivers -- fenced
+    if (others.isEmpty) (state, fenced)
+    else {
+      fencing.fence(others)
+      fenceDrivers(log.read(identity), fenced ++ others)
+    }
+  }
+
+  private def begin(run: Long): Unit = {
+    val record = IdentityRecord(
+      identity,
+      context.queryId,
+      ownId,
+      settings.prefix,
+      run,
+      context.queryName.take(Recovery.MostNameCharacters),
+      settings.topic.toVector
+    )
+    try
+      line.transaction { producer =>
+        val place = CommitTopic.partitionOf(settings, identity)
+        producer.send(CommitTopic.record(place, record)): Unit
+      }
+    catch { case NonFatal(e) => throw DriverFailures.of(e, "The run could not be noted", context) }
+  }
+
+  private def requireOwn(state: CommitState, run: Long): Unit =
+    if (!state.identity.exists(r => r.driverId == ownId && r.run == run))
+      throw new SinkException.Superseded(
+        "another driver took the sink over while this one did",
+        Map(
+          "sink" -> identity.toString,
+          "driver" -> ownId,
+          "otherDriver" -> state.identity.fold("none")(_.driverId)
+        ),
+        None
+      )
+
+  /** Nothing is known of the identity: it is new, or what was known is lost.
+    * @return lines for the log
+    */
+  private def newcomer(): Vector[String] = {
+    // Somebody may have copied the topic into one of another shape (K6).
+    val all = log.readAll()
+    if (all.get(identity).exists(_.records.nonEmpty)) throw wrongHistory(
+      "Records of the sink lie in another partition of the commit topic",
+      s"they belong into partition ${identity.commitPartition}: the topic was copied, and not " +
+        "partition by partition",
+      "Copy it anew, each record into the partition of the same number"
+    )
+    if (marker.exists()) throw wrongHistory(
+      "The commit topic does not know the sink, but the checkpoint does",
+      "the topic was lost or made anew, or this is another cluster, or option 'commitTopic' " +
+        "has changed",
+      "Name the right cluster and commit topic; or remove what the checkpoint knows, the file " +
+        "_statemark/kafka/<sink>: the batch that was not finished may then be written twice"
+    )
+    all.valuesIterator.flatMap(_.identity).filter { record =>
+      context.queryName.nonEmpty && record.queryName == context.queryName.take(
+        Recovery.MostNameCharacters
+      ) &&
+      record.topics == settings.topic.toVector
+    }.map { record =>
+      val last = all(record.identity).last.decided.headOption.fold("none")(_.batch.toString)
+      s"Another query ${record.queryId} of the name '${record.queryName}' has written to " +
+        s"${record.topics.mkString(", ")}, last batch $last: if its checkpoint was deleted, its " +
+        "rows are written again"
+    }.toVector.sorted
+  }
+
+  private def wrongHistory(problem: String, reason: String, remedy: String) =
+    new SinkException.WrongHistory(
+      problem,
+      reason,
+      remedy,
+      Map("sink" -> identity.toString, "commitTopic" -> settings.commitTopic)
+    )
+
+  private def initialize(): Unit =
+    try line.open()
+    catch { case NonFatal(e) => throw DriverFailures.ofInitialization(e, context) }
+}
+
+private object Recovery {
+
+  /** Of a query's name, which only helps to find another query of the same name; a record holds 64 KiB of it. */
+  val MostNameCharacters = 1000
+}
+
+/** What failures of the driver's producer mean. */
+private[kafka] object DriverFailures {
+
+  /** Of a transaction of the driver's. */
+  def of(failure: Throwable, problem: String, context: SinkContext): Throwable = {
+    val values = Map(
+      "sink" -> context.identity.toString,
+      "transactionalId" -> context.driverId.text
+    )
+    failure match {
+      case e: SinkException => e
+      case e if KafkaFailures.isInterrupt(e) => e
+      case e if KafkaFailures.isFenced(e) =>
+        new SinkException.Superseded(
+          "a later driver has initialized the sink's id, and only that one decides now",
+          values,
+          Some(e)
+        )
+      case e if KafkaFailures.isDenied(e) || KafkaFailures.isNotLoggedIn(e) =>
+        KafkaFailures.ofAttempt(e, problem, values)
+      case e =>
+        new SinkException.Unavailable(
+          problem,
+          s"nobody knows whether it was committed: ${e.getMessage}",
+          "Start the query again: it finds out, and nothing is written twice",
+          values,
+          Some(e)
+        )
+    }
+  }
+
+  /** Of anything else that a recovery asks of the brokers. */
+  def ofRecovery(failure: Throwable, context: SinkContext): Throwable =
+    KafkaFailures.unwrapped(failure) match {
+      case e: TimeoutException =>
+        new SinkException.Unavailable(
+          "The sink cannot be taken over",
+          s"the brokers gave no answer: ${e.getMessage}",
+          "Are all of them up? Start the query again",
+          Map("sink" -> context.identity.toString),
+          Some(e)
+        )
+      case e => of(e, "The sink cannot be taken over", context)
+    }
+
+  /** Of `initTransactions`. */
+  def ofInitialization(failure: Throwable, context: SinkContext): Throwable = {
+    val values = Map("transactionalId" -> context.driverId.text)
+    def unfit(reason: String, remedy: String) = new SinkException.UnfitCluster(
+      "Transactions cannot be initialized",
+      reason,
+      remedy,
+      values,
+      Some(failure)
+    )
+    failure match {
+      case _: UnsupportedVersionException =>
+        unfit(
+          "the brokers have no transactions",
+          "Use Kafka 0.11 or later, or Spark's own sink, which may write rows twice"
+        )
+      case _: InvalidTxnTimeoutException =>
+        unfit(
+          "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
+          s"Lower it from ${context.settings.transactionTimeoutMs}"
+        )
+      case e if KafkaFailures.isDenied(e) =>
+        unfit(
+          String.valueOf(e.getMessage),
+          "Grant WRITE and DESCRIBE on transactional ids that begin with " +
+            s"'${context.settings.prefix}.'"
+        )
+      case e if KafkaFailures.isNotLoggedIn(e) =>
+        KafkaFailures.ofLogin(e, "Transactions cannot be initialized", values)
+      case e: TimeoutException =>
+        new SinkException.Unavailable(
+          "Transactions cannot be initialized",
+          s"the brokers gave no answer: ${e.getMessage}",
+          "Is each of them up, and are there as many as transaction.state.log.replication.factor " +
+            "says? A single broker needs 1 there",
+          values,
+          Some(e)
+        )
+      case e => of(e, "Transactions cannot be initialized", context)
+    }
+  }
+}

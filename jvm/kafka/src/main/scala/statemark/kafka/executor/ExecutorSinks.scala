@@ -1,0 +1,164 @@
+package statemark.kafka.executor
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicLong
+import scala.jdk.CollectionConverters._
+import statemark.common.Clock
+import statemark.kafka.clients.{KafkaClients, Timer, TransactionEndings}
+import statemark.kafka.conf.{
+  SinkIdentity,
+  SinkObserver,
+  SinkPhase,
+  SinkSettings,
+  SinkTransactionalId
+}
+import statemark.kafka.log.CommitTopic
+import statemark.kafka.rows.AttemptId
+
+/** What a batch's writers need; it travels with the tasks.
+  * @param run of the sink
+  * @param generations how often the run's driver has fenced transactional ids; none for those that it has not
+  * @param isLocal whether the one executor is the driver's process: tasks write with the driver's transactional id
+  * @param discards whether rows are dropped, as the batch is decided already
+  * @param partitions those that have to be written; None for all of them
+  */
+final case class WriterSpec(
+    identity: SinkIdentity,
+    settings: SinkSettings,
+    run: Long,
+    generations: Map[String, Int],
+    batch: Long,
+    isLocal: Boolean,
+    discards: Boolean,
+    partitions: Option[Set[Int]]
+) {
+  private[kafka] def leaseOf(id: SinkTransactionalId): Lease =
+    Lease(run, generations.getOrElse(id.text, 0))
+
+  /** @param number of the producer, of those that an executor has */
+  private[kafka] def idOf(executorId: String, number: Int): SinkTransactionalId =
+    if (isLocal) SinkTransactionalId.driver(settings.prefix, identity)
+    else SinkTransactionalId.executor(settings.prefix, identity, executorId, number)
+}
+
+/** The sinks of this process: a producer and an open transaction for each identity, kept over batches. ''Thread:'' any.
+  *
+  * @param attemptsMatch as in [[TransactionLine.Seams]]
+  */
+final class ExecutorSinks(
+    clientsOf: SinkSettings => KafkaClients,
+    clock: Clock,
+    timer: Timer,
+    observer: SinkObserver,
+    attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _
+) {
+  private val lines = new ConcurrentHashMap[SinkTransactionalId, TransactionLine]
+  private val refusals = new ConcurrentHashMap[SinkIdentity, RefusedRows]
+  private val writers = new AtomicLong
+  private val seams = TransactionLine.Seams(clock, timer, observer, attemptsMatch)
+
+  /** A writer of one attempt. Nothing is sent, and no producer opened, before its first row. */
+  def writer(
+      spec: WriterSpec,
+      executorId: String,
+      partition: Int,
+      attempt: Long
+  ): AttemptWriter = {
+    val id = AttemptId(spec.batch, partition, attempt)
+    if (spec.discards || spec.partitions.exists(!_.contains(partition)))
+      new DiscardingWriter(id, executorId)
+    else {
+      val limits =
+        if (spec.isLocal) TransactionLine.Limits.ofDriver(spec.settings)
+        else TransactionLine.Limits.ofExecutor(spec.settings)
+      // Tasks that run side by side get producers in turn.
+      val number = Math.floorMod(writers.getAndIncrement, spec.settings.producersPerExecutor.toLong)
+      val ownId = spec.idOf(executorId, number.toInt)
+      val line = lineOf(spec.settings, ownId, limits)
+      val endings = new TransactionEndings(clientsOf(spec.settings), spec.settings)
+      new TransactionWriter(
+        id,
+        executorId,
+        line,
+        spec.leaseOf(ownId),
+        opens = !spec.isLocal,
+        observer,
+        endings.explained(line.transactionalId, _, _),
+        refusedRows(spec)
+      )
+    }
+  }
+
+  /** Carries out an order of the driver: it may wait for brokers, so not on a thread that others need. */
+  def commit(order: CommitOrder): CommitAnswer =
+    SinkTransactionalId.parse(order.transaction.transactionalId)
+      .flatMap(id => Option(lines.get(id))) match {
+      case Some(line) =>
+        line.commit(
+          order.transaction.number,
+          order.attempts,
+          Seq(CommitTopic.record(order.commitPartition, order.token)),
+          (SinkPhase.TokenSent, SinkPhase.TransactionCommitted)
+        )
+      case None => CommitAnswer.Unknown
+    }
+
+  /** Aborts what is open of an identity and holds no rows of batches after `batch`: always allowed, as rows that were
+    * decided can be copied.
+    */
+  def abort(identity: SinkIdentity, batch: Long): Unit = linesOf(identity).foreach(_.abort(batch))
+
+  /** Aborts what is open of an identity and closes its producers: its run has ended. */
+  def close(identity: SinkIdentity): Unit = {
+    refusals.remove(identity): Unit
+    linesOf(identity).foreach(_.close(): Unit)
+  }
+
+  /** As [[close]], of all identities: the process ends in good order. */
+  def closeAll(): Unit = lines.values.asScala.foreach(_.close(): Unit)
+
+  /** The driver's own line, which tasks write to in local mode. */
+  private[kafka] def driverLine(settings: SinkSettings, identity: SinkIdentity): TransactionLine =
+    lineOf(
+      settings,
+      SinkTransactionalId.driver(settings.prefix, identity),
+      TransactionLine.Limits.ofDriver(settings)
+    )
+
+  /** The line of an id; one with other settings, of an earlier run, is closed first. Its numbers are not given again. */
+  private def lineOf(
+      settings: SinkSettings,
+      id: SinkTransactionalId,
+      limits: TransactionLine.Limits
+  ): TransactionLine =
+    lines.compute(
+      id,
+      (_, known) =>
+        Option(known) match {
+          case Some(line) if line.settings == settings => line
+          case other =>
+            val next = other.fold(1L)(_.close())
+            new TransactionLine(id.text, settings, clientsOf(settings), limits, seams, next)
+        }
+    )
+
+  private def refusedRows(spec: WriterSpec): Option[RefusedRows] =
+    spec.settings.refusedRowsTopic.map { target =>
+      refusals.compute(
+        spec.identity,
+        (_, known) =>
+          Option(known).filter(_.settings == spec.settings)
+            .getOrElse(new RefusedRows(clientsOf(spec.settings), spec.settings, target))
+      )
+    }
+
+  private def linesOf(identity: SinkIdentity): Seq[TransactionLine] =
+    lines.asScala.collect { case (id, line) if id.identity == identity => line }.toSeq
+}
+
+object ExecutorSinks {
+
+  /** Those of this process, with Kafka's own clients and the machine's time. */
+  lazy val ofThisProcess: ExecutorSinks =
+    new ExecutorSinks(KafkaClients.of, Clock.system, Timer.system, SinkObserver.none)
+}

@@ -1,0 +1,42 @@
+package statemark.kafka.executor
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicReference
+import scala.jdk.CollectionConverters._
+import statemark.kafka.clients.Timer
+import statemark.kafka.rows.{AttemptId, TransactionName}
+
+/** A transaction that has begun and is not ended. ''Thread:'' any.
+  * @param ending what ends it when it has been open for too long
+  */
+private[kafka] final class OpenTransaction(
+    val name: TransactionName,
+    val begunNanos: Long,
+    val ending: Timer.Cancel
+) {
+  private val writers = ConcurrentHashMap.newKeySet[AttemptId]()
+  private val firstFailure = new AtomicReference[Option[Throwable]](None)
+
+  /** Notes that rows of the attempt may be in the transaction. */
+  def add(attempt: AttemptId): Unit = if (!writers.contains(attempt)) writers.add(attempt): Unit
+
+  def attempts: Set[AttemptId] = writers.asScala.toSet
+
+  /** Keeps the first failure: those after it say only that the producer has failed before. */
+  def failed(failure: Throwable): Unit =
+    firstFailure.compareAndSet(None, Some(failure)): Unit
+
+  def failure: Option[Throwable] = firstFailure.get
+}
+
+/** From when on an executor may use its transactional id. A later one makes it initialize the id; nothing else lets it do
+  * so after its producer was fenced: an executor of a run that is over would fence its successor.
+  * @param run of the sink; ascends over all runs
+  * @param generation of the id; ascends each time that the run's driver has fenced it
+  */
+final case class Lease(run: Long, generation: Int)
+
+object Lease {
+  val none: Lease = Lease(-1, 0)
+  implicit val order: Ordering[Lease] = Ordering.by(lease => (lease.run, lease.generation))
+}

@@ -1,0 +1,373 @@
+package statemark.kafka.executor
+
+import java.time.Duration
+import java.util.concurrent.locks.ReentrantReadWriteLock
+import org.apache.kafka.clients.producer.ProducerRecord
+import scala.collection.mutable
+import scala.math.Ordering.Implicits._
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.kafka.RowProducer
+import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer}
+import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase, SinkSettings}
+import statemark.kafka.rows.{AttemptId, AttemptRows, RowHash, TransactionName}
+
+/** The transactions of one transactional id in this process, one after another: a producer, at most one open transaction,
+  * and what became of those before.
+  *
+  * All tasks of an executor write into the open transaction, side by side: they hold the lock as readers while they send.
+  * Whoever ends a transaction holds it as the writer, so "does the transaction hold rows of exactly these attempts" and
+  * "nobody writes to it any more" are one step. Callbacks of the producer never take the lock.
+  *
+  * A transaction that cannot be committed as it is, is aborted at once, and those who still write go on in the next: the
+  * rows that count will be copied (failed and surplus attempts, a timeout that comes near).
+  *
+  * ''Thread:'' any.
+  */
+private[kafka] final class TransactionLine(
+    val transactionalId: String,
+    val settings: SinkSettings,
+    clients: KafkaClients,
+    limits: TransactionLine.Limits,
+    seams: TransactionLine.Seams,
+    firstNumber: Long = 1
+) {
+  import TransactionLine._
+
+  private val lock = new ReentrantReadWriteLock
+  // Changed by whoever holds the lock as the writer.
+  private var producer: Option[RowProducer] = None
+  private var current: Option[OpenTransaction] = None
+  private var lastNumber = firstNumber - 1
+  private var lastLease = Lease.none
+  private var broken: Option[Broken] = None
+  private var idleCheck = Option.empty[Timer.Cancel]
+  private val ended = new mutable.LinkedHashMap[Long, CommitAnswer]
+
+  /** Sends a row of an attempt; begins a transaction where none is open.
+    * @param opens whether a producer may be opened for it: on executors, not in the driver
+    */
+  def send(
+      rows: AttemptRows,
+      lease: Lease,
+      opens: Boolean,
+      record: ProducerRecord[Array[Byte], Array[Byte]]
+  ): Unit = {
+    val hash = RowHash.of(record.key, record.value, record.headers)
+    sharing(lease, opens) { (transaction, producer) =>
+      transaction.add(rows.attempt)
+      rows.sending()
+      try
+        producer.send(
+          record,
+          (metadata, failure) => {
+            val cause = Option(failure)
+            // Rows after the first failure fail because of it.
+            if (cause.isDefined && transaction.failure.isEmpty)
+              rows.refuse(KafkaFailures.valuesOf(record))
+            cause.foreach(transaction.failed)
+            val first = cause.map(e => transaction.failure.getOrElse(e))
+            rows.acknowledged(transaction.name, metadata, first, hash)
+          }
+        ): Unit
+      catch {
+        case NonFatal(e) =>
+          if (!KafkaFailures.isInterrupt(e)) transaction.failed(e)
+          val first = transaction.failure.getOrElse(e)
+          rows.unsent(first)
+          throw first
+      }
+    }
+  }
+
+  /** Waits until every row that was sent is acknowledged, or has failed. */
+  def flush(): Unit = {
+    lock.readLock.lock()
+    try producer.foreach(_.flush())
+    finally lock.readLock.unlock()
+  }
+
+  /** Aborts the open transaction if it may hold rows of this attempt: it can never be committed as it is. */
+  def abort(attempt: AttemptId): Unit = exclusively {
+    current.filter(_.attempts.contains(attempt)).foreach(end)
+  }
+
+  /** Aborts the open transaction if it holds no rows of batches after `batch`. */
+  def abort(batch: Long): Unit = exclusively {
+    current.filter(_.attempts.forall(_.batch <= batch)).foreach(end)
+  }
+
+  /** Commits a transaction with `records` as its last rows, if it is open and holds rows of exactly these attempts;
+    * aborts it otherwise.
+    * @param phases what to tell once the records are sent, and once they are committed
+    */
+  def commit(
+      number: Long,
+      attempts: Set[AttemptId],
+      records: Seq[ProducerRecord[Array[Byte], Array[Byte]]],
+      phases: (SinkPhase, SinkPhase)
+  ): CommitAnswer = exclusively {
+    ended.getOrElse(
+      number,
+      current.filter(_.name.number == number) match {
+        case Some(open) =>
+          if (open.failure.isEmpty && seams.attemptsMatch(open.attempts, attempts))
+            commit(open, records, phases)
+          else end(open)
+          ended(number)
+        case None => CommitAnswer.Unknown
+      }
+    )
+  }
+
+  private def commit(
+      open: OpenTransaction,
+      records: Seq[ProducerRecord[Array[Byte], Array[Byte]]],
+      phases: (SinkPhase, SinkPhase)
+  ): Unit = {
+    val own = producer.get
+    val isCommitted =
+      try {
+        records.foreach(record => own.send(record): Unit)
+        seams.observer.reached(phases._1)
+        KafkaFailures.uninterrupted(own.commitTransaction())
+        close(open, CommitAnswer.Committed)
+        true
+      } catch {
+        // An abort that follows tells that the commit was never asked for; no other answer does.
+        case NonFatal(e) if !KafkaFailures.isTimeout(e) && !KafkaFailures.isFenced(e) =>
+          open.failed(e)
+          end(open)
+          false
+        case NonFatal(e) =>
+          open.failed(e)
+          break(e)
+          close(open, CommitAnswer.Unknown)
+          false
+      }
+    if (isCommitted) seams.observer.reached(phases._2)
+  }
+
+  /** Initializes the id, which fences whoever used it before: for the driver, at a recovery.
+    * @throws Exception of the client, as it is
+    */
+  def open(): Unit = exclusively {
+    current.foreach(end)
+    release(graceful = false)
+    broken = None
+    openProducer()
+  }
+
+  /** Runs `body` in a transaction of its own: for what the driver decides and copies. Where it fails, the producer is given
+    * up and nobody knows whether it is committed, before the id is initialized again.
+    * @throws Exception of the client, as it is
+    */
+  def transaction[A](body: RowProducer => A): A = exclusively {
+    current.foreach(end)
+    val own = producer.getOrElse(throw ofBroken())
+    lastNumber += 1
+    try {
+      own.beginTransaction()
+      val result = body(own)
+      KafkaFailures.uninterrupted(own.commitTransaction())
+      result
+    } catch {
+      case NonFatal(e) =>
+        if (!KafkaFailures.isTimeout(e) && !KafkaFailures.isFenced(e))
+          // Readers need not wait for the timeout; the outcome counts as unknown all the same.
+          try own.abortTransaction()
+          catch { case NonFatal(_) => () }
+        break(e)
+        throw e
+    }
+  }
+
+  /** Aborts what is open and gives the producer up; the line can be used again.
+    * @return the number of the next transaction
+    */
+  def close(): Long = exclusively {
+    current.foreach(end)
+    release(graceful = true)
+    lastNumber + 1
+  }
+
+  private def sharing[A](lease: Lease, opens: Boolean)(
+      body: (OpenTransaction, RowProducer) => A
+  ): A = {
+    lock.readLock.lock()
+    val ready =
+      if (lease == lastLease && current.exists(isUsable)) (current.get, producer.get)
+      else {
+        lock.readLock.unlock()
+        lock.writeLock.lock()
+        try {
+          val prepared = prepare(lease, opens)
+          lock.readLock.lock()
+          prepared
+        } finally lock.writeLock.unlock()
+      }
+    try body(ready._1, ready._2)
+    finally lock.readLock.unlock()
+  }
+
+  private def prepare(lease: Lease, opens: Boolean): (OpenTransaction, RowProducer) = {
+    if (lease.run < lastLease.run) throw new SinkException.Superseded(
+      "a later run of the sink writes in this process already",
+      Map("run" -> lease.run.toString, "laterRun" -> lastLease.run.toString),
+      None
+    )
+    if (lease > lastLease) {
+      current.foreach(end)
+      // The driver's own producer is its own affair.
+      if (opens) {
+        release(graceful = true)
+        broken = None
+      }
+      lastLease = lease
+    }
+    current.filterNot(isUsable).foreach(end)
+    if (current.isEmpty) begin(opens)
+    (current.get, producer.get)
+  }
+
+  private def begin(opens: Boolean): Unit = {
+    if (producer.isEmpty) {
+      val isFenced = broken.exists(b => b.isFenced && lastLease <= b.lease)
+      if (!opens || isFenced) throw ofBroken()
+      openProducer()
+    }
+    try producer.get.beginTransaction()
+    catch {
+      case NonFatal(e) =>
+        break(e)
+        throw e
+    }
+    lastNumber += 1
+    idleCheck.foreach(_.cancel())
+    idleCheck = None
+    val name = TransactionName(transactionalId, lastNumber)
+    val ending = seams.timer.after(limits.mostOpenMs)(endIfOpen(name.number))
+    current = Some(new OpenTransaction(name, seams.clock.nanos(), ending))
+  }
+
+  private def openProducer(): Unit = {
+    val made = clients.producer(transactionalId)
+    try made.initTransactions()
+    catch {
+      case NonFatal(e) =>
+        made.close(Duration.ZERO)
+        throw e
+    }
+    producer = Some(made)
+    broken = None
+  }
+
+  /** Ends a transaction that is near its timeout: the broker would, and would fence the producer as well (K9). */
+  private def endIfOpen(number: Long): Unit = exclusively {
+    current.filter(_.name.number == number).foreach(end)
+  }
+
+  private def isUsable(open: OpenTransaction): Boolean = open.failure.isEmpty && !isOld(open)
+
+  private def isOld(open: OpenTransaction): Boolean =
+    seams.clock.nanos() - open.begunNanos > limits.mostOpenMs * 1000000L
+
+  /** Aborts. Rows that are on their way arrive first: their attempts may go on, and then their offsets are needed. */
+  private def end(open: OpenTransaction): Unit = producer match {
+    case None => close(open, CommitAnswer.Unknown)
+    case Some(own) =>
+      try {
+        KafkaFailures.uninterrupted {
+          own.flush()
+          own.abortTransaction()
+        }
+        close(open, CommitAnswer.Aborted)
+      } catch {
+        case NonFatal(e) =>
+          open.failed(e)
+          break(open.failure.getOrElse(e))
+          close(open, CommitAnswer.Unknown)
+      }
+  }
+
+  private def close(open: OpenTransaction, answer: CommitAnswer): Unit = {
+    current = None
+    open.ending.cancel()
+    ended.put(open.name.number, answer): Unit
+    if (ended.size > KeptAnswers) ended.remove(ended.head._1): Unit
+    if (limits.idleMs > 0)
+      idleCheck = Some(seams.timer.after(limits.idleMs)(closeIfIdle(open.name.number)))
+  }
+
+  /** Closes the producer where no transaction was begun after this one. */
+  private def closeIfIdle(number: Long): Unit = exclusively {
+    if (lastNumber == number && current.isEmpty) release(graceful = true)
+  }
+
+  private def break(cause: Throwable): Unit = {
+    broken = Some(Broken(lastLease, cause, KafkaFailures.isFenced(cause)))
+    release(graceful = false)
+  }
+
+  private def release(graceful: Boolean): Unit = {
+    val own = producer
+    producer = None
+    own.foreach { producer =>
+      val patience = if (graceful) CloseTimeout else Duration.ZERO
+      try KafkaFailures.uninterrupted(producer.close(patience))
+      catch { case NonFatal(_) => () } // it is given up in any case
+    }
+  }
+
+  /** The first cause, and not that a producer is closed, which every task after it would find. */
+  private def ofBroken(): SinkException = broken match {
+    case Some(Broken(_, cause, _)) =>
+      KafkaFailures.ofAttempt(cause, "A transaction", Map("transactionalId" -> transactionalId))
+    case None =>
+      new SinkException.IllegalCall(
+        s"No producer of $transactionalId is open",
+        "its run has ended, or has not begun"
+      )
+  }
+
+  private def exclusively[A](body: => A): A = {
+    lock.writeLock.lock()
+    try body
+    finally lock.writeLock.unlock()
+  }
+}
+
+private[kafka] object TransactionLine {
+
+  /** @param mostOpenMs after which a transaction is ended; @param idleMs after which a producer that nobody uses is closed,
+    * 0 for never
+    */
+  final case class Limits(mostOpenMs: Long, idleMs: Long)
+
+  object Limits {
+    val IdleMs: Long = 10L * 60 * 1000
+
+    /** Half of the broker's timeout. */
+    def ofExecutor(settings: SinkSettings): Limits =
+      Limits(settings.transactionTimeoutMs / 2, IdleMs)
+
+    /** As on executors, but that the driver keeps its producer: only a recovery may open another. */
+    def ofDriver(settings: SinkSettings): Limits = Limits(settings.transactionTimeoutMs / 2, 0)
+  }
+
+  /** What a line takes from outside. Tests put faults in its place.
+    * @param attemptsMatch whether a transaction with rows of the first attempts may be committed for the second ones
+    */
+  final case class Seams(
+      clock: Clock,
+      timer: Timer,
+      observer: SinkObserver,
+      attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _
+  )
+
+  /** The producer was given up. */
+  private final case class Broken(lease: Lease, cause: Throwable, isFenced: Boolean)
+
+  private val KeptAnswers = 1024
+  private val CloseTimeout = Duration.ofSeconds(30)
+}

@@ -1,0 +1,154 @@
+package statemark.kafka.log
+
+import java.time.Duration
+import java.util.Collections
+import org.apache.kafka.clients.admin.{Admin, ListOffsetsOptions, OffsetSpec}
+import org.apache.kafka.common.{IsolationLevel, TopicPartition}
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import scala.jdk.OptionConverters._
+import scala.util.Try
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.kafka.RowConsumer
+import statemark.kafka.clients.{KafkaClients, TopicChecks}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
+
+/** Reads the commit topic. ''Thread:'' the driver's. */
+trait CommitLog {
+
+  /** What it says of one identity, up to everything that was sent before the call: of a transaction that is open, the
+    * outcome is waited for.
+    * @throws SinkException.Unavailable where the end does not come within the transaction timeout
+    */
+  def read(identity: SinkIdentity): CommitState
+
+  /** What it says of every identity, in all partitions. */
+  def readAll(): Map[SinkIdentity, CommitState]
+}
+
+/** The commit topic as the brokers have it.
+  * @param end up to where it is read: behind records whose transactions are open, too. What lies behind one that is
+  *   somebody else's would be missed otherwise
+  */
+private[kafka] final class TopicCommitLog(
+    clients: KafkaClients,
+    admin: Admin,
+    settings: SinkSettings,
+    clock: Clock,
+    end: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) extends CommitLog {
+  import TopicCommitLog.{Known, NoStates}
+
+  // What was read stays read: the topic only grows.
+  private val known = mutable.Map.empty[TopicPartition, Known]
+
+  override def read(identity: SinkIdentity): CommitState = {
+    val place = CommitTopic.partitionOf(settings, identity)
+    read(Seq(place))
+    known(place).states.getOrElse(identity, CommitState.empty)
+  }
+
+  override def readAll(): Map[SinkIdentity, CommitState] = {
+    val count = TopicChecks.describe(admin, settings.commitTopic)
+      .fold(CommitTopic.Partitions)(_.partitions.size)
+    val places = (0 until count).map(new TopicPartition(settings.commitTopic, _))
+    read(places)
+    places.flatMap(known(_).states).toMap
+  }
+
+  private def read(places: Seq[TopicPartition]): Unit = {
+    val ends = endsOf(places)
+    places.foreach { place =>
+      val next = known.get(place).fold(0L)(_.next)
+      if (ends(place) < next) throw new SinkException.WrongHistory(
+        "The commit topic was made anew while the sink ran",
+        "it ends before what was read of it already",
+        "Bring the old topic back, or start anew with another 'sinkName'",
+        Map("partition" -> place.toString, "end" -> ends(place).toString, "read" -> next.toString)
+      )
+      if (ends(place) == 0) known.getOrElseUpdate(place, Known(0, Map.empty)): Unit
+    }
+    val behind = places.filter(place => known.get(place).forall(_.next < ends(place)))
+    if (behind.nonEmpty) {
+      val consumer = clients.consumer(committedOnly = true)
+      try readTo(consumer, behind.map(place => place -> ends(place)).toMap)
+      finally consumer.close()
+    }
+  }
+
+  /** The ends as a reader of everything sees them: behind records whose transaction is open. */
+  private def endsOf(places: Seq[TopicPartition]): Map[TopicPartition, Long] = {
+    val asked = admin.listOffsets(
+      places.map(_ -> OffsetSpec.latest()).toMap.asJava,
+      new ListOffsetsOptions(end)
+    )
+    places.map(place => place -> asked.partitionResult(place).get().offset).toMap
+  }
+
+  private def readTo(consumer: RowConsumer, ends: Map[TopicPartition, Long]): Unit = {
+    consumer.assign(ends.keySet.asJava)
+    val (begun, unread) = ends.keySet.partition(known.contains)
+    begun.foreach(place => consumer.seek(place, known(place).next))
+    // Of no partitions it would mean all of them.
+    if (unread.nonEmpty) consumer.seekToBeginning(unread.asJava)
+    val states = mutable.Map.empty[TopicPartition, Map[SinkIdentity, CommitState]]
+    ends.keys.foreach(place => states(place) = known.get(place).fold(NoStates)(_.states))
+    val begunNanos = clock.nanos()
+    def unfinished = ends.find { case (place, end) => consumer.position(place) < end }
+    var open = unfinished
+    while (open.isDefined) {
+      open.filter(_ => clock.nanos() - begunNanos > settings.transactionTimeoutMs * 1000000L)
+        .foreach { case (place, end) => throw blocked(place, consumer.position(place), end) }
+      consumer.poll(TopicCommitLog.Poll).asScala.foreach { record =>
+        val place = new TopicPartition(record.topic, record.partition)
+        val identity = RecordCodec.identityOf(record.key)
+        val state = states(place).getOrElse(identity, CommitState.empty)
+          .updated(record.key, Option(record.value))
+        states(place) = states(place).updated(identity, state)
+      }
+      open = unfinished
+    }
+    states.foreach { case (place, of) => known(place) = Known(consumer.position(place), of) }
+  }
+
+  private def blocked(place: TopicPartition, position: Long, end: Long): SinkException =
+    new SinkException.Unavailable(
+      "The commit topic cannot be read to its end",
+      "a transaction that is open there holds its readers back" + blocker(place).getOrElse(""),
+      "End the transaction that is named, with its application or with kafka-transactions.sh " +
+        "abort, and start the query again",
+      Map(
+        "partition" -> place.toString,
+        "position" -> position.toString,
+        "end" -> end.toString,
+        "transaction.timeout.ms" -> settings.transactionTimeoutMs.toString
+      )
+    )
+
+  /** Whose transaction it is that began first (K14). */
+  private def blocker(place: TopicPartition): Option[String] =
+    try {
+      val producers = admin.describeProducers(Collections.singleton(place))
+        .partitionResult(place).get().activeProducers.asScala
+      producers.filter(_.currentTransactionStartOffset.isPresent)
+        .minByOption(_.currentTransactionStartOffset.getAsLong).map { producer =>
+          val id = Try(
+            admin.listTransactions().all().get().asScala
+              .find(_.producerId == producer.producerId).map(_.transactionalId)
+          ).toOption.flatten
+          s": producer ${producer.producerId}, transactional id ${id.getOrElse("unknown")}, " +
+            s"since offset ${producer.currentTransactionStartOffset.toScala.getOrElse(-1L)}"
+        }
+    } catch { case NonFatal(e) => Some(s" (whose it is, the brokers do not say: $e)") }
+}
+
+private object TopicCommitLog {
+
+  /** What was read of a partition, up to an offset. */
+  final case class Known(next: Long, states: Map[SinkIdentity, CommitState])
+
+  val NoStates: Map[SinkIdentity, CommitState] = Map.empty
+
+  val Poll: Duration = Duration.ofMillis(100)
+}

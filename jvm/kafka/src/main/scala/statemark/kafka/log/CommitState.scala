@@ -1,0 +1,91 @@
+package statemark.kafka.log
+
+import scala.collection.immutable.ArraySeq
+import statemark.kafka.conf.SinkException
+import statemark.kafka.decision.{DecidedTransaction, Decision, LastDecision}
+
+/** What the commit topic says of one identity.
+  * @param records the last record of each key
+  * @param drivers all transactional ids that identity records name, also those that were replaced: any of them may have
+  *   been about to decide (K7)
+  */
+final case class CommitState(
+    records: Map[ArraySeq[Byte], CommitRecord],
+    drivers: Set[String]
+) {
+
+  /** The state with one record more; without a value it removes what has the key. */
+  private[kafka] def updated(key: Array[Byte], value: Option[Array[Byte]]): CommitState = {
+    val wrapped = ArraySeq.unsafeWrapArray(key)
+    value.map(RecordCodec.decode(key, _)) match {
+      case Some(record: IdentityRecord) =>
+        CommitState(records.updated(wrapped, record), drivers + record.driverId)
+      case Some(record) => CommitState(records.updated(wrapped, record), drivers)
+      case None => CommitState(records.removed(wrapped), drivers)
+    }
+  }
+
+  def isEmpty: Boolean = records.isEmpty
+
+  def identity: Option[IdentityRecord] =
+    records.valuesIterator.collectFirst { case record: IdentityRecord => record }
+
+  /** What was decided last.
+    * @throws SinkException.UnreadableRecord where a part of the decision is missing
+    */
+  lazy val last: LastDecision = {
+    val parts = records.valuesIterator.collect { case part: DecisionPart => part }.toVector
+    records.valuesIterator.collectFirst { case ReopenedRecord(_, reopened) => reopened }
+      .orElse(parts.find(_.part == 0).map(first => LastDecision.Decided(joined(first, parts))))
+      .getOrElse(LastDecision.Nothing)
+  }
+
+  /** How much of a transaction is with the readers. */
+  def progress(decision: Decision, transaction: DecidedTransaction, slot: Int): Progress =
+    if (decision.isCommitted) Progress.Complete
+    else {
+      val token = records.valuesIterator.collectFirst {
+        case t: Token
+            if t.transaction == transaction.name && t.slot == slot &&
+              t.batch == decision.batch && t.round == decision.round =>
+          t
+      }
+      token match {
+        case None => Progress.None
+        case Some(Token(_, _, _, _, _, Some(copied))) if copied < transaction.count =>
+          Progress.Copied(copied)
+        case Some(_) => Progress.Complete
+      }
+    }
+
+  /** Transactions of the decision that are not wholly with the readers, each with its slot. */
+  def unfinished(decision: Decision): Vector[(DecidedTransaction, Int)] =
+    decision.slots.filter { case (transaction, slot) =>
+      progress(decision, transaction, slot) != Progress.Complete
+    }
+
+  private def joined(first: DecisionPart, parts: Vector[DecisionPart]): Decision = {
+    val own = parts.filter(p => p.batch == first.batch && p.round == first.round)
+      .sortBy(_.part)
+    if (own.map(_.part) != (0 until first.parts).toVector) throw SinkException.unreadable(
+      s"decision of batch ${first.batch} of ${first.identity}",
+      s"of its ${first.parts} parts there are ${own.map(_.part).mkString(", ")}"
+    )
+    RecordCodec.decodeDecision(own.flatMap(_.bytes).toArray)
+  }
+}
+
+object CommitState {
+  val empty: CommitState = CommitState(Map.empty, Set.empty)
+}
+
+/** How much of a transaction is with the readers. */
+sealed trait Progress
+
+object Progress {
+  case object None extends Progress
+
+  /** So many of its rows, in the order of the decision. */
+  final case class Copied(rows: Long) extends Progress
+  case object Complete extends Progress
+}

@@ -1,0 +1,91 @@
+package statemark.kafka.log
+
+import java.util.{Collections, Optional}
+import org.apache.kafka.clients.admin.{Admin, NewTopic}
+import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.errors.TopicExistsException
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.kafka.clients.{KafkaFailures, TopicChecks}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
+
+/** The topic of decisions and tokens. */
+object CommitTopic {
+
+  /** Partitions of a commit topic that the sink makes. */
+  val Partitions: Int = SinkIdentity.CommitPartitions
+
+  def partitionOf(settings: SinkSettings, identity: SinkIdentity): TopicPartition =
+    new TopicPartition(settings.commitTopic, identity.commitPartition)
+
+  private[kafka] def record(
+      place: TopicPartition,
+      record: CommitRecord
+  ): ProducerRecord[Array[Byte], Array[Byte]] =
+    new ProducerRecord(
+      place.topic,
+      place.partition,
+      RecordCodec.key(record),
+      RecordCodec.value(record)
+    )
+
+  /** Removes what has the key. */
+  private[kafka] def tombstone(
+      place: TopicPartition,
+      key: Array[Byte]
+  ): ProducerRecord[Array[Byte], Array[Byte]] =
+    new ProducerRecord[Array[Byte], Array[Byte]](place.topic, place.partition, key, NoValue)
+
+  /** Kafka's tombstone is a record without value. */
+  private val NoValue: Array[Byte] = Option.empty[Array[Byte]].orNull
+
+  /** Makes the topic where it is absent.
+    * @return its partitions if it was there
+    * @throws SinkException.UnfitCluster where it may not be made, or has too few partitions
+    */
+  private[kafka] def ensure(admin: Admin, settings: SinkSettings): Option[Int] = {
+    val name = settings.commitTopic
+    TopicChecks.describe(admin, name) match {
+      case Some(topic) if topic.partitions.size < Partitions =>
+        throw new SinkException.UnfitCluster(
+          "The commit topic has too few partitions",
+          "an identity's records lie in the partition that its hash modulo " +
+            s"$Partitions says",
+          s"Make the topic with $Partitions partitions and cleanup.policy=compact, or name another " +
+            "one in option 'commitTopic'",
+          Map("commitTopic" -> name, "partitions" -> topic.partitions.size.toString)
+        )
+      case Some(topic) => Some(topic.partitions.size)
+      case None =>
+        create(admin, settings)
+        None
+    }
+  }
+
+  private def create(admin: Admin, settings: SinkSettings): Unit = {
+    val replication = settings.commitTopicReplication
+    val topic = new NewTopic(
+      settings.commitTopic,
+      Optional.of[Integer](Partitions),
+      if (replication < 0) Optional.empty[java.lang.Short]
+      else Optional.of[java.lang.Short](replication)
+    ).configs(Map("cleanup.policy" -> "compact").asJava)
+    try admin.createTopics(Collections.singleton(topic)).all().get(): Unit
+    catch {
+      case NonFatal(e) =>
+        KafkaFailures.unwrapped(e) match {
+          case _: TopicExistsException => () // another sink was first
+          case cause =>
+            throw new SinkException.UnfitCluster(
+              "The commit topic cannot be made",
+              String.valueOf(cause.getMessage),
+              s"Let the user create topics, or make it: $Partitions partitions, " +
+                "cleanup.policy=compact, replicated as your data is",
+              Map("commitTopic" -> settings.commitTopic),
+              Some(cause)
+            )
+        }
+    }
+  }
+}
