@@ -73,6 +73,7 @@ def test_a_user_may_do_what_lists_say(secured: Brokers) -> None:
     producer.begin_transaction()
     producer.produce("listed", b"value")
     producer.commit_transaction()
+    topics.settle(secured.bootstrap, "listed", writer)
     assert [row.value for row in topics.read(secured.bootstrap, "listed", client=writer)] == [
         b"value"
     ]

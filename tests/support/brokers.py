@@ -444,6 +444,7 @@ def _make_archive(archive: Path, image: Image, folder: Path) -> None:
         producer.begin_transaction()
         producer.produce("first", b"value")
         producer.commit_transaction()
+        topics.settle(cluster.bootstrap, "first")
         assert len(topics.read(cluster.bootstrap, "first")) == 1
         cluster.end(1)
 
