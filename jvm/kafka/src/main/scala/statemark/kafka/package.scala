@@ -19,22 +19,22 @@ import org.apache.kafka.clients.producer.Producer
   * '''Once per run, on the driver''':
   * {{{
   * val settings = SinkSettings.of(options)
-  * val coordinator = BatchCoordinator.open(identity, settings, orders, marker, …)
+  * val coordinator = new BatchCoordinator(context, orders, marker, local, seams)
   * }}}
-  *   - `identity` is the query id (or `txnAppId`) and `settings.sink`.
+  *   - `context` has the settings and the identity: the query id (or `txnAppId`) and `settings.sink`.
   *   - [[CommitOrders]] is how orders reach executors: implement it over Spark's RPC. On the executor, each order goes to
-  *     `ExecutorSinks.ofThisProcess.commit`, on a thread that may block.
+  *     `commit` of the one `ExecutorSinks` of the process, on a thread that may block.
   *   - [[CheckpointMarker]] keeps one small file in the checkpoint; `CheckpointMarker.none` for batch writes.
-  *   - In local mode pass `local = Some(ExecutorSinks.ofThisProcess)` and no orders: rows and decision are then one
+  *   - In local mode pass the process's `ExecutorSinks` as `local` and no orders: rows and decision are then one
   *     transaction.
   *
   * '''Per batch, on the driver''': `begin(BatchStart(…))` before the job; its [[BatchPlan]] has the [[WriterSpec]] for the
   * tasks, which is serializable. After the job `commit(batch, messages)`, whose [[BatchFigures]] are the metrics; where
-  * the job failed, `abort(batch)`. `close()` when the run ends.
+  * the job failed, `abort()`. `close()` when the run ends.
   *   - `begin` recovers at the first batch of a run, and after any failure; `lastRecovery` says what it found and did.
   *   - A [[BatchPlan.Discard]] of a batch write needs no job at all.
   *
-  * '''Per task, on the executor''': `ExecutorSinks.ofThisProcess.writer(spec, executorId, partition, attempt)` is an
+  * '''Per task, on the executor''': `writer(spec, executorId, partition, attempt)` of the `ExecutorSinks` is an
   * [[AttemptWriter]]: `write`, then `commit` or `abort`, as Spark's `DataWriter` has them. The [[AttemptMessage]] is the
   * commit message.
   *

@@ -30,12 +30,7 @@ private[kafka] object TopicChecks {
   def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts =
     describe(admin, topic) match {
       case None if settings.refusedRowsTopic.contains(topic) =>
-        throw new SinkException.RefusedSetting(
-          "Rows that cannot be sent would have nowhere to go",
-          s"topic $topic is not there",
-          "Make it, or name another one in option 'refusedRowsTopic'",
-          Map("option" -> "refusedRowsTopic", "value" -> topic)
-        )
+        throw absentTarget(topic)
       case None =>
         TopicFacts(
           mayBeCompacted = true,
@@ -68,6 +63,14 @@ private[kafka] object TopicChecks {
         Vector.empty
     }
   }
+
+  /** The topic of option `refusedRowsTopic` is not there. */
+  def absentTarget(topic: String): SinkException = new SinkException.RefusedSetting(
+    "Rows that cannot be sent would have nowhere to go",
+    s"topic $topic is not there",
+    "Make it, or name another one in option 'refusedRowsTopic'",
+    Map("option" -> "refusedRowsTopic", "value" -> topic)
+  )
 
   /** What rows a topic can take; None where it is not there. */
   def limits(admin: Admin, topic: String): Option[TopicLimits] =

@@ -155,10 +155,3 @@ final class ExecutorSinks(
   private def linesOf(identity: SinkIdentity): Seq[TransactionLine] =
     lines.asScala.collect { case (id, line) if id.identity == identity => line }.toSeq
 }
-
-object ExecutorSinks {
-
-  /** Those of this process, with Kafka's own clients and the machine's time. */
-  lazy val ofThisProcess: ExecutorSinks =
-    new ExecutorSinks(KafkaClients.of, Clock.system, Timer.system, SinkObserver.none)
-}

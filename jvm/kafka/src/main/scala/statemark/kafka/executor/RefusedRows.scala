@@ -8,7 +8,7 @@ import org.apache.kafka.common.header.Header
 import org.apache.kafka.common.header.internals.RecordHeaders
 import scala.util.control.NonFatal
 import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicChecks, TopicLimits}
-import statemark.kafka.conf.{SinkException, SinkSettings}
+import statemark.kafka.conf.SinkSettings
 
 /** Finds rows that their topic can never take, before they are sent: one that Kafka refuses would fail all rows of its
   * transaction. Such a row goes to the topic that option `refusedRowsTopic` names, in the same transaction, with headers
@@ -41,7 +41,7 @@ private[kafka] final class RefusedRows(
         copy(record, told :+ (Withheld -> "value headers"), keepsKey = true, keepsRest = false)
       lazy val withoutKey =
         copy(record, told :+ (Withheld -> "key value headers"), keepsKey = false, keepsRest = false)
-      val limits = limitsOf(batch, target).getOrElse(throw absent)
+      val limits = limitsOf(batch, target).getOrElse(throw TopicChecks.absentTarget(target))
       Iterator(whole, withoutValue).find(fits(_, limits)).getOrElse(withoutKey)
     }
 
@@ -99,13 +99,6 @@ private[kafka] final class RefusedRows(
       headers
     )
   }
-
-  private def absent = new SinkException.RefusedSetting(
-    "Rows that cannot be sent have nowhere to go",
-    s"topic $target is not there",
-    "Make it, or name another one in option 'refusedRowsTopic'",
-    Map("option" -> "refusedRowsTopic", "value" -> target)
-  )
 }
 
 private[kafka] object RefusedRows {

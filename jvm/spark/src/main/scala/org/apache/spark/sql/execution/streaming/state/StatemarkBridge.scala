@@ -112,10 +112,6 @@ object StatemarkBridge extends BridgeShims {
   def currentBatch(spark: SparkSession): Option[Long] =
     Option(spark.sparkContext.getLocalProperty("streaming.sql.batchId")).flatMap(_.toLongOption)
 
-  /** The query whose batch this thread runs. */
-  def currentQueryId(spark: SparkSession): Option[String] =
-    Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
-
   /** As [[serve]], for who says where it can be asked itself. */
   def serveIntroductions(name: String)(answer: (Array[Byte], ReadEndpoint) => Unit): Unit = {
     val env = SparkEnv.get.rpcEnv
