@@ -28,7 +28,8 @@ object Interrupts {
     case _ => false
   }
 
-  private def exceptionOf(failure: Exception): InterruptedException = failure match {
+  /** Returns the interrupt that a failure reports, as Java knows it. */
+  def exceptionOf(failure: Throwable): InterruptedException = failure match {
     case e: InterruptedException => e
     case e =>
       val interrupt = new InterruptedException(s"The thread was interrupted: $e")

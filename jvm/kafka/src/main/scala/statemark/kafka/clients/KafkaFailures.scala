@@ -25,15 +25,6 @@ private[kafka] object KafkaFailures {
     case _ => false
   }
 
-  /** An interrupt as Java knows it: Kafka's clients have an exception of their own for it. */
-  def interruptOf(failure: Throwable): InterruptedException = failure match {
-    case e: InterruptedException => e
-    case e =>
-      val interrupt = new InterruptedException(s"Interrupted: $e")
-      interrupt.initCause(e): Unit
-      interrupt
-  }
-
   def isTimeout(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[TimeoutException])
 

@@ -2,6 +2,7 @@ package statemark.kafka.executor
 
 import org.apache.kafka.clients.producer.ProducerRecord
 import scala.util.control.NonFatal
+import statemark.common.Interrupts
 import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, AttemptRows}
@@ -94,7 +95,7 @@ private[kafka] final class TransactionWriter(
   private def explained(failure: Throwable, values: Map[String, String]): Throwable = {
     // A topic may be another one than it was when it was asked for.
     refusedRows.foreach(_.forget())
-    if (KafkaFailures.isInterrupt(failure)) KafkaFailures.interruptOf(failure)
+    if (KafkaFailures.isInterrupt(failure)) Interrupts.exceptionOf(failure)
     else explain(failure, values)
   }
 }

@@ -15,6 +15,7 @@ import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEven
 import org.slf4j.LoggerFactory
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
+import statemark.common.Interrupts
 import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.{BatchFingerprint, BatchStart, RecoveryReport}
@@ -134,7 +135,7 @@ private[sink] final class SinkRun(
     try body
     catch {
       // A query that is stopped ends well only with an exception that Spark knows as an interrupt.
-      case NonFatal(e) if KafkaFailures.isInterrupt(e) => throw KafkaFailures.interruptOf(e)
+      case NonFatal(e) if KafkaFailures.isInterrupt(e) => throw Interrupts.exceptionOf(e)
     } finally lock.unlock()
   }
 }
