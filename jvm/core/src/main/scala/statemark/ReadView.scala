@@ -12,7 +12,8 @@ import statemark.transaction._
   * Of one version the rows are all of it and nothing else, whatever the owner does (I9).
   *
   * ''Thread:'' any, several at once; each scan one. ''Throws:'' [[statemark.common.ViewClosedException]] from
-  * every call once the store is closed, and [[statemark.common.StoreUnusableException]] where its files are damaged.
+  * every call once the store is closed, and from a view of an open transaction once that has ended, where memory had no
+  * room for all that it staged; [[statemark.common.StoreUnusableException]] where its files are damaged.
   *
   * ''Source:'' KIP-892, `readOnly(IsolationLevel)`.
   *
