@@ -40,7 +40,7 @@ private[kafka] final class Recovery(
     val warnings = if (before._1.identity.isEmpty) newcomer() else Vector.empty
     val run = before._1.identity.fold(1L)(_.run + 1)
     val prefixes = before._1.identity.map(_.prefix).toSet + settings.prefix
-    begin(run)
+    begin(run, before._1.staleTokens)
     // Another driver may have done the same in between: whoever is named in the log now can decide no more.
     val state = fenceDrivers(log.read(identity), before._2)._1
     requireOwn(state, run)
@@ -81,7 +81,8 @@ private[kafka] final class Recovery(
     }
   }
 
-  private def begin(run: Long): Unit = {
+  /** Notes the run, and removes what nobody needs. */
+  private def begin(run: Long, staleTokens: Vector[Array[Byte]]): Unit = {
     val record = IdentityRecord(
       identity,
       context.queryId,
@@ -95,11 +96,13 @@ private[kafka] final class Recovery(
       line.transaction { producer =>
         val place = CommitTopic.partitionOf(settings, identity)
         producer.send(CommitTopic.record(place, record)): Unit
+        staleTokens.foreach(key => producer.send(CommitTopic.tombstone(place, key)): Unit)
       }
     catch { case NonFatal(e) => throw DriverFailures.of(e, "The run could not be noted", context) }
   }
 
-  private def requireOwn(state: CommitState, run: Long): Unit =
+  /** @throws SinkException.Superseded where the commit topic names another run */
+  def requireOwn(state: CommitState, run: Long): Unit =
     if (!state.identity.exists(r => r.driverId == ownId && r.run == run))
       throw new SinkException.Superseded(
         "another driver took the sink over while this one did",

@@ -19,7 +19,7 @@ trait CommitLog {
 
   /** What it says of one identity, up to everything that was sent before the call: of a transaction that is open, the
     * outcome is waited for.
-    * @throws SinkException.Unavailable where the end does not come within the transaction timeout
+    * @throws SinkException.Unavailable where it does not get on for as long as a transaction may be open
     */
   def read(identity: SinkIdentity): CommitState
 
@@ -94,11 +94,17 @@ private[kafka] final class TopicCommitLog(
     if (unread.nonEmpty) consumer.seekToBeginning(unread.asJava)
     val states = mutable.Map.empty[TopicPartition, Map[SinkIdentity, CommitState]]
     ends.keys.foreach(place => states(place) = known.get(place).fold(NoStates)(_.states))
-    val begunNanos = clock.nanos()
+    // A topic that is long, or far away, takes its time.
+    var (passed, passedNanos) = (0L, clock.nanos())
     def unfinished = ends.find { case (place, end) => consumer.position(place) < end }
     var open = unfinished
     while (open.isDefined) {
-      open.filter(_ => clock.nanos() - begunNanos > settings.transactionTimeoutMs * 1000000L)
+      val position = ends.keysIterator.map(consumer.position).sum
+      if (position != passed) {
+        passed = position
+        passedNanos = clock.nanos()
+      }
+      open.filter(_ => clock.nanos() - passedNanos > settings.transactionTimeoutMs * 1000000L)
         .foreach { case (place, end) => throw blocked(place, consumer.position(place), end) }
       consumer.poll(TopicCommitLog.Poll).asScala.foreach { record =>
         val place = new TopicPartition(record.topic, record.partition)

@@ -64,6 +64,17 @@ final case class CommitState(
       progress(decision, transaction, slot) != Progress.Complete
     }
 
+  /** Keys of tokens that say nothing of the last decision, and never will: an executor that is launched anew each time
+    * leaves one.
+    */
+  private[kafka] def staleTokens: Vector[Array[Byte]] = {
+    def isOfLast(token: Token) = last match {
+      case LastDecision.Decided(of) => of.batch == token.batch && of.round == token.round
+      case _ => false
+    }
+    records.collect { case (key, token: Token) if !isOfLast(token) => key.toArray }.toVector
+  }
+
   private def joined(first: DecisionPart, parts: Vector[DecisionPart]): Decision = {
     val own = parts.filter(p => p.batch == first.batch && p.round == first.round)
       .sortBy(_.part)
