@@ -265,6 +265,36 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
     }
   }
 
+  test(
+    "row 12: an executor that slept through a timeout in mid-task writes the batch all the same"
+  ) {
+    val clock = new ManualClock
+    running(new Simulation(
+      brokers,
+      topic("12-open"),
+      new Deaths,
+      options = Map("kafka.transaction.timeout.ms" -> "1000"),
+      timer = NoTimer,
+      executorClock = clock,
+      executorCount = 1
+    )) { s =>
+      val BatchPlan.Write(spec) = s.coordinator.begin(start(s, 0)): @unchecked
+      val executor = new SimExecutor("900", s.settings, new Deaths, timer = NoTimer, clock = clock)
+      s.executors :+= executor
+      val tried = Try.of(0, 2, 6)
+      val writer = executor.sinks.writer(spec, "900", 0, 900)
+      writer.write(tried.row(s.topic, 0, 900, 0))
+      Conditions.awaitNoOpenTransaction(brokers, s.identity)
+      clock.advanceMs(1001)
+      writer.write(tried.row(s.topic, 0, 900, 1))
+      assert(writer.commit().rows.size == 2, "the attempt goes on in a transaction of its own")
+      writer.abort()
+      s.coordinator.commit(0, s.runTasks(spec, tried)): Unit
+      s.checkpoint.committed = Set(0)
+      judged(s)
+    }
+  }
+
   test("row 13: a driver that was cut off cannot decide") {
     running(new Simulation(brokers, topic("13"), new Deaths)) { s =>
       val old = s.coordinator

@@ -8,7 +8,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import statemark.common.Clock
+import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
+import statemark.kafka.decision.BatchStart
+import statemark.kafka.driver.DriverSeams
+import statemark.kafka.log.{Token, TopicCommitLog}
 import statemark.kafka.sim._
 
 /** What happens to topics, checkpoints and processes over the life of a query. */
@@ -136,6 +141,80 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
         assert(ofOne.isRight && ofOther.isRight, s"$ofOne $ofOther")
         assert(copied(one) > 0 && copied(other) == 0 && other.reports.size == 1)
       }
+    }
+  }
+
+  test("executors that are gone leave nothing in the commit topic for longer than a run") {
+    running(new Simulation(brokers, topic("tokens"), new Deaths)) { s =>
+      def tokens: Set[String] = {
+        val log = new TopicCommitLog(
+          KafkaClients.of(s.settings),
+          brokers.admin,
+          s.settings,
+          Clock.system
+        )
+        log.read(s.identity).records.values.collect { case t: Token =>
+          t.transaction.transactionalId
+        }.toSet
+      }
+      (1 to 3).foreach { _ =>
+        s.runBatch()
+        s.killExecutors()
+      }
+      assert(tokens.size == 6)
+      s.restart()
+      s.runBatch()
+      assert(tokens.size == 4, "those of the last decision before the start, and of the one behind")
+      judged(s)
+    }
+  }
+
+  test("after a day without a batch the driver's id counts as forgotten, and is made anew") {
+    val clock = new ManualClock
+    running(new Simulation(
+      brokers,
+      topic("idle"),
+      new Deaths,
+      seams = DriverSeams(clock = clock)
+    )) {
+      s =>
+        s.runBatch()
+        clock.advanceMs(23L * 3600 * 1000)
+        s.runBatch()
+        assert(s.reports.size == 1)
+        clock.advanceMs(25L * 3600 * 1000)
+        s.runBatch()
+        assert(s.reports.size == 2)
+        judged(s)
+        val old = s.coordinator
+        s.startDriver()
+        s.runBatch()
+        clock.advanceMs(25L * 3600 * 1000)
+        intercept[SinkException.Superseded](old.begin(BatchStart(
+          4,
+          s.identity.appId,
+          Some(Simulation.fingerprint(4)),
+          isRerun = false
+        )))
+        judged(s)
+    }
+  }
+
+  test("a commit topic that is read slowly is read to its end, as long as it gets on") {
+    running(new Simulation(brokers, topic("slow"), new Deaths)) { s =>
+      s.runBatches(12)
+      val clock = new ManualClock
+      // Each look at the clock is a twentieth of the time that a transaction may be open.
+      val slow = new Clock {
+        override def nanos(): Long = {
+          clock.advanceMs(s.settings.transactionTimeoutMs / 20)
+          clock.nanos()
+        }
+        override def epochMs(): Long = clock.epochMs()
+      }
+      val oneByOne = s.settings.copy(kafka = s.settings.kafka + ("max.poll.records" -> "1"))
+      val log = new TopicCommitLog(KafkaClients.of(oneByOne), brokers.admin, oneByOne, slow)
+      assert(log.read(s.identity).last.decided.head.batch == 11)
     }
   }
 

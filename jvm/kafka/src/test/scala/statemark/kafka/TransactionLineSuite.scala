@@ -182,6 +182,17 @@ class TransactionLineSuite extends AnyFunSuite {
     assert(f.made.size == 2 && f.commit(2, b) == CommitAnswer.Committed)
   }
 
+  test("a line that is closed takes no rows, of whatever lease") {
+    val f = new Fixture
+    f.send(rows(1))
+    f.line.close()
+    assert(f.mock.transactionAborted && f.mock.closed)
+    val e = intercept[SinkException.IllegalCall](f.send(rows(2), Lease(7, 0)))
+    assert(e.getMessage.contains("its run has ended"))
+    intercept[SinkException.IllegalCall](f.line.open())
+    assert(f.made.size == 1)
+  }
+
   test("a later run ends what an earlier one left, which then is refused") {
     val f = new Fixture
     val old = rows(1)

@@ -1,5 +1,6 @@
 package statemark.kafka.clients
 
+import java.time.Duration
 import java.util.concurrent.TimeUnit
 import org.apache.kafka.clients.admin.TransactionState
 import scala.util.Try
@@ -41,6 +42,10 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
       }
     }
 
+  /** Whether the last transaction of the id was aborted, and nobody has initialized the id since. */
+  def isEndedByBroker(transactionalId: String): Boolean =
+    stateOf(transactionalId).contains(TransactionState.COMPLETE_ABORT)
+
   private def stateOf(transactionalId: String): Option[TransactionState] =
     try {
       val admin = clients.admin()
@@ -49,7 +54,7 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
           admin.describeTransactions(java.util.List.of(transactionalId))
             .description(transactionalId).get(PatienceMs, TimeUnit.MILLISECONDS).state
         ).toOption
-      finally admin.close()
+      finally admin.close(Duration.ZERO)
     } catch { case NonFatal(_) => None }
 
   private val PatienceMs = 10000L

@@ -100,6 +100,12 @@ object SinkException {
         None
       )
 
+  private[kafka] def superseded(run: Long, laterRun: Long): Superseded = new Superseded(
+    "a later run of the sink writes in this process already",
+    Map("run" -> run.toString, "laterRun" -> laterRun.toString),
+    None
+  )
+
   private[kafka] def unreadable(of: String, reason: String, cause: Option[Throwable] = None) =
     new UnreadableRecord(s"$of: $reason", cause)
 

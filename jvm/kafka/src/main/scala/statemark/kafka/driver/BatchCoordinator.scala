@@ -93,6 +93,7 @@ final class BatchCoordinator private[kafka] (
 
   private var report: Option[RecoveryReport] = None
   private var run = 0L
+  private var usedNanos = 0L
   // What the commit topic says: nobody but this driver can change it.
   private var last: LastDecision = LastDecision.Nothing
   private var generations = Map.empty[String, Int]
@@ -102,6 +103,9 @@ final class BatchCoordinator private[kafka] (
 
   /** What the last recovery found and did; None before the first batch. */
   def lastRecovery: Option[RecoveryReport] = report
+
+  /** The run of the sink; 0 before the first batch. */
+  def lastRun: Long = run
 
   /** Says what is to be done with a batch, before its job. Recovers first where nothing is known: at the first batch of the
     * run, and after a batch that did not end well.
@@ -117,7 +121,7 @@ final class BatchCoordinator private[kafka] (
     )
     val isNew = report.isEmpty
     val openTransactions =
-      if (isNew || inProgress.isDefined) recover().fenced.size else 0
+      if (isNew || inProgress.isDefined || isForgotten) recover().fenced.size else 0
     if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
       s"Batch ${start.batch} may have been written by another sink before this one: its rows are " +
         "then in the topic twice"
@@ -132,6 +136,17 @@ final class BatchCoordinator private[kafka] (
       case Verdict.Discard(isOld) =>
         BatchPlan.Discard(spec(start.batch, discards = true, None), isOld)
     }
+  }
+
+  /** Whether the brokers may have forgotten the driver's id, as they do with one that nobody uses (7 days by default).
+    * @throws SinkException.Superseded where another driver has the sink: only a new run takes it back
+    */
+  private def isForgotten: Boolean = {
+    val isLong = clock.nanos() - usedNanos > BatchCoordinator.LongestUnusedNanos
+    if (isLong) deciding("The sink cannot be taken over again") {
+      recovery.requireOwn(log.read(identity), run)
+    }
+    isLong
   }
 
   /** Decides a batch and brings it to its readers. When it returns, all of it is committed. Rows of one attempt are in their
@@ -195,6 +210,7 @@ final class BatchCoordinator private[kafka] (
         done
       } catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
     run = done.run
+    usedNanos = clock.nanos()
     generations = Map.empty
     report = Some(done)
     inProgress = None
@@ -231,7 +247,7 @@ final class BatchCoordinator private[kafka] (
   /** Aborts what is open, and gives clients up. */
   override def close(): Unit = {
     abort()
-    line.close(): Unit
+    local.fold(line.close())(_.close(identity, run))
     admin.close()
   }
 
@@ -265,6 +281,7 @@ final class BatchCoordinator private[kafka] (
           (0L, 0L, 0L)
         case _ => inTwoSteps(decision, messages)
       }
+      usedNanos = clock.nanos()
       observer.reached(SinkPhase.BeforeCommitLog)
       BatchFigures(
         start.batch,
@@ -419,6 +436,8 @@ object BatchCoordinator {
       verdict: Verdict,
       openTransactions: Int
   )
+
+  private val LongestUnusedNanos = 24L * 60 * 60 * 1000000000L
 
   /** So many batches back, a second write of the same number is noticed. */
   private val Remembered = 100

@@ -4,8 +4,9 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicLong
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
-import statemark.kafka.clients.{KafkaClients, Timer, TransactionEndings}
+import statemark.kafka.clients.{KafkaClients, Timer}
 import statemark.kafka.conf.{
+  SinkException,
   SinkIdentity,
   SinkObserver,
   SinkPhase,
@@ -52,9 +53,12 @@ final class ExecutorSinks(
     observer: SinkObserver,
     attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _
 ) {
-  private val lines = new ConcurrentHashMap[SinkTransactionalId, TransactionLine]
+  import ExecutorSinks.{NotBegun, Owned}
+
+  private val lines = new ConcurrentHashMap[SinkTransactionalId, Owned]
   private val refusals = new ConcurrentHashMap[SinkIdentity, RefusedRows]
   private val writers = new AtomicLong
+  private val numbers = new AtomicLong
   private val seams = TransactionLine.Seams(clock, timer, observer, attemptsMatch)
 
   /** A writer of one attempt. Nothing is sent, and no producer opened, before its first row. */
@@ -74,8 +78,7 @@ final class ExecutorSinks(
       // Tasks that run side by side get producers in turn.
       val number = Math.floorMod(writers.getAndIncrement, spec.settings.producersPerExecutor.toLong)
       val ownId = spec.idOf(executorId, number.toInt)
-      val line = lineOf(spec.settings, ownId, limits)
-      val endings = new TransactionEndings(clientsOf(spec.settings), spec.settings)
+      val line = lineOf(spec.settings, ownId, limits, spec.run)
       new TransactionWriter(
         id,
         executorId,
@@ -83,7 +86,7 @@ final class ExecutorSinks(
         spec.leaseOf(ownId),
         opens = !spec.isLocal,
         observer,
-        endings.explained(line.transactionalId, _, _),
+        line.explained,
         refusedRows(spec)
       )
     }
@@ -93,8 +96,8 @@ final class ExecutorSinks(
   def commit(order: CommitOrder): CommitAnswer =
     SinkTransactionalId.parse(order.transaction.transactionalId)
       .flatMap(id => Option(lines.get(id))) match {
-      case Some(line) =>
-        line.commit(
+      case Some(owned) =>
+        owned.line.commit(
           order.transaction.number,
           order.attempts,
           Seq(CommitTopic.record(order.commitPartition, order.token)),
@@ -108,39 +111,66 @@ final class ExecutorSinks(
     */
   def abort(identity: SinkIdentity, batch: Long): Unit = linesOf(identity).foreach(_.abort(batch))
 
-  /** Aborts what is open of an identity and closes its producers: its run has ended. */
-  def close(identity: SinkIdentity): Unit = {
-    refusals.remove(identity): Unit
-    linesOf(identity).foreach(_.close(): Unit)
+  /** Aborts what is open of an identity and closes its producers: a run has ended. What a later run has is left alone, as
+    * the driver's word may come late.
+    */
+  def close(identity: SinkIdentity, run: Long): Unit = {
+    val gone = lines.asScala.filter { case (id, owned) =>
+      id.identity == identity && owned.run <= run
+    }
+    gone.foreach { case (id, owned) =>
+      // Where another run has taken it over in between, it stays.
+      if (lines.remove(id, owned)) owned.line.close()
+    }
+    if (linesOf(identity).isEmpty) refusals.remove(identity): Unit
   }
 
-  /** As [[close]], of all identities: the process ends in good order. */
-  def closeAll(): Unit = lines.values.asScala.foreach(_.close(): Unit)
+  /** Closes everything, side by side: the process ends in good order, and brokers may be slow. */
+  def closeAll(): Unit = {
+    val closing = lines.values.asScala.toVector.map { owned =>
+      val thread = new Thread(() => owned.line.close(), s"close-${owned.line.transactionalId}")
+      thread.setDaemon(true)
+      thread.start()
+      thread
+    }
+    closing.foreach(_.join())
+  }
+
+  /** Transactional ids that have a line. */
+  private[kafka] def lineCount: Int = lines.size
 
   /** The driver's own line, which tasks write to in local mode. */
   private[kafka] def driverLine(settings: SinkSettings, identity: SinkIdentity): TransactionLine =
     lineOf(
       settings,
       SinkTransactionalId.driver(settings.prefix, identity),
-      TransactionLine.Limits.ofDriver(settings)
+      TransactionLine.Limits.ofDriver(settings),
+      NotBegun
     )
 
-  /** The line of an id; one with other settings, of an earlier run, is closed first. Its numbers are not given again. */
+  /** The line of an id; one with other settings, of an earlier run, is closed first. */
   private def lineOf(
       settings: SinkSettings,
       id: SinkTransactionalId,
-      limits: TransactionLine.Limits
+      limits: TransactionLine.Limits,
+      run: Long
   ): TransactionLine =
     lines.compute(
       id,
       (_, known) =>
         Option(known) match {
-          case Some(line) if line.settings == settings => line
+          case Some(owned) if owned.line.settings == settings =>
+            if (owned.run < run) new Owned(owned.line, run) else owned
+          case Some(owned) if run != NotBegun && run < owned.run =>
+            throw SinkException.superseded(run, owned.run)
           case other =>
-            val next = other.fold(1L)(_.close())
-            new TransactionLine(id.text, settings, clientsOf(settings), limits, seams, next)
+            other.foreach(_.line.close())
+            new Owned(
+              new TransactionLine(id.text, settings, clientsOf(settings), limits, seams, numbers),
+              run
+            )
         }
-    )
+    ).line
 
   private def refusedRows(spec: WriterSpec): Option[RefusedRows] =
     spec.settings.refusedRowsTopic.map { target =>
@@ -153,5 +183,14 @@ final class ExecutorSinks(
     }
 
   private def linesOf(identity: SinkIdentity): Seq[TransactionLine] =
-    lines.asScala.collect { case (id, line) if id.identity == identity => line }.toSeq
+    lines.asScala.collect { case (id, owned) if id.identity == identity => owned.line }.toSeq
+}
+
+private object ExecutorSinks {
+
+  /** A line, and the last run that has used it. Two are the same only where they are one object. */
+  final class Owned(val line: TransactionLine, val run: Long)
+
+  /** Runs are counted from 1; that of a driver which has not recovered is not known. */
+  val NotBegun = 0L
 }

@@ -1,6 +1,7 @@
 package statemark.kafka.executor
 
 import java.time.Duration
+import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.locks.ReentrantReadWriteLock
 import org.apache.kafka.clients.producer.ProducerRecord
 import scala.collection.mutable
@@ -8,12 +9,12 @@ import scala.math.Ordering.Implicits._
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.RowProducer
-import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer}
+import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer, TransactionEndings}
 import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase, SinkSettings}
 import statemark.kafka.rows.{AttemptId, AttemptRows, RowHash, TransactionName}
 
 /** The transactions of one transactional id in this process, one after another: a producer, at most one open transaction,
-  * and what became of those before.
+  * and what became of those before. `numbers` are the process's, so that none is given twice.
   *
   * All tasks of an executor write into the open transaction, side by side: they hold the lock as readers while they send.
   * Whoever ends a transaction holds it as the writer, so "does the transaction hold rows of exactly these attempts" and
@@ -30,7 +31,7 @@ private[kafka] final class TransactionLine(
     clients: KafkaClients,
     limits: TransactionLine.Limits,
     seams: TransactionLine.Seams,
-    firstNumber: Long = 1
+    numbers: AtomicLong = new AtomicLong
 ) {
   import TransactionLine._
 
@@ -38,11 +39,17 @@ private[kafka] final class TransactionLine(
   // Changed by whoever holds the lock as the writer.
   private var producer: Option[RowProducer] = None
   private var current: Option[OpenTransaction] = None
-  private var lastNumber = firstNumber - 1
+  private var lastNumber = 0L
   private var lastLease = Lease.none
   private var broken: Option[Broken] = None
+  private var isClosed = false
   private var idleCheck = Option.empty[Timer.Cancel]
   private val ended = new mutable.LinkedHashMap[Long, CommitAnswer]
+  private val endings = new TransactionEndings(clients, settings)
+
+  /** A failure of an attempt as somebody who runs a query can use it. */
+  def explained(failure: Throwable, values: Map[String, String]): SinkException =
+    endings.explained(transactionalId, failure, values)
 
   /** Sends a row of an attempt; begins a transaction where none is open.
     * @param opens whether a producer may be opened for it: on executors, not in the driver
@@ -141,7 +148,7 @@ private[kafka] final class TransactionLine(
           false
         case NonFatal(e) =>
           open.failed(e)
-          break(e)
+          break(e, isOverdue(open))
           close(open, CommitAnswer.Unknown)
           false
       }
@@ -152,6 +159,7 @@ private[kafka] final class TransactionLine(
     * @throws Exception of the client, as it is
     */
   def open(): Unit = exclusively {
+    if (isClosed) throw ofBroken()
     current.foreach(end)
     release(graceful = false)
     broken = None
@@ -165,7 +173,7 @@ private[kafka] final class TransactionLine(
   def transaction[A](body: RowProducer => A): A = exclusively {
     current.foreach(end)
     val own = producer.getOrElse(throw ofBroken())
-    lastNumber += 1
+    lastNumber = numbers.incrementAndGet()
     try {
       own.beginTransaction()
       val result = body(own)
@@ -177,18 +185,19 @@ private[kafka] final class TransactionLine(
           // Readers need not wait for the timeout; the outcome counts as unknown all the same.
           try own.abortTransaction()
           catch { case NonFatal(_) => () }
-        break(e)
+        break(e, isOverdue = false)
         throw e
     }
   }
 
-  /** Aborts what is open and gives the producer up; the line can be used again.
-    * @return the number of the next transaction
+  /** Aborts what is open and gives the producer up, for good: a task of the run that has ended, and still writes, must not
+    * take the id from the next one.
     */
-  def close(): Long = exclusively {
+  def close(): Unit = exclusively {
     current.foreach(end)
     release(graceful = true)
-    lastNumber + 1
+    broken = None
+    isClosed = true
   }
 
   private def sharing[A](lease: Lease, opens: Boolean)(
@@ -211,11 +220,7 @@ private[kafka] final class TransactionLine(
   }
 
   private def prepare(lease: Lease, opens: Boolean): (OpenTransaction, RowProducer) = {
-    if (lease.run < lastLease.run) throw new SinkException.Superseded(
-      "a later run of the sink writes in this process already",
-      Map("run" -> lease.run.toString, "laterRun" -> lastLease.run.toString),
-      None
-    )
+    if (lease.run < lastLease.run) throw SinkException.superseded(lease.run, lastLease.run)
     if (lease > lastLease) {
       current.foreach(end)
       // The driver's own producer is its own affair.
@@ -232,23 +237,29 @@ private[kafka] final class TransactionLine(
 
   private def begin(opens: Boolean): Unit = {
     if (producer.isEmpty) {
-      val isFenced = broken.exists(b => b.isFenced && lastLease <= b.lease)
-      if (!opens || isFenced) throw ofBroken()
+      if (isClosed || !opens || broken.exists(isTaken)) throw ofBroken()
       openProducer()
     }
     try producer.get.beginTransaction()
     catch {
       case NonFatal(e) =>
-        break(e)
+        break(e, isOverdue = false)
         throw e
     }
-    lastNumber += 1
+    lastNumber = numbers.incrementAndGet()
     idleCheck.foreach(_.cancel())
     idleCheck = None
     val name = TransactionName(transactionalId, lastNumber)
     val ending = seams.timer.after(limits.mostOpenMs)(endIfOpen(name.number))
     current = Some(new OpenTransaction(name, seams.clock.nanos(), ending))
   }
+
+  /** Whether the id has gone to a later lease. To a process that slept through a transaction's timeout the client says so
+    * too, although the broker has ended the transaction and nobody has the id.
+    */
+  private def isTaken(of: Broken): Boolean =
+    of.isFenced && lastLease <= of.lease &&
+      !(of.isOverdue && endings.isEndedByBroker(transactionalId))
 
   private def openProducer(): Unit = {
     val made = clients.producer(transactionalId)
@@ -269,8 +280,14 @@ private[kafka] final class TransactionLine(
 
   private def isUsable(open: OpenTransaction): Boolean = open.failure.isEmpty && !isOld(open)
 
-  private def isOld(open: OpenTransaction): Boolean =
-    seams.clock.nanos() - open.begunNanos > limits.mostOpenMs * 1000000L
+  private def isOld(open: OpenTransaction): Boolean = isOpenFor(open, limits.mostOpenMs)
+
+  /** Whether the broker may have ended it. */
+  private def isOverdue(open: OpenTransaction): Boolean =
+    isOpenFor(open, settings.transactionTimeoutMs)
+
+  private def isOpenFor(open: OpenTransaction, ms: Long): Boolean =
+    seams.clock.nanos() - open.begunNanos > ms * 1000000L
 
   /** Aborts. Rows that are on their way arrive first: their attempts may go on, and then their offsets are needed. */
   private def end(open: OpenTransaction): Unit = producer match {
@@ -285,7 +302,7 @@ private[kafka] final class TransactionLine(
       } catch {
         case NonFatal(e) =>
           open.failed(e)
-          break(open.failure.getOrElse(e))
+          break(open.failure.getOrElse(e), isOverdue(open))
           close(open, CommitAnswer.Unknown)
       }
   }
@@ -304,8 +321,8 @@ private[kafka] final class TransactionLine(
     if (lastNumber == number && current.isEmpty) release(graceful = true)
   }
 
-  private def break(cause: Throwable): Unit = {
-    broken = Some(Broken(lastLease, cause, KafkaFailures.isFenced(cause)))
+  private def break(cause: Throwable, isOverdue: Boolean): Unit = {
+    broken = Some(Broken(lastLease, cause, KafkaFailures.isFenced(cause), isOverdue))
     release(graceful = false)
   }
 
@@ -321,7 +338,7 @@ private[kafka] final class TransactionLine(
 
   /** The first cause, and not that a producer is closed, which every task after it would find. */
   private def ofBroken(): SinkException = broken match {
-    case Some(Broken(_, cause, _)) =>
+    case Some(Broken(_, cause, _, _)) =>
       KafkaFailures.ofAttempt(cause, "A transaction", Map("transactionalId" -> transactionalId))
     case None =>
       new SinkException.IllegalCall(
@@ -365,8 +382,15 @@ private[kafka] object TransactionLine {
       attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _
   )
 
-  /** The producer was given up. */
-  private final case class Broken(lease: Lease, cause: Throwable, isFenced: Boolean)
+  /** The producer was given up.
+    * @param isOverdue whether its transaction had been open for longer than the broker lets it
+    */
+  private final case class Broken(
+      lease: Lease,
+      cause: Throwable,
+      isFenced: Boolean,
+      isOverdue: Boolean
+  )
 
   private val KeptAnswers = 1024
   private val CloseTimeout = Duration.ofSeconds(30)

@@ -44,8 +44,8 @@ private[sink] object ExecutorOrders extends CommitOrders {
   override def abort(identity: SinkIdentity, batch: Long): Unit =
     tell(ExecutorRequest.Abort(identity, batch))
 
-  /** Has every executor give up what it has of an identity. */
-  def close(identity: SinkIdentity): Unit = tell(ExecutorRequest.Close(identity))
+  /** Has every executor give up what it has of a run. */
+  def close(identity: SinkIdentity, run: Long): Unit = tell(ExecutorRequest.Close(identity, run))
 
   private def ask(order: CommitOrder): Option[CommitAnswer] =
     Option(executors.get(order.executorId)).flatMap { endpoint =>
@@ -53,7 +53,8 @@ private[sink] object ExecutorOrders extends CommitOrders {
         val answer = endpoint.ask(ObjectBytes.encode(ExecutorRequest.Commit(order)))
         Some(ObjectBytes.decode[CommitAnswer](answer))
       } catch {
-        case NonFatal(e) =>
+        // An error of the JVM, too: nobody else completes the future that is waited for.
+        case e: Throwable =>
           forgetIfGone(order.executorId, e)
           log.info(s"Executor ${order.executorId} did not answer the order to commit.", e)
           None

@@ -18,7 +18,7 @@ private[sink] object ExecutorRequest {
   final case class Abort(identity: SinkIdentity, batch: Long) extends ExecutorRequest
 
   /** The run has ended. */
-  final case class Close(identity: SinkIdentity) extends ExecutorRequest
+  final case class Close(identity: SinkIdentity, run: Long) extends ExecutorRequest
 }
 
 /** The sinks of this process, driver or executor. ''Thread:'' any. */
@@ -51,8 +51,8 @@ private[sink] object SinkProcess {
     case ExecutorRequest.Abort(identity, batch) =>
       sinks.abort(identity, batch)
       CommitAnswer.Aborted
-    case ExecutorRequest.Close(identity) =>
-      sinks.close(identity)
+    case ExecutorRequest.Close(identity, run) =>
+      sinks.close(identity, run)
       CommitAnswer.Aborted
   }
 }

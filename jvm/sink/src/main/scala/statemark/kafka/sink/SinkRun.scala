@@ -117,7 +117,7 @@ private[sink] final class SinkRun(
           isClosed = true
           endLost()
           coordinator.close()
-          if (!isLocal) ExecutorOrders.close(identity)
+          if (!isLocal) ExecutorOrders.close(identity, coordinator.lastRun)
         }
       }
     catch { case NonFatal(e) => log.warn(s"Sink $identity could not be closed.", e) }
