@@ -62,6 +62,14 @@ machine, some seconds with readers and some without in turn, after {gets:,} gets
 {scans} scans. Goals: `get` p50 below 2 ms local and 5 ms on the cluster, scan throughput not below
 1, batch time not above 1.1. Driver, executors and readers share the machine's cores."""
 
+SINK = """\
+Rows of a kilobyte go to a topic of a broker on the same machine; so many tasks write as the topic
+has partitions. A batch has as many rows as Spark's own sink writes in the interval of a trigger,
+or one row a task where that is more. The sinks take turns, batches run without a pause, and the
+ratio is of rows a second: above 1, Statemark's sink takes more. `decision` is until the decision of
+a batch was durable, `commit` from then until readers saw all of it; in local mode both are the one
+transaction. Goals: at least 0.97 at 1 s and more, 0.8 at 100 ms."""
+
 
 def unit_of(figure: str) -> str:
     """Return what stands behind the name of a figure: 'put 10,000, ns a row' has 'ns a row'."""
@@ -218,6 +226,33 @@ def live(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def sink(results: dict[str, Any]) -> str:
+    """Render the table of the sink for Kafka beside Spark's own."""
+    header = [
+        *("master, partitions, trigger", "rows a batch", "rows a second", "Spark's sink", "ratio"),
+        *("batch, ms", "Spark's sink", "decision, ms", "commit, ms"),
+    ]
+    rows = {
+        f"{case['master']}, {case['partitions']}, {case['interval_s']:g} s": [
+            *(case["rows"], case["ours_rows_a_second"], case["sparks_rows_a_second"]),
+            *(case["throughput_ratio"], case["ours_ms"], case["sparks_ms"]),
+            *(case["decision_ms"], case["commit_ms"]),
+        ]
+        for case in results["cases"]
+    }
+    lines = [
+        "## Rows to Kafka",
+        "",
+        *table(header, rounded(rows)),
+        "",
+        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
+        f" {environment_of(results)}.",
+        *SINK.splitlines(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Read the results, write the pictures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -234,7 +269,7 @@ def main() -> None:
         if figures:
             plot(figures, providers, options.out / name)
             images.append(name)
-    parts = {"restart": restart, "scale": scale, "live": live, "nexmark": nexmark}
+    parts = {"restart": restart, "scale": scale, "live": live, "nexmark": nexmark, "sink": sink}
     others = {
         name: json.loads(file.read_text())
         for name in parts
