@@ -42,7 +42,9 @@ ROW_BYTES = 1000
 #: So many seconds of batches a turn, and at least so many batches.
 TURN_S, TURN_BATCHES = 6, 2
 ROUNDS = 3
-#: Rows of the batches that calibrate, and how many of them come before those that count.
+#: Batches of this long are measured in one round less, behind one batch that does not count.
+LONG_S = 5.0
+#: Rows of the batches that calibrate, and how many come before those that count.
 PROBE_ROWS, WARM = 20_000, 3
 
 
@@ -97,7 +99,9 @@ def _measured(master: str, *, is_quick: bool) -> list[dict[str, Any]]:
             base, per_row = bench.calibrate(count)
             for interval in intervals:
                 rows = max(count, round((interval - base) / per_row))
-                case = bench.compare(count, rows, rounds=1 if is_quick else ROUNDS)
+                is_long = interval >= LONG_S
+                rounds = 1 if is_quick else ROUNDS - is_long
+                case = bench.compare(count, rows, rounds=rounds, warm=1 if is_long else WARM)
                 cases.append({"master": master, "interval_s": interval, **case})
                 print(cases[-1], file=sys.stderr, flush=True)
     return cases
@@ -155,7 +159,7 @@ class Bench:
         )
         return few, max(1e-6, (many - few) / (PROBE_ROWS - partitions))
 
-    def compare(self, partitions: int, rows: int, *, rounds: int) -> dict[str, Any]:
+    def compare(self, partitions: int, rows: int, *, rounds: int, warm: int) -> dict[str, Any]:
         """Let both sinks write batches of so many rows in turns."""
         took: dict[str, list[float]] = {OURS: [], SPARKS: []}
         ratios, metrics = [], []
@@ -163,7 +167,7 @@ class Bench:
             medians = {}
             # Neither is always the one that comes after the other.
             for sink in (OURS, SPARKS) if turn % 2 else (SPARKS, OURS):
-                seconds, told = self._run(sink, self._topic(partitions), partitions, rows)
+                seconds, told = self._run(sink, self._topic(partitions), partitions, rows, warm)
                 took[sink] += seconds
                 medians[sink] = statistics.median(seconds)
                 metrics += told if sink == OURS else []
@@ -187,7 +191,13 @@ class Bench:
         return name
 
     def _run(
-        self, sink: str, topic: str, partitions: int, rows: int, batches: int = 0
+        self,
+        sink: str,
+        topic: str,
+        partitions: int,
+        rows: int,
+        warm: int = WARM,
+        batches: int = 0,
     ) -> tuple[list[float], list[dict[str, str]]]:
         """Return the seconds of each batch that counts, and what the sink told of them."""
         checkpoint = tempfile.mkdtemp(prefix="bench-kafka-")
@@ -209,11 +219,11 @@ class Bench:
             while True:
                 if error := query.exception():
                     raise error
-                counted = [p for p in query.recentProgress if p.numInputRows][WARM:]
+                counted = [p for p in query.recentProgress if p.numInputRows][warm:]
                 if len(counted) == 0:
                     begun = time.monotonic()
                 is_long = time.monotonic() - begun > TURN_S and len(counted) >= TURN_BATCHES
-                if len(counted) + WARM >= batches if batches else is_long:
+                if len(counted) + warm >= batches if batches else is_long:
                     break
                 time.sleep(0.05)
         finally:
