@@ -6,7 +6,7 @@ import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhas
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchPlan, DecisionLog, DriverSeams}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, TransactionLine}
-import statemark.kafka.log.CommitRecord
+import statemark.kafka.log.{CommitLog, CommitRecord, CommitState}
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
@@ -242,6 +242,43 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
         assert(s.reports.last.completion.exists(_.copiedRows > 0))
       }
     }
+
+  test("an order that outlives its driver is carried out while the next driver reads") {
+    var kept = Seq.empty[CommitOrder]
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic("late"),
+      new Deaths,
+      orders = real =>
+        new CommitOrders {
+          override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] =
+            if (simulation.checkpoint.next == 1 && simulation.reports.size == 1) {
+              kept = orders
+              throw new Died(SinkPhase.OrdersAnswered)
+            } else real.commit(orders)
+          override def abort(identity: SinkIdentity, batch: Long): Unit =
+            real.abort(identity, batch)
+        },
+      seams = DriverSeams(log =
+        real =>
+          new CommitLog {
+            override def read(identity: SinkIdentity): CommitState = {
+              val state = real.read(identity)
+              kept.foreach(order => simulation.executors.foreach(_.sinks.commit(order)))
+              kept = Nil
+              state
+            }
+            override def readAll(): Map[SinkIdentity, CommitState] = real.readAll()
+          }
+      )
+    )
+    running(simulation) { s =>
+      s.runBatch()
+      s.runBatch()
+      assert(s.reports.size == 2 && s.reports.last.completion.forall(_.copiedRows == 0))
+      judged(s)
+    }
+  }
 
   test("row 12: the broker ends the transaction of a finished attempt") {
     lazy val simulation: Simulation = new Simulation(

@@ -31,6 +31,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
         isLocal = isLocal,
         failedTaskOneIn = 8,
         twinOneIn = 8,
+        lateOrderOneIn = 6,
         random = random
       )) { s =>
         while (deaths.counts.values.sum < kills / 2) s.runBatch(restarts = 100)

@@ -40,7 +40,7 @@ private[kafka] final class Recovery(
     val warnings = if (before._1.identity.isEmpty) newcomer() else Vector.empty
     val run = before._1.identity.fold(1L)(_.run + 1)
     val prefixes = before._1.identity.map(_.prefix).toSet + settings.prefix
-    begin(run, before._1.staleTokens)
+    begin(run)
     // Another driver may have done the same in between: whoever is named in the log now can decide no more.
     val state = fenceDrivers(log.read(identity), before._2)._1
     requireOwn(state, run)
@@ -61,6 +61,7 @@ private[kafka] final class Recovery(
         fenceOpenAnd(Set.empty)
         None
     }
+    if (state.staleTokens.nonEmpty) removeStaleTokens()
     RecoveryReport(
       identity,
       run,
@@ -81,8 +82,7 @@ private[kafka] final class Recovery(
     }
   }
 
-  /** Notes the run, and removes what nobody needs. */
-  private def begin(run: Long, staleTokens: Vector[Array[Byte]]): Unit = {
+  private def begin(run: Long): Unit = {
     val record = IdentityRecord(
       identity,
       context.queryId,
@@ -96,9 +96,24 @@ private[kafka] final class Recovery(
       line.transaction { producer =>
         val place = CommitTopic.partitionOf(settings, identity)
         producer.send(CommitTopic.record(place, record)): Unit
-        staleTokens.foreach(key => producer.send(CommitTopic.tombstone(place, key)): Unit)
       }
     catch { case NonFatal(e) => throw DriverFailures.of(e, "The run could not be noted", context) }
+  }
+
+  /** Behind the fences, and by what the log says then: an order that outlives its driver may be carried out until its
+    * executor is fenced, and its token would be removed with the older one of the same key.
+    */
+  private def removeStaleTokens(): Unit = {
+    val keys = log.read(identity).staleTokens
+    try
+      line.transaction { producer =>
+        val place = CommitTopic.partitionOf(settings, identity)
+        keys.foreach(key => producer.send(CommitTopic.tombstone(place, key)): Unit)
+      }
+    catch {
+      case NonFatal(e) =>
+        throw DriverFailures.of(e, "Old tokens could not be removed", context)
+    }
   }
 
   /** @throws SinkException.Superseded where the commit topic names another run */

@@ -65,14 +65,18 @@ final case class CommitState(
     }
 
   /** Keys of tokens that say nothing of the last decision, and never will: an executor that is launched anew each time
-    * leaves one.
+    * leaves one. Those of the transactional ids and slots that it names stay, as its own token may be on the way.
     */
   private[kafka] def staleTokens: Vector[Array[Byte]] = {
-    def isOfLast(token: Token) = last match {
-      case LastDecision.Decided(of) => of.batch == token.batch && of.round == token.round
-      case _ => false
+    val named = last match {
+      case LastDecision.Decided(of) =>
+        of.slots.map { case (t, slot) => (t.name.transactionalId, slot) }.toSet
+      case _ => Set.empty[(String, Int)]
     }
-    records.collect { case (key, token: Token) if !isOfLast(token) => key.toArray }.toVector
+    records.collect {
+      case (key, token: Token) if !named((token.transaction.transactionalId, token.slot)) =>
+        key.toArray
+    }.toVector
   }
 
   private def joined(first: DecisionPart, parts: Vector[DecisionPart]): Decision = {

@@ -27,6 +27,7 @@ final class RandomKills(brokers: TestBrokers, sizes: Sizes) {
       options = Map("kafka.transaction.timeout.ms" -> "30000"),
       failedTaskOneIn = 8,
       twinOneIn = 8,
+      lateOrderOneIn = 6,
       random = random
     )
     try {

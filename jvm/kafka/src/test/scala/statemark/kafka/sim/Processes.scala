@@ -2,6 +2,7 @@ package statemark.kafka.sim
 
 import java.time.Duration
 import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.atomic.AtomicInteger
 import org.apache.kafka.clients.admin.Admin
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -11,6 +12,7 @@ import statemark.kafka.clients.{KafkaClients, Timer}
 import statemark.kafka.conf.{SinkIdentity, SinkSettings}
 import statemark.kafka.driver.CheckpointMarker
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, ExecutorSinks}
+import statemark.kafka.log.{CommitLog, CommitState}
 import statemark.kafka.rows.{AttemptId, TransactionName}
 
 /** Clients of one process, which end with it: producers that are killed send nothing more and end nothing. */
@@ -78,6 +80,43 @@ final class SimOrders(executors: () => Seq[SimExecutor]) extends CommitOrders {
 
   override def abort(identity: SinkIdentity, batch: Long): Unit =
     executors().filterNot(_.isDead).foreach(_.sinks.abort(identity, batch))
+}
+
+/** As [[SimOrders]], but that some orders outlive the driver that gave them: nobody waits for their answers, and they are
+  * carried out later.
+  * @param isLate whether the next order is one of these
+  */
+final class LateOrders(executors: () => Seq[SimExecutor], isLate: () => Boolean)
+    extends CommitOrders {
+  private val real = new SimOrders(executors)
+  private val waiting = new ConcurrentLinkedQueue[CommitOrder]
+
+  /** How many orders were carried out late. */
+  val count = new AtomicInteger
+
+  override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] = {
+    val (late, now) = orders.partition(_ => isLate())
+    late.foreach(waiting.add)
+    real.commit(now)
+  }
+
+  override def abort(identity: SinkIdentity, batch: Long): Unit = real.abort(identity, batch)
+
+  /** Carries out some of what waits. */
+  def carryOut(): Unit = Option(waiting.poll()).foreach { order =>
+    count.incrementAndGet()
+    real.commit(Seq(order))
+  }
+
+  /** Carries it out between what is read of the commit topic and what is done with it. */
+  def behindReads(log: CommitLog): CommitLog = new CommitLog {
+    override def read(identity: SinkIdentity): CommitState = {
+      val state = log.read(identity)
+      carryOut()
+      state
+    }
+    override def readAll(): Map[SinkIdentity, CommitState] = log.readAll()
+  }
 }
 
 /** What a checkpoint holds: entries of the offset log and of the commit log, and the marker. */

@@ -26,6 +26,7 @@ import statemark.kafka.rows.{AttemptId, AttemptMessage}
   * @param messages and `orders`: what happens between tasks and commit, and between driver and executors
   * @param workload what a try of a batch computes, by batch, nonce and number of partitions
   * @param failedTaskOneIn and `twinOneIn`: how often a task fails once, or runs twice
+  * @param lateOrderOneIn how often an order is not answered, and carried out at some later step of whatever driver
   */
 final class Simulation(
     brokers: TestBrokers,
@@ -40,6 +41,7 @@ final class Simulation(
     executorCount: Int = 2,
     failedTaskOneIn: Int = 0,
     twinOneIn: Int = 0,
+    lateOrderOneIn: Int = 0,
     random: java.util.Random = new java.util.Random(1),
     messages: Seq[AttemptMessage] => Seq[AttemptMessage] = m => m,
     orders: CommitOrders => CommitOrders = o => o,
@@ -62,6 +64,7 @@ final class Simulation(
   val identity: SinkIdentity = SinkIdentity(query, settings.sink)
   val checkpoint = new SimCheckpoint
   private val threads = Executors.newFixedThreadPool(4)
+  private val late = new LateOrders(() => synchronized(executors), () => chance(lateOrderOneIn))
   private val attempts = new AtomicLong
   private val nonces = new AtomicLong
   private val names = new AtomicLong
@@ -218,10 +221,17 @@ final class Simulation(
     }
     val made = new BatchCoordinator(
       context(SinkContext(identity, settings, query, s"name-of-$topic")),
-      orders(if (isLocal) CommitOrders.none else new SimOrders(() => synchronized(executors))),
+      orders(if (isLocal) CommitOrders.none else late),
       checkpoint,
       local,
-      seams.copy(clientsOf = _ => clients, observer = deaths.observer(kill))
+      seams.copy(
+        clientsOf = _ => clients,
+        observer = phase => {
+          late.carryOut()
+          deaths.observer(kill).reached(phase)
+        },
+        log = real => late.behindReads(seams.log(real))
+      )
     )
     current = Some(made)
     made
