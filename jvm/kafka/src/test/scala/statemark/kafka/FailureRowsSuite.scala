@@ -2,6 +2,7 @@ package statemark.kafka
 
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhase, SinkSettings}
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchPlan, DecisionLog, DriverSeams}
@@ -382,6 +383,15 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       s.checkpoint.committed = Set(0)
       assert(Conditions.ongoing(brokers, s.identity).isEmpty)
       assert(s.judge().isRight)
+    }
+  }
+
+  test("an executor that never wrote leaves no id with the brokers") {
+    running(new Simulation(brokers, topic("never"), new Deaths)) { s =>
+      s.runBatch()
+      s.coordinator.fenceExecutors(Set("777"))
+      val ids = brokers.admin.listTransactions().all().get().asScala.map(_.transactionalId)
+      assert(!ids.exists(_.endsWith(".e777")))
     }
   }
 

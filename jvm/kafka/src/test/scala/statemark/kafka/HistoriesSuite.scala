@@ -10,10 +10,10 @@ import scala.jdk.CollectionConverters._
 import scala.util.Using
 import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
-import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.DriverSeams
-import statemark.kafka.log.{Token, TopicCommitLog}
+import statemark.kafka.log.{CommitTopic, IdentityRecord, RecordCodec, Token, TopicCommitLog}
 import statemark.kafka.sim._
 
 /** What happens to topics, checkpoints and processes over the life of a query. */
@@ -197,6 +197,50 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
           isRerun = false
         )))
         judged(s)
+    }
+  }
+
+  test("a record that this release cannot read stops its own sink alone") {
+    running(new Simulation(brokers, topic("newer"), new Deaths)) { s =>
+      s.runBatch()
+      val other = SinkIdentity("of-a-newer-release", "x")
+      val place = CommitTopic.partitionOf(s.settings, s.identity)
+      val key = RecordCodec.key(IdentityRecord(other, "q", "d", "p", 1, "", Vector.empty))
+      val clients = new ProcessClients(s.settings)
+      val producer = clients.producer("newer")
+      producer.initTransactions()
+      producer.beginTransaction()
+      producer.send(new ProducerRecord(place.topic, place.partition, key, Array[Byte](9))): Unit
+      producer.commitTransaction()
+      s.restart()
+      s.runBatch()
+      judged(s)
+      val log =
+        new TopicCommitLog(KafkaClients.of(s.settings), brokers.admin, s.settings, Clock.system)
+      val state = log.readAll()(other)
+      intercept[SinkException.UnreadableRecord](state.requireReadable())
+      clients.kill()
+    }
+  }
+
+  test("a query whose sink has another name says what the one before has left") {
+    val name = topic("renamed")
+    def sink(called: String, deaths: Deaths) = new Simulation(
+      brokers,
+      name,
+      deaths,
+      queryId = "renamed",
+      options = Map("sinkName" -> called, "commitTopic" -> "histories-renamed-commits")
+    )
+    running(sink("first", new Deaths().at(SinkPhase.DecisionDurable))) { s =>
+      intercept[Died](s.attemptBatch(0))
+      s.killDriver(withExecutors = true)
+    }
+    running(sink("second", new Deaths)) { s =>
+      s.runBatch()
+      assert(s.reports.last.notes.exists(note =>
+        note.contains("renamed/first") && note.contains("statemark topic finish")
+      ))
     }
   }
 

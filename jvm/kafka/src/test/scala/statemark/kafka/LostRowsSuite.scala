@@ -3,6 +3,7 @@ package statemark.kafka
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
+import statemark.kafka.driver.BatchPlan
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
@@ -114,6 +115,18 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
       assert(partitions.size == 6)
       s.runBatch()
       assert(!s.figures.last.isDiscarded)
+    }
+  }
+
+  test("row 16: where the batch has no rows any more, the next one is written") {
+    lose("empty", Map("onLostRows" -> "rerun"), isPartlyCommitted = true) { s =>
+      deleteUncommitted(s)
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
+      val empty = s.runTasks(spec, Try(0, 99, Vector.fill(6)(0)))
+      assert(s.coordinator.commit(0, empty).rows == 0)
+      s.checkpoint.committed = Set(0)
+      s.runBatch()
+      assert(s.figures.last.rows > 0)
     }
   }
 

@@ -68,6 +68,16 @@ class RowSpoolSuite extends AnyFunSuite {
     }
   }
 
+  test("a spool's file has no name, so that it ends with the process") {
+    val directory = java.nio.file.Files.createTempDirectory("spool")
+    Using.resource(new RowSpool(0, directory)) { spool =>
+      spool.add(group(e1, 0), record(0, 0, "v".getBytes))
+      assert(directory.toFile.list.isEmpty)
+      assert(spool.records(Seq(group(e1, 0))).size == 1)
+    }
+    java.nio.file.Files.delete(directory)
+  }
+
   test("a row keeps all that it has, of any length") {
     val long = "ü" * 100000
     val rows = Seq(

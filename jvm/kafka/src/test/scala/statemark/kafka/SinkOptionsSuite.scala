@@ -188,6 +188,21 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
     batch("kafka.batch.size" -> "5000")
   }
 
+  test("a topic of the column that takes smaller batches than the producer makes is named") {
+    val name = topic("narrow-column", Map("max.message.bytes" -> "5000"))
+    // The producer tries until its timeout.
+    val soon = Map(
+      "kafka.delivery.timeout.ms" -> "3000",
+      "kafka.request.timeout.ms" -> "1000",
+      "kafka.linger.ms" -> "500"
+    )
+    running(new Simulation(brokers, topic("wide"), new Deaths, options = soon)) { s =>
+      val rows = Seq.fill(12)(row(name, new Array(1000), Some(0)))
+      val e = intercept[SinkException.RefusedSetting](write(s, 0, rows: _*))
+      assert(e.values("max.message.bytes") == "5000")
+    }
+  }
+
   test("a topic that takes no old rows is told of") {
     val name = topic("young", Map("message.timestamp.before.max.ms" -> "86400000"))
     running(new Simulation(brokers, name, new Deaths)) { s =>

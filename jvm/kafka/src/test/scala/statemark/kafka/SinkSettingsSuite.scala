@@ -20,7 +20,7 @@ class SinkSettingsSuite extends AnyFunSuite {
     assert(settings.sink == "orders" && settings.topic.contains("orders"))
     assert(settings.commitTopic == "statemark-commits" && settings.prefix == "statemark")
     assert(settings.producersPerExecutor == 1 && settings.refusedRowsTopic.isEmpty)
-    assert(settings.maxRequestBytes == 1048576)
+    assert(settings.mostRowBytes == 1048576)
     assert(SinkSettings.of(least - "topic").sink == "out")
   }
 

@@ -32,7 +32,12 @@ class TransactionLineSuite extends AnyFunSuite {
     private val clients = new KafkaClients {
       override def producer(id: String): RowProducer = {
         val bytes = new ByteArraySerializer
-        val mock = new MockProducer(autoComplete, new RoundRobinPartitioner, bytes, bytes)
+        val mock = new MockProducer(autoComplete, new RoundRobinPartitioner, bytes, bytes) {
+          override def abortTransaction(): Unit =
+            if (Thread.currentThread.isInterrupted)
+              throw new InterruptException(new InterruptedException)
+            else super.abortTransaction()
+        }
         nextFailure.foreach(e => mock.initTransactionException = e)
         made.add(mock)
         mock
@@ -270,6 +275,27 @@ class TransactionLineSuite extends AnyFunSuite {
     f.line.open()
     f.line.transaction(_.send(token.head))
     assert(f.mock.commitCount == 1)
+  }
+
+  test("a driver that is interrupted in its transaction ends it all the same") {
+    val f = new Fixture
+    f.line.open()
+    // Kafka's exception interrupts the thread again.
+    intercept[InterruptException](f.line.transaction { _ =>
+      throw new InterruptException(new InterruptedException)
+    })
+    assert(Thread.interrupted())
+    assert(f.mock.transactionAborted)
+  }
+
+  test("an interrupt that comes during a call which must end is not lost") {
+    var tries = 0
+    val result = KafkaFailures.uninterrupted {
+      tries += 1
+      if (tries == 1) throw new InterruptException(new InterruptedException)
+      tries
+    }
+    assert(result == 2 && Thread.interrupted())
   }
 
   test("tasks do not open the driver's producer") {

@@ -115,6 +115,14 @@ class VerdictSuite extends AnyFunSuite {
     assert(fails(ofReopened(Some(Set(1)), fingerprint(7))).contains("Batch 6 is not the one"))
   }
 
+  test("where partitions of a batch are with the readers, it comes before any other batch") {
+    val reopened = LastDecision.Reopened(6, 1, Some(Set(1)), 4, None, last().decided.tail)
+    for (batch <- Seq(4L, 7L)) {
+      val start = this.start(batch, Some(fingerprint(batch)))
+      assert(fails(Verdict.of(identity, start, reopened)).contains("rows of batch 6 were lost"))
+    }
+  }
+
   test("a later batch fails where the checkpoint knows the last decided one as another") {
     def of(known: Option[BatchFingerprint]) =
       Verdict.of(identity, start(7, Some(fingerprint(7))).copy(earlier = _ => known), last())

@@ -5,7 +5,6 @@ import java.util.concurrent.{CompletionException, ExecutionException}
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.errors._
 import scala.annotation.tailrec
-import scala.util.control.NonFatal
 import statemark.common.Causes
 import statemark.kafka.conf.SinkException
 
@@ -56,23 +55,24 @@ private[kafka] object KafkaFailures {
 
   /** Runs `body`, whose calls wait, to its end although the thread is interrupted, as that of a killed task is: a
     * transaction that a task leaves open would hold every reader back. `body` has to bear being begun again. The thread
-    * is interrupted afterwards.
+    * is interrupted afterwards, if it was before or in between.
     */
   def uninterrupted[A](body: => A): A = {
+    var isInterrupted = Thread.interrupted()
     @tailrec def attempt(left: Int): A = {
       val result =
         try Right(body)
-        catch { case NonFatal(e) if left > 0 && isInterrupt(e) => Left(e) }
+        catch { case e: Throwable if left > 0 && isInterrupt(e) => Left(e) }
       result match {
         case Right(value) => value
         case Left(_) =>
           Thread.interrupted(): Unit
+          isInterrupted = true
           attempt(left - 1)
       }
     }
-    val wasInterrupted = Thread.interrupted()
     try attempt(MostInterrupts)
-    finally if (wasInterrupted) Thread.currentThread.interrupt()
+    finally if (isInterrupted) Thread.currentThread.interrupt()
   }
 
   private val MostInterrupts = 10

@@ -1,7 +1,7 @@
 package statemark.kafka.clients
 
 import java.util.Collections
-import org.apache.kafka.clients.admin.{Admin, DescribeTopicsOptions, TopicDescription}
+import org.apache.kafka.clients.admin.{Admin, TopicDescription}
 import org.apache.kafka.common.acl.AclOperation
 import org.apache.kafka.common.config.ConfigResource
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException
@@ -27,10 +27,11 @@ private[kafka] object TopicChecks {
   /** Whether a topic is fit for output.
     * @throws SinkException where it is not
     */
-  def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts =
-    describe(admin, topic) match {
-      case None if settings.refusedRowsTopic.contains(topic) =>
-        throw absentTarget(topic)
+  def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts = {
+    val isTarget = settings.refusedRowsTopic.contains(topic)
+    val repeats = if (isTarget) TopicLookup.ForRows else TopicLookup.Once
+    new TopicLookup(admin, settings.commitTopic, repeats).find(Seq(topic))().get(topic) match {
+      case None if isTarget => throw absentTarget(topic)
       case None =>
         TopicFacts(
           mayBeCompacted = true,
@@ -43,6 +44,7 @@ private[kafka] object TopicChecks {
           case Right(config) => ofConfig(settings, topic, config)
         }
     }
+  }
 
   /** Whether the commit topic keeps what is written there.
     * @return lines for the log
@@ -72,34 +74,16 @@ private[kafka] object TopicChecks {
     Map("option" -> "refusedRowsTopic", "value" -> topic)
   )
 
-  /** What rows a topic can take; None where it is not there. */
-  def limits(admin: Admin, topic: String): Option[TopicLimits] =
-    describe(admin, topic).map { description =>
-      val most = configOf(admin, topic).toOption.flatMap(_.get(MostBytes)).flatMap(_.toLongOption)
-      TopicLimits(description.partitions.size, most.getOrElse(Long.MaxValue))
-    }
-
-  /** The topic, if it is there. */
-  def describe(admin: Admin, topic: String): Option[TopicDescription] =
-    describe(admin, Seq(topic)).get(topic)
-
-  /** Those of the topics that are there. */
-  def describe(admin: Admin, topics: Seq[String]): Map[String, TopicDescription] = {
-    val options = new DescribeTopicsOptions().includeAuthorizedOperations(true)
-    val asked = admin.describeTopics(topics.asJava, options).topicNameValues
-    topics.flatMap { topic =>
-      try Some(topic -> asked.get(topic).get())
-      catch {
-        case NonFatal(e) =>
-          KafkaFailures.unwrapped(e) match {
-            case _: UnknownTopicOrPartitionException => None
-            case cause if KafkaFailures.isDenied(cause) =>
-              throw denied(topic, "DESCRIBE", Some(cause))
-            case cause => throw cause
-          }
-      }
-    }.toMap
+  /** What rows a topic can take. */
+  def limits(admin: Admin, description: TopicDescription): TopicLimits = {
+    val config = configOf(admin, description.name).toOption
+    val most = config.flatMap(_.get(MostBytes)).flatMap(_.toLongOption)
+    TopicLimits(description.partitions.size, most.getOrElse(Long.MaxValue))
   }
+
+  /** The commit topic, if the broker that is asked knows it. */
+  def describe(admin: Admin, topic: String): Option[TopicDescription] =
+    TopicLookup.ask(admin, Seq(topic)).get(topic)
 
   private def ofConfig(
       settings: SinkSettings,
@@ -155,7 +139,7 @@ private[kafka] object TopicChecks {
     )
   }
 
-  private def denied(topic: String, operation: String, cause: Option[Throwable]) =
+  private[clients] def denied(topic: String, operation: String, cause: Option[Throwable]) =
     new SinkException.UnfitCluster(
       s"The user may not $operation topic $topic",
       "the sink writes rows, and reads them back to complete a batch after a crash",

@@ -2,8 +2,7 @@ package statemark.kafka.clients
 
 import java.time.Duration
 import java.util.concurrent.TimeUnit
-import org.apache.kafka.clients.admin.TransactionState
-import scala.util.Try
+import org.apache.kafka.clients.admin.{Admin, TransactionState}
 import scala.util.control.NonFatal
 import statemark.kafka.conf.{SinkException, SinkSettings}
 
@@ -14,6 +13,27 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
 
   /** A failure of an attempt as somebody who runs a query can use it. */
   def explained(
+      transactionalId: String,
+      failure: Throwable,
+      values: Map[String, String]
+  ): SinkException =
+    if (KafkaFailures.isTimeout(failure) || KafkaFailures.isFenced(failure))
+      unfitTopic(values).getOrElse(ofTimeout(transactionalId, failure, values))
+    else KafkaFailures.ofAttempt(failure, "A write to Kafka", values)
+
+  /** Where rows name their topics, only executors know them, and a topic that is not fit shows as a timeout. */
+  private def unfitTopic(values: Map[String, String]): Option[SinkException] =
+    values.get("topic").flatMap { topic =>
+      try {
+        asking(TopicChecks.output(_, settings, topic)): Unit
+        None
+      } catch {
+        case e: SinkException.RefusedSetting => Some(e)
+        case NonFatal(_) => None
+      }
+    }
+
+  private def ofTimeout(
       transactionalId: String,
       failure: Throwable,
       values: Map[String, String]
@@ -42,20 +62,23 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
       }
     }
 
-  /** Whether the last transaction of the id was aborted, and nobody has initialized the id since. */
+  /** Whether the last transaction of the id was aborted: by the broker, if nobody else uses the id. */
   def isEndedByBroker(transactionalId: String): Boolean =
     stateOf(transactionalId).contains(TransactionState.COMPLETE_ABORT)
 
   private def stateOf(transactionalId: String): Option[TransactionState] =
-    try {
-      val admin = clients.admin()
-      try
-        Try(
-          admin.describeTransactions(java.util.List.of(transactionalId))
-            .description(transactionalId).get(PatienceMs, TimeUnit.MILLISECONDS).state
-        ).toOption
-      finally admin.close(Duration.ZERO)
-    } catch { case NonFatal(_) => None }
+    try
+      Some(asking {
+        _.describeTransactions(java.util.List.of(transactionalId))
+          .description(transactionalId).get(PatienceMs, TimeUnit.MILLISECONDS).state
+      })
+    catch { case NonFatal(_) => None }
+
+  private def asking[A](question: Admin => A): A = {
+    val admin = clients.admin()
+    try question(admin)
+    finally admin.close(Duration.ZERO)
+  }
 
   private val PatienceMs = 10000L
 }

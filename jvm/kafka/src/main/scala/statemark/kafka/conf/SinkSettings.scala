@@ -37,14 +37,19 @@ final case class SinkSettings(
   /** How long a broker leaves a transaction open. */
   def transactionTimeoutMs: Long = kafka("transaction.timeout.ms").toLong
 
-  /** The most bytes that a request, and so a row before compression, may have: Kafka's default is a megabyte. */
-  def maxRequestBytes: Long = kafka.get("max.request.size").fold(1L << 20)(_.trim.toLong)
+  /** The most bytes that a row may have before compression: those of a request, of which Kafka's default is a megabyte,
+    * and of the producer's memory.
+    */
+  def mostRowBytes: Long = math.min(
+    kafka.get("max.request.size").fold(1L << 20)(_.trim.toLong),
+    kafka.get("buffer.memory").flatMap(_.trim.toLongOption).getOrElse(32L << 20)
+  )
 
-  /** Without values: they may hold passwords. */
   /** The size up to which the producer puts rows of a partition together, in bytes; its own default is 16 KiB. */
   def batchBytes: Long =
     kafka.get("batch.size").flatMap(_.trim.toLongOption).getOrElse(16L << 10)
 
+  /** Without values: they may hold passwords. */
   override def toString: String =
     s"SinkSettings($sink, topic ${topic.getOrElse("of each row")}, commit topic $commitTopic, " +
       s"kafka options ${kafka.keys.toSeq.sorted.mkString(", ")})"

@@ -41,6 +41,15 @@ object Verdict {
         if (open.missing.isDefined)
           requireSame(identity, start, open.batch, start.fingerprint, open.digest)
         Write(open.round, Some(open))
+      case open: LastDecision.Reopened if open.missing.isDefined =>
+        throw otherBatch(
+          identity,
+          start,
+          start.batch,
+          s"rows of batch ${open.batch} were lost, the others of it are with the readers, and it has to " +
+            "be written again first",
+          Some(open.batch)
+        )
       case _ if newest.forall(start.batch > _.batch) =>
         // A copy of the checkpoint may have decided batches that this one has run without rows, and others.
         newest.foreach(n => requireSame(identity, start, n.batch, start.earlier(n.batch), n.digest))

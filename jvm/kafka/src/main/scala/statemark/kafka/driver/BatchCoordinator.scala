@@ -5,7 +5,7 @@ import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.clients.{AdminFencing, TopicChecks, TopicFacts}
-import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.{
   BatchFigures,
   BatchStart,
@@ -67,7 +67,8 @@ final class BatchCoordinator private[kafka] (
   private val fencing = seams.fencing(new AdminFencing(admin))
   private val topics = mutable.Map.empty[String, TopicFacts]
   private val completion = {
-    val rows = new TopicLogRows(clients, admin, clock, settings.transactionTimeoutMs)
+    val rows =
+      new TopicLogRows(clients, admin, clock, settings.commitTopic, settings.transactionTimeoutMs)
     val copy = new RowCopy(
       line,
       identity,
@@ -112,13 +113,7 @@ final class BatchCoordinator private[kafka] (
     * @throws SinkException where the batch must not be written
     */
   def begin(start: BatchStart): BatchPlan = {
-    if (finished.contains(start.batch)) throw new SinkException.WrongHistory(
-      s"Batch ${start.batch} is written a second time",
-      "this run has decided and completed it: rows of another write with the same number would " +
-        "be dropped",
-      "Give each of several writes in one foreachBatch a 'sinkName' of its own",
-      Map("sink" -> identity.toString, "batch" -> start.batch.toString)
-    )
+    if (finished.contains(start.batch)) throw BatchCoordinator.repeated(identity, start.batch)
     val isNew = report.isEmpty
     val openTransactions =
       if (isNew || inProgress.isDefined || isForgotten) recover().fenced.size else 0
@@ -194,12 +189,15 @@ final class BatchCoordinator private[kafka] (
   /** Ends what executors have left open that are gone: nobody else would before its timeout, and readers wait for it. To be
     * called once no batch is in progress, as a decision may need the rows.
     */
-  def fenceExecutors(executorIds: Set[String]): Unit = fencing.fence(
-    for {
+  def fenceExecutors(executorIds: Set[String]): Unit = {
+    val theirs = for {
       executorId <- executorIds
       number <- 0 until settings.producersPerExecutor
     } yield SinkTransactionalId.executor(settings.prefix, identity, executorId, number).text
-  )
+    // Brokers would remember an id that was never used, for days.
+    val open = fencing.open(identity, Set(settings.prefix))
+    fencing.fence(open.fold(_ => theirs, theirs.intersect))
+  }
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
   def recover(): RecoveryReport = {
@@ -261,7 +259,9 @@ final class BatchCoordinator private[kafka] (
     reopened.filter(_.missing.isDefined).foreach(requirePartitions(_, messages.size))
     val transactions = DecidedTransaction.of(messages)
     observer.reached(SinkPhase.BeforeDecision)
-    if (transactions.isEmpty) BatchFigures(start.batch, 0, 0, 0, 0, 0, isDiscarded = false, 0)
+    // Of a batch that was decided before, the decision is replaced also where it has no rows any more.
+    if (transactions.isEmpty && reopened.isEmpty)
+      BatchFigures(start.batch, 0, 0, 0, 0, 0, isDiscarded = false, 0)
     else {
       transactions.flatMap(_.rows).map(_.topicPartition.topic).distinct.foreach(check)
       val decision = Decision(
@@ -441,6 +441,14 @@ object BatchCoordinator {
 
   /** So many batches back, a second write of the same number is noticed. */
   private val Remembered = 100
+
+  /** What a second write of a batch is refused with, where this run has written it itself (K2). */
+  def repeated(identity: SinkIdentity, batch: Long): SinkException = new SinkException.WrongHistory(
+    s"Batch $batch is written a second time",
+    "this run has decided and completed it: rows of another write with the same number would be dropped",
+    "Give each of several writes in one foreachBatch a 'sinkName' of its own",
+    Map("sink" -> identity.toString, "batch" -> batch.toString)
+  )
 
   /** Begins a run. Nothing is asked of the brokers before its first batch.
     * @param local the sinks of this process, where the one executor is the driver (`local[…]`)

@@ -1,7 +1,7 @@
 package statemark.kafka.driver
 
 import java.time.Duration
-import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.clients.admin.{Admin, TopicDescription}
 import org.apache.kafka.clients.consumer.{ConsumerRecord, OffsetOutOfRangeException}
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
@@ -9,7 +9,7 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.kafka.RowConsumer
-import statemark.kafka.clients.{KafkaClients, TopicChecks}
+import statemark.kafka.clients.{KafkaClients, TopicLookup}
 import statemark.kafka.conf.SinkException
 import statemark.kafka.decision.{DecidedRows, DecidedTransaction}
 import statemark.kafka.rows.{RowHash, RowSpool, TransactionName}
@@ -30,9 +30,7 @@ private[kafka] trait FoundRows {
   /** Why the rows of a transaction are not there any more. */
   def lost: Map[TransactionName, String]
 
-  /** The rows of a transaction in the order of its decision: by topic, partition and offset. Ends an iterator that was
-    * handed out before.
-    */
+  /** The rows of a transaction in the order of its decision: by topic, partition and offset. */
   def of(transaction: DecidedTransaction): Iterator[ProducerRecord[Array[Byte], Array[Byte]]]
 
   def close(): Unit
@@ -57,8 +55,11 @@ private[kafka] final class TopicLogRows(
     clients: KafkaClients,
     admin: Admin,
     clock: Clock,
+    commitTopic: String,
     patienceMs: Long
 ) extends LogRows {
+
+  private val topicsAt = new TopicLookup(admin, commitTopic, TopicLookup.ForDecisions)
 
   override def read(transactions: Seq[DecidedTransaction]): FoundRows = {
     val spool = new RowSpool(RowSpool.MemoryBytes)
@@ -66,7 +67,7 @@ private[kafka] final class TopicLogRows(
       val consumer = clients.consumer(committedOnly = false)
       try new SpooledRows(
           spool,
-          new LogReading(consumer, admin, clock, patienceMs, spool).of(transactions)
+          new LogReading(consumer, topicsAt, clock, patienceMs, spool).of(transactions)
         )
       finally consumer.close()
     } catch {
@@ -80,7 +81,7 @@ private[kafka] final class TopicLogRows(
 /** One pass over the log: all partitions side by side, each from the first row that is wanted there to the last. */
 private final class LogReading(
     consumer: RowConsumer,
-    admin: Admin,
+    topicsAt: TopicLookup,
     clock: Clock,
     patienceMs: Long,
     spool: RowSpool
@@ -94,11 +95,10 @@ private final class LogReading(
     */
   def of(transactions: Seq[DecidedTransaction]): Map[TransactionName, String] = {
     val wanted = transactions.flatMap(t => t.rows.map(new Wanted(t.name, _)))
-    val topics = TopicChecks.describe(admin, wanted.map(_.place.topic).distinct)
-    wanted.foreach { w =>
-      if (!topics.get(w.place.topic).exists(_.partitions.size > w.place.partition))
-        lose(w, s"${w.place} is not there any more")
-    }
+    def isIn(topics: Map[String, TopicDescription])(w: Wanted) =
+      topics.get(w.place.topic).exists(_.partitions.size > w.place.partition)
+    val topics = topicsAt.find(wanted.map(_.place.topic).distinct)(t => wanted.forall(isIn(t)))
+    wanted.filterNot(isIn(topics)).foreach(w => lose(w, s"${w.place} is not there any more"))
     loseOutside(isThere(wanted))
     val places = isThere(wanted).groupBy(_.place)
       .map { case (place, of) => place -> new Place(place, of, clock.nanos()) }

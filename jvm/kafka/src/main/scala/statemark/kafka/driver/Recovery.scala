@@ -4,7 +4,7 @@ import org.apache.kafka.clients.admin.Admin
 import org.apache.kafka.common.errors._
 import scala.util.control.NonFatal
 import statemark.kafka.clients.{Fencing, KafkaFailures}
-import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhase}
 import statemark.kafka.decision.{LastDecision, RecoveryReport}
 import statemark.kafka.executor.TransactionLine
 import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord}
@@ -148,6 +148,26 @@ private[kafka] final class Recovery(
       "Name the right cluster and commit topic; or remove what the checkpoint knows, the file " +
         "_statemark/kafka/<sink>: the batch that was not finished may then be written twice"
     )
+    val readable = all.filter(_._2.unreadable.isEmpty)
+    sameName(readable) ++ unfinishedOfQuery(readable)
+  }
+
+  /** Another option `sinkName`, or `topic`, makes another sink: what the old one has decided stays as it is. */
+  private def unfinishedOfQuery(all: Map[SinkIdentity, CommitState]): Vector[String] =
+    all.toVector.collect {
+      case (other, state) if other.appId == identity.appId && other != identity =>
+        state.last match {
+          case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
+            Some(
+              s"Sink $other of the same query has decided batch ${decision.batch}, which is not " +
+                "complete: run the query once more with the options that it had, or complete it with " +
+                "`statemark topic finish`; this sink may write the batch's rows again"
+            )
+          case _ => None
+        }
+    }.flatten.sorted
+
+  private def sameName(all: Map[SinkIdentity, CommitState]): Vector[String] =
     all.valuesIterator.flatMap(_.identity).filter { record =>
       context.queryName.nonEmpty && record.queryName == context.queryName.take(
         Recovery.MostNameCharacters
@@ -159,7 +179,6 @@ private[kafka] final class Recovery(
         s"${record.topics.mkString(", ")}, last batch $last: if its checkpoint was deleted, its " +
         "rows are written again"
     }.toVector.sorted
-  }
 
   private def wrongHistory(problem: String, reason: String, remedy: String) =
     new SinkException.WrongHistory(

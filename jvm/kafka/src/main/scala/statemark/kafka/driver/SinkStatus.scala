@@ -29,7 +29,9 @@ object SinkStatus {
     val admin = clients.admin()
     try
       new TopicCommitLog(clients, admin, settings, Clock.system).readAll().toSeq
-        .filterNot(_._2.isEmpty).map { case (identity, state) => of(identity, state) }
+        .filterNot(_._2.isEmpty).map { case (identity, state) =>
+          of(identity, state.requireReadable())
+        }
         .sortBy(s => (s.identity.appId, s.identity.sink))
     finally admin.close()
   }

@@ -122,7 +122,7 @@ final class ExecutorSinks(
       // Where another run has taken it over in between, it stays.
       if (lines.remove(id, owned)) owned.line.close()
     }
-    if (linesOf(identity).isEmpty) refusals.remove(identity): Unit
+    if (linesOf(identity).isEmpty) Option(refusals.remove(identity)).foreach(_.close())
   }
 
   /** Closes everything, side by side: the process ends in good order, and brokers may be slow. */
@@ -177,8 +177,10 @@ final class ExecutorSinks(
       refusals.compute(
         spec.identity,
         (_, known) =>
-          Option(known).filter(_.settings == spec.settings)
-            .getOrElse(new RefusedRows(clientsOf(spec.settings), spec.settings, target))
+          Option(known).filter(_.settings == spec.settings).getOrElse {
+            Option(known).foreach(_.close())
+            new RefusedRows(clientsOf(spec.settings), spec.settings, target)
+          }
       )
     }
 

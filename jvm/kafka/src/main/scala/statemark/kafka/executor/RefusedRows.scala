@@ -1,13 +1,14 @@
 package statemark.kafka.executor
 
 import java.nio.charset.StandardCharsets.UTF_8
+import java.time.Duration
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
+import org.apache.kafka.clients.admin.{Admin, TopicDescription}
 import org.apache.kafka.clients.producer.ProducerRecord
-import org.apache.kafka.common.errors.InvalidTopicException
 import org.apache.kafka.common.header.Header
 import org.apache.kafka.common.header.internals.RecordHeaders
-import scala.util.control.NonFatal
-import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicChecks, TopicLimits}
+import statemark.kafka.clients.{KafkaClients, TopicChecks, TopicLimits, TopicLookup}
 import statemark.kafka.conf.SinkSettings
 
 /** Finds rows that their topic can never take, before they are sent: one that Kafka refuses would fail all rows of its
@@ -20,13 +21,16 @@ private[kafka] final class RefusedRows(
     clients: KafkaClients,
     val settings: SinkSettings,
     target: String
-) {
+) extends AutoCloseable {
   import RefusedRows._
 
   private val known = new ConcurrentHashMap[String, Asked]
+  private val newest = new AtomicLong(Long.MinValue)
+  private val waits = new AtomicInteger
+  private var opened = Option.empty[Admin]
 
   /** The row of the other topic where the row's own can never take it; None where the row may be sent.
-    * @param batch of the row: a topic that is absent is asked for once in a batch
+    * @param batch of the row: a topic is asked for once in a batch
     */
   def instead(batch: Long, record: Row): Option[Row] =
     refusal(batch, record).map { case (reason, bytes) =>
@@ -41,42 +45,72 @@ private[kafka] final class RefusedRows(
         copy(record, told :+ (Withheld -> "value headers"), keepsKey = true, keepsRest = false)
       lazy val withoutKey =
         copy(record, told :+ (Withheld -> "key value headers"), keepsKey = false, keepsRest = false)
-      val limits = limitsOf(batch, target).getOrElse(throw TopicChecks.absentTarget(target))
+      val limits =
+        limitsOf(batch, target, None).getOrElse(throw TopicChecks.absentTarget(target))
       Iterator(whole, withoutValue).find(fits(_, limits)).getOrElse(withoutKey)
     }
 
   /** Asks the brokers again: topics may have changed. */
   def forget(): Unit = known.clear()
 
+  override def close(): Unit = synchronized {
+    opened.foreach(_.close(Duration.ZERO))
+    opened = None
+  }
+
+  /** Topics that are kept in mind. */
+  private[kafka] def knownNames: Int = known.size
+
+  private def admin: Admin = synchronized {
+    opened.getOrElse {
+      val made = clients.admin()
+      opened = Some(made)
+      made
+    }
+  }
+
   private def refusal(batch: Long, record: Row): Option[(String, Long)] = {
     val bytes = RowSize.ofRequest(record)
-    limitsOf(batch, record.topic) match {
+    val partition = Option(record.partition).map(_.intValue)
+    limitsOf(batch, record.topic, partition) match {
       case None => Some(("no-topic", bytes))
       case Some(limits) if !fits(record, limits) => Some(("too-large", bytes))
       case Some(limits) =>
-        Option(record.partition).filter(_.intValue >= limits.partitions)
-          // Partitions may have been added.
-          .filter(p => ask(batch, record.topic).limits.forall(p.intValue >= _.partitions))
-          .map(_ => ("no-partition", bytes))
+        partition.filter(_ >= limits.partitions).map(_ => ("no-partition", bytes))
     }
   }
 
   private def fits(record: Row, limits: TopicLimits): Boolean =
-    RowSize.ofRequest(record) <= settings.maxRequestBytes &&
+    RowSize.ofRequest(record) <= settings.mostRowBytes &&
       RowSize.ofBatch(record) <= limits.mostBytes
 
-  private def limitsOf(batch: Long, topic: String): Option[TopicLimits] =
-    Option(known.get(topic)).filter(a => a.limits.isDefined || a.batch == batch)
-      .getOrElse(ask(batch, topic)).limits
+  private def limitsOf(batch: Long, topic: String, partition: Option[Int]): Option[TopicLimits] = {
+    dropOlder(batch)
+    val asked = Option(known.get(topic)).filter(_.batch == batch)
+      .filter(a => a.isSure || a.limits.exists(l => partition.forall(_ < l.partitions)))
+    asked.getOrElse(ask(batch, topic, partition)).limits
+  }
 
-  private def ask(batch: Long, topic: String): Asked = {
-    val admin = clients.admin()
-    val limits =
-      try TopicChecks.limits(admin, topic)
-      catch {
-        case NonFatal(e) if KafkaFailures.unwrapped(e).isInstanceOf[InvalidTopicException] => None
-      } finally admin.close()
-    val asked = Asked(batch, limits)
+  /** Names of topics may be anything: they are kept for this batch and the one before. */
+  private def dropOlder(batch: Long): Unit = {
+    val before = newest.getAndUpdate(math.max(_, batch))
+    if (before < batch) {
+      waits.set(0)
+      known.values.removeIf(_.batch < before): Unit
+    }
+  }
+
+  private def ask(batch: Long, topic: String, partition: Option[Int]): Asked = {
+    // Of a name that was absent before, and of many that are, one answer is enough.
+    val isKnownAbsent = Option(known.get(topic)).exists(_.limits.isEmpty)
+    val waitsOn = !isKnownAbsent && waits.get < MostWaits
+    val repeats = if (waitsOn) TopicLookup.ForRows else TopicLookup.Once
+    def isWhole(found: Map[String, TopicDescription]) =
+      found.get(topic).exists(t => partition.forall(_ < t.partitions.size))
+    val found = new TopicLookup(admin, settings.commitTopic, repeats).find(Seq(topic))(isWhole)
+    if (waitsOn && !isWhole(found)) waits.incrementAndGet(): Unit
+    val limits = found.get(topic).map(TopicChecks.limits(admin, _))
+    val asked = Asked(batch, limits, isSure = !isWhole(found))
     known.put(topic, asked): Unit
     asked
   }
@@ -119,7 +153,11 @@ private[kafka] object RefusedRows {
   /** Header: the parts that the topic of refused rows cannot take either, and that are left out. */
   val Withheld: String = "statemark.refused.withheld"
 
-  private final case class Asked(batch: Long, limits: Option[TopicLimits])
+  /** @param isSure whether a topic, or partition, that is not in it was waited for */
+  private final case class Asked(batch: Long, limits: Option[TopicLimits], isSure: Boolean)
+
+  /** So many names of a batch are waited for. */
+  private val MostWaits = 5
 }
 
 /** The bytes of a row, as Kafka's record format has them: FORMAT.md of Kafka's own, version 2. */

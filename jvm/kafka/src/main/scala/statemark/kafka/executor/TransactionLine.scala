@@ -183,7 +183,7 @@ private[kafka] final class TransactionLine(
       case NonFatal(e) =>
         if (!KafkaFailures.isTimeout(e) && !KafkaFailures.isFenced(e))
           // Readers need not wait for the timeout; the outcome counts as unknown all the same.
-          try own.abortTransaction()
+          try KafkaFailures.uninterrupted(own.abortTransaction())
           catch { case NonFatal(_) => () }
         break(e, isOverdue = false)
         throw e

@@ -46,7 +46,7 @@ private[kafka] final class TopicCommitLog(
   override def read(identity: SinkIdentity): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
     read(Seq(place))
-    known(place).states.getOrElse(identity, CommitState.empty)
+    known(place).states.getOrElse(identity, CommitState.empty).requireReadable()
   }
 
   override def readAll(): Map[SinkIdentity, CommitState] = {

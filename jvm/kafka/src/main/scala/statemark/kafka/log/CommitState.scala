@@ -8,21 +8,39 @@ import statemark.kafka.decision.{DecidedTransaction, Decision, LastDecision}
   * @param records the last record of each key
   * @param drivers all transactional ids that identity records name, also those that were replaced: any of them may have
   *   been about to decide (K7)
+  * @param unreadable why a record cannot be read, by its key: it stops its own sink, and no other
   */
 final case class CommitState(
     records: Map[ArraySeq[Byte], CommitRecord],
-    drivers: Set[String]
+    drivers: Set[String],
+    unreadable: Map[ArraySeq[Byte], SinkException] = Map.empty
 ) {
 
   /** The state with one record more; without a value it removes what has the key. */
   private[kafka] def updated(key: Array[Byte], value: Option[Array[Byte]]): CommitState = {
     val wrapped = ArraySeq.unsafeWrapArray(key)
-    value.map(RecordCodec.decode(key, _)) match {
-      case Some(record: IdentityRecord) =>
-        CommitState(records.updated(wrapped, record), drivers + record.driverId)
-      case Some(record) => CommitState(records.updated(wrapped, record), drivers)
-      case None => CommitState(records.removed(wrapped), drivers)
+    val others = copy(records = records.removed(wrapped), unreadable = unreadable.removed(wrapped))
+    try
+      value.map(RecordCodec.decode(key, _)) match {
+        case Some(record: IdentityRecord) =>
+          copy(
+            others.records.updated(wrapped, record),
+            drivers + record.driverId,
+            others.unreadable
+          )
+        case Some(record) => others.copy(records = others.records.updated(wrapped, record))
+        case None => others
+      }
+    catch {
+      case e: SinkException.UnreadableRecord =>
+        others.copy(unreadable = others.unreadable.updated(wrapped, e))
     }
+  }
+
+  /** @throws SinkException.UnreadableRecord where this release cannot read all of it */
+  private[kafka] def requireReadable(): CommitState = {
+    unreadable.valuesIterator.foreach(throw _)
+    this
   }
 
   def isEmpty: Boolean = records.isEmpty

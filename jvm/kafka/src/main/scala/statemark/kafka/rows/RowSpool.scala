@@ -13,13 +13,15 @@ import scala.collection.mutable
   * partitions come side by side; those of one group read back in the order in which they came. Whoever makes a spool
   * closes it. ''Thread:'' one at a time.
   */
-private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
+private[kafka] final class RowSpool(
+    memoryBytes: Int,
+    directory: Path = Path.of(System.getProperty("java.io.tmpdir"))
+) extends AutoCloseable {
   import RowSpool._
 
   private var memory = new Memory
-  private var file: Option[Path] = None
+  private var file: Option[RandomAccessFile] = None
   private var out: OutputStream = memory
-  private var reading: Option[RandomAccessFile] = None
   // Rows of a group that came one after another are one piece.
   private val pieces = mutable.Map.empty[Group, mutable.ArrayBuffer[Piece]]
   private var lastGroup: Option[Group] = None
@@ -37,20 +39,14 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
   }
 
   /** The rows of groups, a group after another, as they are to be sent again: where they were, with all that they had.
-    * Ends an iterator that was handed out before.
     */
   def records(groups: Seq[Group]): Iterator[ProducerRecord[Array[Byte], Array[Byte]]] = {
     out.flush()
-    reading.foreach(_.close())
-    reading = file.map(path => new RandomAccessFile(path.toFile, "r"))
     val inMemory = memory.toByteArray
     def from(start: Long): DataInputStream = new DataInputStream(
-      reading.fold[InputStream](
+      file.fold[InputStream](
         new ByteArrayInputStream(inMemory, start.toInt, inMemory.length - start.toInt)
-      ) { opened =>
-        opened.seek(start)
-        new BufferedInputStream(new FileInputStream(opened.getFD))
-      }
+      )(opened => new BufferedInputStream(new FileFrom(opened, start), BufferBytes))
     )
     groups.iterator.flatMap(pieces.getOrElse(_, Nil)).flatMap { piece =>
       val in = from(piece.start)
@@ -61,16 +57,20 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
   /** Heap that rows take, in bytes. */
   private[kafka] def heldBytes: Int = memory.capacity
 
-  override def close(): Unit = {
-    out.close()
-    reading.foreach(_.close())
-    file.foreach(Files.deleteIfExists(_): Unit)
+  /** Throws nothing: where the disk is full, what could not be written is not needed. */
+  override def close(): Unit = file.foreach { opened =>
+    try out.close()
+    catch { case _: IOException => () }
+    opened.close()
   }
 
   private def moveToFile(): Unit = {
-    val path = Files.createTempFile("statemark-copy-", ".rows")
-    file = Some(path)
-    out = new BufferedOutputStream(Files.newOutputStream(path))
+    val path = Files.createTempFile(directory, "statemark-copy-", ".rows")
+    // Without a name it goes with the process, however that ends.
+    try {
+      out = new BufferedOutputStream(Files.newOutputStream(path), BufferBytes)
+      file = Some(new RandomAccessFile(path.toFile, "r"))
+    } finally Files.delete(path)
     memory.writeTo(out)
     // Emptied, it would keep all that it has grown to.
     memory = new Memory
@@ -79,11 +79,29 @@ private[kafka] final class RowSpool(memoryBytes: Int) extends AutoCloseable {
 
 private[kafka] object RowSpool {
   val MemoryBytes: Int = 32 << 20
+  private val BufferBytes = 64 << 10
 
   /** Rows of one transaction in one partition. */
   final case class Group(transaction: TransactionName, place: TopicPartition)
 
   private final case class Piece(start: Long, rows: Int)
+
+  /** The bytes of a file from a place on; several read side by side. */
+  private final class FileFrom(file: RandomAccessFile, start: Long) extends InputStream {
+    private var position = start
+
+    override def read(): Int = {
+      val one = new Array[Byte](1)
+      if (read(one, 0, 1) < 0) -1 else one(0) & 0xff
+    }
+
+    override def read(bytes: Array[Byte], offset: Int, length: Int): Int = {
+      file.seek(position)
+      val count = file.read(bytes, offset, length)
+      if (count > 0) position += count
+      count
+    }
+  }
 
   private final class Memory extends ByteArrayOutputStream(0) {
     def capacity: Int = buf.length

@@ -97,6 +97,10 @@ final class Simulation(
 
   def runBatches(count: Int): Unit = (1 to count).foreach(_ => runBatch())
 
+  /** How a batch begins. */
+  def start(batch: Long): BatchStart =
+    BatchStart(batch, query, Some(Simulation.fingerprint(batch)), checkpoint.planned(batch))
+
   /** One try at a batch. A task that fails runs again, four times at most. */
   def attemptBatch(batch: Long, fingerprint: Option[BatchFingerprint] = None): Unit = {
     val coordinator = current.getOrElse(startDriver())

@@ -11,14 +11,20 @@ private[sink] object SourceOffsets {
 
   /** @param atMs when the batch was planned, in milliseconds since the epoch: a batch that runs again keeps it, and one
     *   that is planned anew has another, which tells them apart where offsets are only counters
+    * @param dependsOnTime whether the rows of the same input are others at another time: timers and time to live of
+    *   processing time
     */
-  def fingerprint(ends: Vector[(String, Option[String])], atMs: Option[Long]): BatchFingerprint =
+  def fingerprint(
+      ends: Vector[(String, Option[String])],
+      atMs: Option[Long],
+      dependsOnTime: Boolean = false
+  ): BatchFingerprint =
     BatchFingerprint(ends.map { case (name, end) =>
       val json = end.getOrElse("")
       val tree = Try(Option(mapper.readTree(json))).toOption.flatten
       val kind = tree.flatMap(kindOf)
       // A source that has no offset yet has given no rows.
-      val namesContent = end.isEmpty || kind.isDefined
+      val namesContent = !dependsOnTime && (end.isEmpty || kind.isDefined)
       SourceFingerprint.of(
         s"source $name${kind.fold("")(k => s" ($k)")}",
         tree.fold(json)(canonical) + (if (namesContent) "" else atMs.fold("")(ms => s" at $ms")),

@@ -73,6 +73,15 @@ class SourceOffsetsSuite extends AnyFunSuite {
     assert(at(1, """{"orders":{"0":5}}""") == at(2, """{"orders":{"0":5}}"""))
   }
 
+  test("of a query whose rows depend on the time, a batch that is planned anew is another one") {
+    def at(ms: Long) = SourceOffsets.fingerprint(
+      Vector("0" -> Some("""{"orders":{"0":5}}""")),
+      Some(ms),
+      dependsOnTime = true
+    )
+    assert(at(1) == at(1) && at(1).digest != at(2).digest && !at(1).namesContent)
+  }
+
   test("order of keys and blanks do not matter, numbers and names of topics do") {
     val one = of("""{"a":{"0":1,"1":2},"b":{"0":3}}""")
     assert(of("""{ "b": {"0": 3}, "a": {"1": 2, "0": 1} }""") == one)

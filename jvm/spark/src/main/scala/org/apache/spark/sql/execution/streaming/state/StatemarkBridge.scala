@@ -16,6 +16,11 @@ import org.apache.spark.rpc.{
 }
 import org.apache.spark.scheduler.SparkListenerInterface
 import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.catalyst.plans.logical.{
+  LogicalPlan,
+  ProcessingTime,
+  ProcessingTimeTimeout
+}
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.internal.SQLConf
@@ -100,9 +105,15 @@ object StatemarkBridge extends BridgeShims {
           query.resolvedCheckpointRoot,
           query.getClass.getSimpleName,
           query.trigger.getClass.getSimpleName,
-          query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log)))
+          query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
+          () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime))
         )
     }
+
+  private def dependsOnTime(plan: LogicalPlan): Boolean = plan.productIterator.exists {
+    case ProcessingTimeTimeout | ProcessingTime => true
+    case _ => false
+  }
 
   /** Has a listener told of events in a thread of its own, in which it may wait without delaying others. */
   def listen(context: SparkContext, thread: String, listener: SparkListenerInterface): Unit =
@@ -211,6 +222,8 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   * @param execution name of the class that runs it
   * @param trigger name of its trigger's class
   * @param planned a batch of the offset log
+  * @param dependsOnTime whether the batch that runs gives other rows at another time: it has timers, or time to live, of
+  *   processing time
   */
 final case class OutputQuery(
     id: UUID,
@@ -219,7 +232,8 @@ final case class OutputQuery(
     checkpoint: String,
     execution: String,
     trigger: String,
-    planned: Long => Option[PlannedBatch]
+    planned: Long => Option[PlannedBatch],
+    dependsOnTime: () => Boolean
 )
 
 /** A batch as the offset log has it.
