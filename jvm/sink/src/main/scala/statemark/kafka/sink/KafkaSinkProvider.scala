@@ -9,7 +9,7 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 
-/** Format `statemark-kafka`: output of a streaming query to Kafka, each row exactly once for readers at
+/** Format `statemark-kafka`: output of a streaming query, or of a batch, to Kafka, each row exactly once for readers at
   * `read_committed`.
   *
   * Spark makes one of each data source to see its name, so nothing here, or in what it extends, names a class of Kafka's.
@@ -31,17 +31,20 @@ final class KafkaSinkProvider
     SinkTable.of(properties.asScala.toMap)
   }
 
-  /** Refuses `df.write`, which Spark brings here whatever its mode. */
+  /** Writes a batch: Spark brings `df.write` here whatever its mode. */
   override def createRelation(
       sqlContext: SQLContext,
       mode: SaveMode,
       parameters: Map[String, String],
       data: DataFrame
-  ): BaseRelation = throw SinkFormat.refused(
-    "A batch write",
-    "it has no checkpoint that numbers its tries, so a second one could not be told from new rows",
-    "Write a stream: a folder or topic that is read with Trigger.AvailableNow is a batch with a " +
-      "checkpoint; or use Spark's own sink, which may write rows twice",
-    "df.write"
-  )
+  ): BaseRelation = {
+    KafkaLibrary.require(getClass.getClassLoader)
+    BatchWrites.write(mode, parameters, data)
+    new Written(sqlContext)
+  }
+}
+
+/** What Spark wants back from a write, and does not read. */
+private final class Written(override val sqlContext: SQLContext) extends BaseRelation {
+  override def schema: StructType = new StructType
 }

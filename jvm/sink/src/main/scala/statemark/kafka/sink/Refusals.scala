@@ -1,12 +1,16 @@
 package statemark.kafka.sink
 
 import java.util.Locale
+import org.apache.spark.sql.SaveMode
 import org.apache.spark.sql.execution.streaming.state.OutputQuery
 
 /** Ways to run a query in which a batch is not fixed before it runs: what a number of a batch stands for could change, and
   * so could not be decided once. Spark refuses some of them for sinks that it does not know; options switch that off.
   */
 private[sink] object Refusals {
+
+  /** How Spark hands the columns of `partitionBy` over. */
+  private val PartitionedBy = "__partition_columns"
   private val AsyncOption = "asyncProgressTrackingEnabled"
 
   def checkOptions(options: Map[String, String]): Unit =
@@ -29,6 +33,24 @@ private[sink] object Refusals {
         "Trigger.RealTime"
       )
     else if (query.execution.contains("AsyncProgress")) throw asynchronous
+
+  /** @throws SinkException.RefusedSetting where `df.write` asks for what a topic cannot do */
+  def checkMode(mode: SaveMode, options: Map[String, String]): Unit = {
+    if (mode == SaveMode.Overwrite || mode == SaveMode.Ignore) throw SinkFormat.refused(
+      s"Mode '${mode.toString.toLowerCase(Locale.ROOT)}'",
+      "rows can only be appended to a topic",
+      "Use mode 'append', or none",
+      mode.toString
+    )
+    options.keys.find(_.equalsIgnoreCase(PartitionedBy)).foreach { name =>
+      throw SinkFormat.refused(
+        "partitionBy",
+        "a row's partition is what its column 'partition' says, or Kafka's partitioner",
+        "Leave it out",
+        options(name)
+      )
+    }
+  }
 
   private def asynchronous = refused(
     "Asynchronous progress tracking",

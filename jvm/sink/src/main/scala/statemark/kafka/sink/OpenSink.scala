@@ -1,0 +1,124 @@
+package statemark.kafka.sink
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.locks.ReentrantLock
+import org.slf4j.LoggerFactory
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.common.Interrupts
+import statemark.kafka.clients.KafkaFailures
+import statemark.kafka.conf.{SinkIdentity, SinkSettings}
+import statemark.kafka.decision.{BatchFigures, BatchStart, RecoveryReport}
+import statemark.kafka.driver.{BatchCoordinator, BatchPlan}
+import statemark.kafka.rows.AttemptMessage
+
+/** A sink that this driver writes for, from its first batch until its query has ended.
+  *
+  * ''Thread:'' the query's, and another that closes it.
+  *
+  * @param isLocal whether the one executor is this process
+  * @param recovered told of each recovery
+  */
+private[sink] final class OpenSink(
+    val identity: SinkIdentity,
+    val settings: SinkSettings,
+    coordinator: BatchCoordinator,
+    isLocal: Boolean,
+    recovered: RecoveryReport => Unit
+) {
+  import OpenSink.log
+
+  private val lock = new ReentrantLock
+  private val lost = ConcurrentHashMap.newKeySet[String]()
+  private var seen = Option.empty[RecoveryReport]
+  // Changed with the lock held.
+  @volatile private var isWriting = false
+  @volatile private var isClosed = false
+
+  def begin(start: BatchStart): BatchPlan = exclusively {
+    isWriting = true
+    try coordinator.begin(start)
+    finally report()
+  }
+
+  def commit(batch: Long, messages: Seq[AttemptMessage]): BatchFigures = exclusively {
+    val figures =
+      try coordinator.commit(batch, messages)
+      finally report()
+    isWriting = false
+    endLost()
+    figures
+  }
+
+  /** Removes what the commit topic knows of the sink: nobody can repeat what was written. */
+  def forget(): Unit = exclusively(coordinator.forget())
+
+  /** Notes that an executor is gone. What it has left open is ended at once, or after the batch that is being written,
+    * whose decision may need it.
+    */
+  def lose(executorId: String): Unit = {
+    lost.add(executorId): Unit
+    if (lock.tryLock())
+      try if (!isWriting && !isClosed) endLost()
+      finally lock.unlock()
+  }
+
+  private def endLost(): Unit = {
+    val gone = lost.asScala.toSet
+    if (gone.nonEmpty)
+      try {
+        coordinator.fenceExecutors(gone)
+        gone.foreach(lost.remove)
+      } catch {
+        case NonFatal(e) if !KafkaFailures.isInterrupt(e) =>
+          log.warn(s"Transactions of lost executors of sink $identity are not ended yet.", e)
+      }
+  }
+
+  /** Ends what is open, at once. */
+  def abort(): Unit =
+    try coordinator.abort()
+    catch { case NonFatal(e) => log.warn(s"Sink $identity could not abort a batch.", e) }
+
+  /** Ends what is open, at once, and then the run. */
+  def end(): Unit = {
+    // What is open in a run that is closed already would be the next one's.
+    if (!isClosed) abort()
+    close()
+  }
+
+  /** Ends the run, once no call of it is inside. */
+  def close(): Unit =
+    try exclusively {
+        if (!isClosed) {
+          isClosed = true
+          try endLost()
+          finally {
+            coordinator.close()
+            if (!isLocal) ExecutorOrders.close(identity, coordinator.lastRun)
+          }
+        }
+      }
+    catch { case NonFatal(e) => log.warn(s"Sink $identity could not be closed.", e) }
+
+  private def report(): Unit =
+    coordinator.lastRecovery.filterNot(r => seen.exists(_ eq r)).foreach { recovery =>
+      seen = Some(recovery)
+      recovered(recovery)
+      log.info(recovery.line)
+      recovery.notes.foreach(note => log.warn(s"Sink $identity: $note"))
+    }
+
+  private def exclusively[A](body: => A): A = {
+    lock.lockInterruptibly()
+    try body
+    catch {
+      // A query that is stopped ends well only with an exception that Spark knows as an interrupt.
+      case NonFatal(e) if KafkaFailures.isInterrupt(e) => throw Interrupts.exceptionOf(e)
+    } finally lock.unlock()
+  }
+}
+
+private object OpenSink {
+  private val log = LoggerFactory.getLogger(classOf[OpenSink])
+}
