@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 from support import sinks
+from support.line_files import Lines, Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from support.brokers import Brokers
+
+    Topic = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +48,13 @@ def log(spark: SparkSession, tmp_path: Path) -> Iterator[sinks.Log]:
     logger.removeAppender(appender)
     appender.stop()
     log4j.core.config.Configurator.setLevel("statemark.kafka", log4j.Level.OFF)
+
+
+@pytest.fixture
+def lines(spark: SparkSession, tmp_path: Path) -> Lines:
+    return Lines(spark, tmp_path / "lines")
+
+
+@pytest.fixture
+def sink(broker: Brokers, topic: Topic, tmp_path: Path) -> Sink:
+    return Sink(broker.bootstrap, topic(partitions=3), tmp_path / "checkpoint")

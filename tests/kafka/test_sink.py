@@ -2,109 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from confluent_kafka import Producer
 from support import sinks, topics
 from support.brokers import client_settings
+from support.line_files import Lines, Sink, failure
 from support.processes import LIMIT_S, wait_for
 from support.session import LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
 from support.topics import Isolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.state import GroupState
     from support.brokers import Brokers
     from support.sinks import Log
 
     Topic = Callable[..., str]
-
-
-class Lines:
-    """A folder of text files, each of which is a batch."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark, self.folder = spark, folder
-        self.count = 0
-        folder.mkdir()
-
-    def add(self, *lines: str) -> None:
-        """Add a batch."""
-        hidden = self.folder / ".next"
-        hidden.write_text("".join(f"{line}\n" for line in lines))
-        # Spark takes them in the order of their times.
-        os.utime(hidden, (self.count, self.count))
-        hidden.rename(self.folder / f"{self.count:05}.txt")
-        self.count += 1
-
-    def stream(self) -> DataFrame:
-        return self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder))
-
-
-class Sink:
-    """Queries of one checkpoint that write to one topic."""
-
-    def __init__(self, bootstrap: str, topic: str | None, checkpoint: Path) -> None:
-        self.bootstrap, self.topic, self.checkpoint = bootstrap, topic, checkpoint
-
-    def start(
-        self,
-        df: DataFrame,
-        mode: str = "append",
-        *,
-        name: str = "",
-        sink: str = sinks.FORMAT,
-        trigger: Mapping[str, Any] = MappingProxyType({"availableNow": True}),
-        **options: str,
-    ) -> StreamingQuery:
-        """Start a query that ends when all is read, unless `trigger` is another."""
-        writer = df.writeStream.format(sink).outputMode(mode).trigger(**trigger)
-        writer = writer.option("kafka.bootstrap.servers", self.bootstrap)
-        writer = writer.option("checkpointLocation", str(self.checkpoint)).options(**options)
-        if self.topic and "topic" not in options:
-            writer = writer.option("topic", self.topic)
-        return (writer.queryName(name) if name else writer).start()
-
-    def run(self, df: DataFrame, mode: str = "append", **options: Any) -> StreamingQuery:
-        """Run a query to its end."""
-        query = self.start(df, mode, **options)
-        query.awaitTermination()
-        return query
-
-    def rows(self, topic: str = "") -> list[topics.Row]:
-        """Return what a careful reader finds."""
-        name = topic or self.topic
-        assert name
-        topics.settle(self.bootstrap, name)
-        return topics.read(self.bootstrap, name)
-
-    def values(self, topic: str = "") -> list[str]:
-        return sorted(row.value.decode() for row in self.rows(topic) if row.value is not None)
-
-
-@pytest.fixture
-def lines(spark: SparkSession, tmp_path: Path) -> Lines:
-    return Lines(spark, tmp_path / "lines")
-
-
-@pytest.fixture
-def sink(broker: Brokers, topic: Topic, tmp_path: Path) -> Sink:
-    return Sink(broker.bootstrap, topic(partitions=3), tmp_path / "checkpoint")
-
-
-def failure(query_or_call: Callable[[], Any]) -> str:
-    """Return the message of what a query fails with."""
-    with pytest.raises(Exception) as failed:  # which one is Spark's affair
-        query_or_call()
-    return str(failed.value)
 
 
 def counted(lines: Lines) -> DataFrame:
@@ -463,3 +384,42 @@ def test_a_copy_that_diverged_over_a_batch_without_rows_fails_by_name(
     put("c")
     assert "Batch 1 is not the one that was decided" in failure(lambda: sink.run(stream()))
     assert sink.values() == ["a", "b"]
+
+
+def test_a_restored_checkpoint_of_a_query_with_timers_fails_by_name(
+    spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
+) -> None:
+    """Equal ends in Kafka say equal input: what timers make of it depends on when a batch runs."""
+    source = topic()
+    producer = Producer(client_settings(broker.bootstrap))
+
+    def put(value: str) -> None:
+        producer.produce(source, value.encode())
+        assert producer.flush(LIMIT_S) == 0
+
+    def count(
+        key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        rows = 0 if state.hasTimedOut else sum(len(frame) for frame in frames)
+        if not state.hasTimedOut:
+            state.setTimeoutDuration(3_600_000)
+        yield pd.DataFrame({"value": [f"{key[0]} {rows}"]})
+
+    def stream() -> DataFrame:
+        reader = spark.readStream.format("kafka").option("subscribe", source)
+        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
+        rows = reader.option("startingOffsets", "earliest").load()
+        grouped = rows.selectExpr("CAST(value AS STRING) AS value").groupBy("value")
+        return grouped.applyInPandasWithState(
+            count, "value string", "n long", "append", "ProcessingTimeTimeout"
+        )
+
+    put("a")
+    sink.run(stream())
+    shutil.copytree(sink.checkpoint, tmp_path / "backup")
+    put("b")
+    sink.run(stream())
+    shutil.rmtree(sink.checkpoint)
+    shutil.move(tmp_path / "backup", sink.checkpoint)
+    assert "Batch 1 is not the one that was decided" in failure(lambda: sink.run(stream()))
+    assert sink.values() == ["a 1", "b 1"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from runner.jobs import Job
 
 #: A process that runs longer hangs: its threads are printed, and it is killed.
-LIMIT_S = 40 * 60
+LIMIT_S = int(os.environ.get("STATEMARK_SUITE_LIMIT_MIN", "40")) * 60
 #: Memory that has to be free for the folders of jobs to be in it.
 _ROOM_BYTES = 6 << 30
 _SHARED_MEMORY = Path("/dev/shm")

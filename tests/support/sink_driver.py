@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 TASKS = 4
 #: The row at which a task fails once, where that is asked for: others of the task are sent then.
 FAILS_AT = 77
+#: Begins values of the second sink.
+KEYS = "key of "
 
 
 def rows(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
@@ -36,9 +38,22 @@ def start(spark: SparkSession, asked: dict[str, Any]) -> StreamingQuery:
     """Start the query; it ends when it has processed what is there."""
     jvm: Any = spark._jvm
     jvm.statemark.testkit.TaskGate.register(spark._jsparkSession, "/nowhere")  # for `attempt()`
-    writer = rows(spark, asked).writeStream.format(asked["format"]).options(**asked["options"])
+    df = rows(spark, asked)
+    if asked["batches"]:
+        writer = df.writeStream.foreachBatch(lambda frame, batch: write(frame, batch, asked))
+    else:
+        writer = df.writeStream.format(asked["format"]).options(**asked["options"])
     writer = writer.option("checkpointLocation", asked["checkpoint"])
     return writer.trigger(availableNow=True).start()
+
+
+def write(df: DataFrame, batch: int, asked: dict[str, Any]) -> None:
+    """Write a batch to two sinks of one topic."""
+    for sink in ("whole", "keys"):
+        frame = df if sink == "whole" else df.selectExpr("key", f"concat('{KEYS}', value) AS value")
+        writer = frame.write.format(asked["format"]).options(**asked["options"])
+        writer = writer.option("txnVersion", batch).option("sinkName", sink)
+        writer.save()
 
 
 def main() -> None:

@@ -57,11 +57,14 @@ class Job:
         Folder of the probe: see `statemark.testkit.KafkaProbe`.
     options
         Of the sink, besides broker and topic and instead of them.
+    in_batches
+        Whether the query writes with `foreachBatch`, to two sinks of the topic.
     """
 
     def __init__(self, directory: Path, bootstrap: str, topic: str, **conf: str) -> None:
         self.directory, self.bootstrap, self.topic, self.conf = directory, bootstrap, topic, conf
         self.options: dict[str, str] = {}
+        self.in_batches = False
         self.probe = directory / "probe"
         self.events = directory / "events"
         self.runs = self.batches = 0
@@ -126,6 +129,7 @@ class Job:
             "run": self.runs,
             "fails": fails,
             "format": FORMAT,
+            "batches": self.in_batches,
             "options": {
                 "kafka.bootstrap.servers": self.bootstrap,
                 "topic": self.topic,
@@ -163,9 +167,20 @@ class Job:
 
     def judge(self) -> Verdict:
         """Read the topic as a careful reader does, and count what is wrong."""
+        (verdict,) = self.judge_all("")
+        return verdict
+
+    def judge_all(self, *begins: str) -> list[Verdict]:
+        """Judge each sink of the topic by itself: its values begin with this, and no other's do."""
         topics.settle(self.bootstrap, self.topic)
         values = [row.value.decode() for row in topics.read(self.bootstrap, self.topic)]
-        return Verdict(values, range(self.batches))
+
+        def of(begin: str) -> list[str]:
+            longer = tuple(other for other in begins if len(other) > len(begin))
+            own = (v for v in values if v.startswith(begin) and not v.startswith(longer))
+            return [value.removeprefix(begin) for value in own]
+
+        return [Verdict(of(begin), range(self.batches)) for begin in begins]
 
 
 class Verdict:

@@ -101,7 +101,18 @@ def create(
     """
     admin = _admin(bootstrap, client)
     new = NewTopic(topic, partitions, config={k: str(v) for k, v in (config or {}).items()})
-    admin.create_topics([new])[topic].result(LIMIT_S)
+
+    def is_made() -> bool:
+        # On a busy machine a broker may miss its heartbeats, and counts as gone until the next one.
+        try:
+            admin.create_topics([new])[topic].result(LIMIT_S)
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            return False
+        return True
+
+    wait_for(f"topic {topic}", is_made)
 
     def has_leaders() -> bool:
         with _while_a_leader_is_elected():

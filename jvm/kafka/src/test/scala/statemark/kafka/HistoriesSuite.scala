@@ -12,7 +12,7 @@ import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.BatchStart
-import statemark.kafka.driver.DriverSeams
+import statemark.kafka.driver.{BatchPlan, DriverSeams}
 import statemark.kafka.log.{CommitTopic, IdentityRecord, RecordCodec, Token, TopicCommitLog}
 import statemark.kafka.sim._
 
@@ -223,6 +223,26 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
     }
   }
 
+  test(
+    "a checkpoint that is another's copy fails before it takes the sink from the query that runs"
+  ) {
+    running(new Simulation(brokers, topic("unfit-copy"), new Deaths)) { s =>
+      s.runBatches(2)
+      val original = s.coordinator
+      val copy = s.startDriver()
+      intercept[SinkException.WrongHistory](copy.begin(BatchStart(
+        1,
+        s.identity.appId,
+        Some(Simulation.fingerprint(99)),
+        isRerun = false
+      )))
+      val BatchPlan.Write(spec) = original.begin(s.start(2)): @unchecked
+      original.commit(2, s.runTasks(spec, Try.of(2, 7, 6))): Unit
+      s.checkpoint.committed += 2L
+      judged(s)
+    }
+  }
+
   test("a query whose sink has another name says what the one before has left") {
     val name = topic("renamed")
     def sink(called: String, deaths: Deaths) = new Simulation(
@@ -239,7 +259,7 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
     running(sink("second", new Deaths)) { s =>
       s.runBatch()
       assert(s.reports.last.notes.exists(note =>
-        note.contains("renamed/first") && note.contains("statemark topic finish")
+        note.contains("renamed/first") && note.contains("which is not complete")
       ))
     }
   }

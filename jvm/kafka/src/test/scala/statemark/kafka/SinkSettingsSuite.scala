@@ -79,6 +79,39 @@ class SinkSettingsSuite extends AnyFunSuite {
     intercept[SinkException.RefusedSetting](SinkSettings.of(Map("topic" -> "orders")))
   }
 
+  test("values that Kafka's producer does not take are refused before the query starts") {
+    for ((name, value) <- Seq("kafka.linger.ms" -> "abc", "kafka.compression.type" -> "zip")) {
+      val e = refused(name -> value)
+      assert(e.values == Map("option" -> name, "value" -> value) && e.reason.contains(value))
+    }
+    assert(
+      refused("kafka.bootstrap.servers" -> "localhost").reason == "'localhost' is not host:port"
+    )
+    SinkSettings.of(least + ("kafka.bootstrap.servers" -> "a:1, [::1]:2"))
+  }
+
+  test("names that no topic can have, and one topic for two things, are refused") {
+    assert(refused("topic" -> "a b").values("option") == "topic")
+    refused("commitTopic" -> ("t" * 250))
+    assert(refused("commitTopic" -> "orders").reason == "option 'topic' names the same topic")
+    refused("refusedRowsTopic" -> "orders")
+    refused("refusedRowsTopic" -> "statemark-commits")
+  }
+
+  test("options that are misspelt are refused, and the name that is meant is told") {
+    for (
+      (name, meant) <- Seq(
+        "refusedRowTopic" -> "refusedRowsTopic",
+        "committopc" -> "commitTopic",
+        "kafkaa.acks" -> "kafka.acks",
+        "kafka.liner.ms" -> "kafka.linger.ms",
+        "txnVersoin" -> "txnVersion"
+      )
+    ) assert(refused(name -> "1").remedy == s"Is '$meant' meant?")
+    val others = Seq("kafka.my.own.plugin", "includeHeaders", "CHECKPOINTLOCATION", "queryName")
+    SinkSettings.of(least ++ others.map(_ -> "x"))
+  }
+
   test("settings do not show their values, which may be passwords") {
     val text = SinkSettings.of(least + ("kafka.sasl.jaas.config" -> "secret")).toString
     assert(!text.contains("secret") && text.contains("sasl.jaas.config"))

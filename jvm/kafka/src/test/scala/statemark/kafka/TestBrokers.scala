@@ -4,9 +4,11 @@ import java.io.{BufferedReader, File, InputStreamReader, PrintWriter}
 import java.nio.file.Files
 import java.time.Duration
 import java.util.Properties
+import java.util.concurrent.ExecutionException
 import org.apache.kafka.clients.admin.{Admin, NewTopic}
 import org.apache.kafka.clients.consumer.{ConsumerRecord, KafkaConsumer}
 import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.errors.InvalidReplicationFactorException
 import org.apache.kafka.common.serialization.ByteArrayDeserializer
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -63,7 +65,18 @@ final class TestBrokers(
       java.util.Optional.of[Integer](partitions),
       java.util.Optional.empty[java.lang.Short]
     )
-    admin.createTopics(List(topic.configs(config.asJava)).asJava).all().get()
+    val wanted = List(topic.configs(config.asJava)).asJava
+    // On a busy machine a broker may miss its heartbeats, and counts as gone until the next one.
+    var isMade = false
+    while (!isMade)
+      try {
+        admin.createTopics(wanted).all().get()
+        isMade = true
+      } catch {
+        case e: ExecutionException
+            if e.getCause.isInstanceOf[InvalidReplicationFactorException] =>
+          Thread.onSpinWait()
+      }
     name
   }
 

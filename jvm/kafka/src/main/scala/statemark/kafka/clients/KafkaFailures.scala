@@ -94,7 +94,7 @@ private[kafka] object KafkaFailures {
       case e: RecordTooLargeException =>
         new SinkException.FailedWrite(
           s"$what failed: the row is too large",
-          e.getMessage,
+          SinkException.sentence(e.getMessage),
           s"Raise kafka.max.request.size and the topic's max.message.bytes, or $Elsewhere",
           values,
           isRetryable = false,
@@ -103,8 +103,10 @@ private[kafka] object KafkaFailures {
       case e if isWithoutPlace(e) =>
         new SinkException.FailedWrite(
           s"$what failed: the row's topic, or its partition, is not there",
-          e.getMessage,
-          s"Are all brokers up? Make the topic, or $Elsewhere",
+          SinkException.sentence(e.getMessage),
+          (if (String.valueOf(e.getMessage).startsWith("Partition"))
+             s"Partitions are counted from 0: name one that the topic has, or $Elsewhere"
+           else s"Are all brokers up? Make the topic, or $Elsewhere"),
           values,
           isRetryable(e),
           Some(e)
@@ -112,7 +114,7 @@ private[kafka] object KafkaFailures {
       case e =>
         new SinkException.FailedWrite(
           s"$what failed",
-          Option(e.getMessage).getOrElse(e.toString),
+          SinkException.sentence(Option(e.getMessage).getOrElse(e.toString)),
           "See the cause",
           values,
           isRetryable(e) || isFenced(e),

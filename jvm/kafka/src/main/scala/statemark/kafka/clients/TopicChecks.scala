@@ -29,9 +29,19 @@ private[kafka] object TopicChecks {
     */
   def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts = {
     val isTarget = settings.refusedRowsTopic.contains(topic)
-    val repeats = if (isTarget) TopicLookup.ForRows else TopicLookup.Once
-    new TopicLookup(admin, settings.commitTopic, repeats).find(Seq(topic))().get(topic) match {
+    new TopicLookup(
+      admin,
+      settings.commitTopic,
+      TopicLookup.ForRows
+    ).find(Seq(topic))().get(topic) match {
       case None if isTarget => throw absentTarget(topic)
+      case None if !brokersMakeTopics(admin) =>
+        throw new SinkException.UnfitCluster(
+          s"Topic $topic is not there",
+          "the brokers make no topics by themselves (auto.create.topics.enable)",
+          "Make it",
+          Map("topic" -> topic)
+        )
       case None =>
         TopicFacts(
           mayBeCompacted = true,
@@ -84,6 +94,15 @@ private[kafka] object TopicChecks {
   /** The commit topic, if the broker that is asked knows it. */
   def describe(admin: Admin, topic: String): Option[TopicDescription] =
     TopicLookup.ask(admin, Seq(topic)).get(topic)
+
+  /** Whether a topic comes when rows are sent to it; true where the brokers do not say. */
+  private def brokersMakeTopics(admin: Admin): Boolean =
+    try {
+      val node = admin.describeCluster().nodes().get().iterator.next()
+      val resource = new ConfigResource(ConfigResource.Type.BROKER, node.idString)
+      val config = admin.describeConfigs(Collections.singleton(resource)).values.get(resource).get()
+      Option(config.get("auto.create.topics.enable")).forall(_.value != "false")
+    } catch { case NonFatal(_) => true }
 
   private def ofConfig(
       settings: SinkSettings,

@@ -32,7 +32,7 @@ private[kafka] final class TopicLookup(admin: Admin, commitTopic: String, repeat
       if (isWhole(found) || found.contains(commitTopic) && asked >= repeats) found
       else if (asked >= PausesMs.size) throw behind(topics)
       else {
-        LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(PausesMs(asked)))
+        TopicLookup.pause(PausesMs(asked))
         again(asked + 1)
       }
     }
@@ -57,6 +57,24 @@ private[kafka] object TopicLookup {
 
   /** For ten seconds: the answer decides whether rows count as lost. */
   val ForDecisions = 15
+
+  /** Runs `body` again while it fails because of a broker that is behind, as where a topic was just made. */
+  def again[A](isBehind: Throwable => Boolean)(body: => A): A = {
+    @tailrec def attempt(failed: Int): A = {
+      val result =
+        try Right(body)
+        catch { case NonFatal(e) if failed < PausesMs.size && isBehind(e) => Left(e) }
+      result match {
+        case Right(value) => value
+        case Left(_) =>
+          pause(PausesMs(failed))
+          attempt(failed + 1)
+      }
+    }
+    attempt(0)
+  }
+
+  private def pause(ms: Long): Unit = LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(ms))
 
   private val PausesMs = Vector[Long](20, 40, 80, 160, 320, 640, 740) ++ Vector.fill(8)(1000L)
 

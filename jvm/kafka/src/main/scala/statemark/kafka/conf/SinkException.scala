@@ -106,6 +106,9 @@ object SinkException {
     None
   )
 
+  /** A text of Kafka's without the full stop that ours puts behind it. */
+  private[kafka] def sentence(text: String): String = String.valueOf(text).trim.stripSuffix(".")
+
   private[kafka] def unreadable(of: String, reason: String, cause: Option[Throwable] = None) =
     new UnreadableRecord(s"$of: $reason", cause)
 

@@ -1,6 +1,8 @@
 package statemark.kafka.conf
 
 import java.util.Locale
+import org.apache.kafka.clients.producer.ProducerConfig
+import scala.jdk.CollectionConverters._
 import scala.util.Try
 
 /** What the user says of a sink: options of `format("statemark-kafka")`. It travels to the executors.
@@ -95,6 +97,20 @@ object SinkSettings {
       "the sink has to know a broker",
       "host:port of one broker or more"
     )
+    requireAddresses(kafka(BootstrapServers))
+    OptionNames.check(options.keySet)
+    val topics = Seq("topic", "commitTopic", "refusedRowsTopic").flatMap { name =>
+      val set = option(name).orElse(Option.when(name == "commitTopic")(DefaultCommitTopic))
+      set.map(value => name -> topicName(name, value))
+    }
+    topics.combinations(2).find(two => two.head._2 == two.last._2).foreach { two =>
+      throw refused(
+        two.last._1,
+        two.last._2,
+        s"option '${two.head._1}' names the same topic",
+        "a topic of its own"
+      )
+    }
     SinkSettings(
       ProducerRules.applied(kafka),
       sink = nonEmpty("sinkName", option("sinkName").orElse(option("topic")).getOrElse("out")),
@@ -129,6 +145,28 @@ object SinkSettings {
       s"Allowed: $allowed",
       Map("option" -> name, "value" -> value)
     )
+
+  private def requireAddresses(value: String): Unit =
+    value.split(',').map(_.trim).find(address => !address.matches(".+:[0-9]+")).foreach { address =>
+      throw refused(
+        s"$KafkaPrefix$BootstrapServers",
+        value,
+        s"'$address' is not host:port",
+        "host:port of one broker or more"
+      )
+    }
+
+  /** As Kafka has them. */
+  private def topicName(option: String, value: String): String = {
+    val name = nonEmpty(option, value)
+    if (name.matches("[a-zA-Z0-9._-]{1,249}") && name != "." && name != "..") name
+    else throw refused(
+      option,
+      value,
+      "Kafka has no topic of such a name",
+      "1 to 249 letters, digits, '.', '_' and '-'"
+    )
+  }
 
   private def nonEmpty(name: String, value: String): String =
     if (value.trim.isEmpty)
@@ -244,7 +282,27 @@ object ProducerRules {
   /** The options with what has to be set.
     * @throws SinkException.RefusedSetting naming the option, its value and what is allowed
     */
-  def applied(kafka: Map[String, String]): Map[String, String] =
+  def applied(kafka: Map[String, String]): Map[String, String] = {
+    val all = set(kafka)
+    // Kafka itself says so as the first producer is made, when the query runs already.
+    val serializers = Seq("key.serializer", "value.serializer").map(_ -> ByteArrays)
+    ProducerConfig.configDef.validateAll((all ++ serializers).asJava).asScala.toSeq.sortBy(_._1)
+      .find { case (name, of) => all.contains(name) && !of.errorMessages.isEmpty }
+      .foreach { case (name, of) =>
+        throw SinkSettings.refused(
+          s"kafka.$name",
+          if (isSecret(name)) "hidden" else all(name),
+          SinkException.sentence(of.errorMessages.asScala.mkString("; ")),
+          "what Kafka's documentation of the producer says"
+        )
+      }
+    all
+  }
+
+  private def isSecret(name: String): Boolean =
+    Seq("password", "jaas", "secret", "key").exists(name.contains)
+
+  private def set(kafka: Map[String, String]): Map[String, String] =
     rules.foldLeft(kafka) { (settings, rule) =>
       settings.get(rule.name) match {
         case Some(value) if !rule.isAllowed(value) =>

@@ -61,11 +61,12 @@ final case class RecoveryReport(
   def line: String = {
     val batch = decided.fold("nothing is decided yet")(b => s"batch $b was decided last")
     val open = s"${fenced.size} open transactions of earlier runs ended"
-    val completed = completion.fold("it is complete") { c =>
+    val whole = decided.fold("")(_ => ", it is complete")
+    val completed = completion.fold(whole) { c =>
       val again = c.reopened.fold("")(r => s", batch ${r.batch} runs again")
-      s"${c.found} transactions were committed, ${c.copiedTransactions} copied " +
+      s", ${c.found} transactions were committed, ${c.copiedTransactions} copied " +
         s"(${c.copiedRows} rows)$again"
     }
-    s"Sink $identity, run $run: $batch, $completed; $open"
+    s"Sink $identity, run $run: $batch$completed; $open"
   }
 }

@@ -85,8 +85,7 @@ object Verdict {
           s"txnVersion ${start.batch} of txnAppId ${identity.appId} is not of this query",
           s"query ${decision.queryId} has decided versions up to ${decision.batch}, and this one " +
             "begins anew: its rows would be dropped",
-          "Use another txnAppId, such as the query id, or remove what is known of this one with " +
-            "`statemark topic forget`",
+          "Use another txnAppId, such as the query id; rows that the other query wrote stay",
           identity,
           start,
           Some(decision.batch)
@@ -134,9 +133,9 @@ object Verdict {
   ) = wrong(
     s"Batch $batch is not the one that was decided",
     reason,
-    "Was the checkpoint set back or copied? Give the query another 'sinkName', or remove what " +
-      "is known of this sink with `statemark topic forget`; rows of the batch may then be in the " +
-      "topic twice",
+    "Was the checkpoint copied, or set back? Stop the copy, start the query on its own checkpoint, and " +
+      "give a copy that is to be a query of its own another 'sinkName'. On a checkpoint that was set " +
+      "back, another 'sinkName' writes again what came after it",
     identity,
     start,
     newest

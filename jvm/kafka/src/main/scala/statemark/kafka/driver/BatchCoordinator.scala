@@ -1,6 +1,7 @@
 package statemark.kafka.driver
 
 import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.common.IsolationLevel
 import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.Clock
@@ -115,11 +116,12 @@ final class BatchCoordinator private[kafka] (
   def begin(start: BatchStart): BatchPlan = {
     if (finished.contains(start.batch)) throw BatchCoordinator.repeated(identity, start.batch)
     val isNew = report.isEmpty
+    if (isNew) requireFit(start)
     val openTransactions =
       if (isNew || inProgress.isDefined || isForgotten) recover().fenced.size else 0
     if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
-      s"Batch ${start.batch} may have been written by another sink before this one: its rows are " +
-        "then in the topic twice"
+      s"Batch ${start.batch} was planned before this sink's first run. If another sink wrote for the " +
+        "query then, the batch's rows may be in the topic twice; if none did, nothing is wrong"
     ))
     // What a run has decided itself, its checkpoint knows.
     val judged = if (isNew) start else start.copy(earlier = _ => None)
@@ -132,6 +134,18 @@ final class BatchCoordinator private[kafka] (
         BatchPlan.Discard(spec(start.batch, discards = true, None), isOld)
     }
   }
+
+  /** Compares the batch with what was decided before anybody is fenced: a copy of a checkpoint must not end the query that
+    * it is a copy of. What is being decided at this moment shows behind the fence.
+    */
+  private def requireFit(start: BatchStart): Unit =
+    try
+      if (CommitTopic.isThere(admin, settings)) {
+        val committed = IsolationLevel.READ_COMMITTED
+        val state = new TopicCommitLog(clients, admin, settings, clock, committed).read(identity)
+        seams.verdict(identity, start, state.last): Unit
+      }
+    catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
 
   /** Whether the brokers may have forgotten the driver's id, as they do with one that nobody uses (7 days by default).
     * @throws SinkException.Superseded where another driver has the sink: only a new run takes it back

@@ -3,8 +3,15 @@ package statemark.kafka.driver
 import org.apache.kafka.clients.admin.Admin
 import org.apache.kafka.common.errors._
 import scala.util.control.NonFatal
+import statemark.common.Causes
 import statemark.kafka.clients.{Fencing, KafkaFailures}
-import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhase}
+import statemark.kafka.conf.{
+  SinkException,
+  SinkIdentity,
+  SinkObserver,
+  SinkPhase,
+  SinkTransactionalId
+}
 import statemark.kafka.decision.{LastDecision, RecoveryReport}
 import statemark.kafka.executor.TransactionLine
 import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord}
@@ -146,7 +153,8 @@ private[kafka] final class Recovery(
       "the topic was lost or made anew, or this is another cluster, or option 'commitTopic' " +
         "has changed",
       "Name the right cluster and commit topic; or remove what the checkpoint knows, the file " +
-        "_statemark/kafka/<sink>: the batch that was not finished may then be written twice"
+        s"_statemark/kafka/${SinkTransactionalId.escaped(identity.sink)} in it: the batch that was not " +
+        "finished may then be written twice"
     )
     val readable = all.filter(_._2.unreadable.isEmpty)
     sameName(readable) ++ unfinishedOfQuery(readable)
@@ -160,8 +168,8 @@ private[kafka] final class Recovery(
           case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
             Some(
               s"Sink $other of the same query has decided batch ${decision.batch}, which is not " +
-                "complete: run the query once more with the options that it had, or complete it with " +
-                "`statemark topic finish`; this sink may write the batch's rows again"
+                "complete: run the query once more with the options that it had; this sink may write " +
+                "the batch's rows again"
             )
           case _ => None
         }
@@ -222,7 +230,7 @@ private[kafka] object DriverFailures {
       case e =>
         new SinkException.Unavailable(
           problem,
-          s"nobody knows whether it was committed: ${e.getMessage}",
+          s"nobody knows whether it was committed: ${SinkException.sentence(e.getMessage)}",
           "Start the query again: it finds out, and nothing is written twice",
           values,
           Some(e)
@@ -236,9 +244,12 @@ private[kafka] object DriverFailures {
       case e: TimeoutException =>
         new SinkException.Unavailable(
           "The sink cannot be taken over",
-          s"the brokers gave no answer: ${e.getMessage}",
-          "Are all of them up? Start the query again",
-          Map("sink" -> context.identity.toString),
+          s"the brokers gave no answer: ${SinkException.sentence(e.getMessage)}",
+          "Is kafka.bootstrap.servers right, and are all brokers up? Start the query again",
+          Map(
+            "sink" -> context.identity.toString,
+            "kafka.bootstrap.servers" -> context.settings.bootstrapServers
+          ),
           Some(e)
         )
       case e => of(e, "The sink cannot be taken over", context)
@@ -260,7 +271,7 @@ private[kafka] object DriverFailures {
           "the brokers have no transactions",
           "Use Kafka 0.11 or later, or Spark's own sink, which may write rows twice"
         )
-      case _: InvalidTxnTimeoutException =>
+      case e if Causes.of(e).exists(_.isInstanceOf[InvalidTxnTimeoutException]) =>
         unfit(
           "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
           s"Lower it from ${context.settings.transactionTimeoutMs}"
@@ -276,7 +287,7 @@ private[kafka] object DriverFailures {
       case e: TimeoutException =>
         new SinkException.Unavailable(
           "Transactions cannot be initialized",
-          s"the brokers gave no answer: ${e.getMessage}",
+          s"the brokers gave no answer: ${SinkException.sentence(e.getMessage)}",
           "Is each of them up, and are there as many as transaction.state.log.replication.factor " +
             "says? A single broker needs 1 there",
           values,

@@ -11,7 +11,7 @@ import scala.util.Try
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.RowConsumer
-import statemark.kafka.clients.{KafkaClients, TopicChecks}
+import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicChecks, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 
 /** Reads the commit topic. ''Thread:'' the driver's. */
@@ -78,13 +78,14 @@ private[kafka] final class TopicCommitLog(
   }
 
   /** The ends as a reader of everything sees them: behind records whose transaction is open. */
-  private def endsOf(places: Seq[TopicPartition]): Map[TopicPartition, Long] = {
-    val asked = admin.listOffsets(
-      places.map(_ -> OffsetSpec.latest()).toMap.asJava,
-      new ListOffsetsOptions(end)
-    )
-    places.map(place => place -> asked.partitionResult(place).get().offset).toMap
-  }
+  private def endsOf(places: Seq[TopicPartition]): Map[TopicPartition, Long] =
+    TopicLookup.again(KafkaFailures.isRetryable) {
+      val asked = admin.listOffsets(
+        places.map(_ -> OffsetSpec.latest()).toMap.asJava,
+        new ListOffsetsOptions(end)
+      )
+      places.map(place => place -> asked.partitionResult(place).get().offset).toMap
+    }
 
   private def readTo(consumer: RowConsumer, ends: Map[TopicPartition, Long]): Unit = {
     consumer.assign(ends.keySet.asJava)

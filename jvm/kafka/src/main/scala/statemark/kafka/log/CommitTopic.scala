@@ -4,10 +4,10 @@ import java.util.{Collections, Optional}
 import org.apache.kafka.clients.admin.{Admin, NewTopic}
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
-import org.apache.kafka.common.errors.TopicExistsException
+import org.apache.kafka.common.errors.{InvalidReplicationFactorException, TopicExistsException}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.kafka.clients.{KafkaFailures, TopicChecks}
+import statemark.kafka.clients.{KafkaFailures, TopicChecks, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 
 /** The topic of decisions and tokens. */
@@ -63,6 +63,10 @@ object CommitTopic {
     }
   }
 
+  /** Whether the topic is there, as far as the broker that is asked knows, and has all its partitions. */
+  private[kafka] def isThere(admin: Admin, settings: SinkSettings): Boolean =
+    TopicChecks.describe(admin, settings.commitTopic).exists(_.partitions.size >= Partitions)
+
   private def create(admin: Admin, settings: SinkSettings): Unit = {
     val replication = settings.commitTopicReplication
     val topic = new NewTopic(
@@ -71,7 +75,13 @@ object CommitTopic {
       if (replication < 0) Optional.empty[java.lang.Short]
       else Optional.of[java.lang.Short](replication)
     ).configs(Map("cleanup.policy" -> "compact").asJava)
-    try admin.createTopics(Collections.singleton(topic)).all().get(): Unit
+    // A broker that starts counts from its first heartbeat on.
+    def isFewer(e: Throwable) =
+      KafkaFailures.unwrapped(e).isInstanceOf[InvalidReplicationFactorException]
+    try
+      TopicLookup.again(isFewer) {
+        admin.createTopics(Collections.singleton(topic)).all().get(): Unit
+      }
     catch {
       case NonFatal(e) =>
         KafkaFailures.unwrapped(e) match {
@@ -79,10 +89,17 @@ object CommitTopic {
           case cause =>
             throw new SinkException.UnfitCluster(
               "The commit topic cannot be made",
-              String.valueOf(cause.getMessage),
-              s"Let the user create topics, or make it: $Partitions partitions, " +
-                "cleanup.policy=compact, replicated as your data is",
-              Map("commitTopic" -> settings.commitTopic),
+              SinkException.sentence(cause.getMessage),
+              if (isFewer(cause))
+                "Are all brokers up? Where there are few, option 'commitTopicReplicationFactor' says " +
+                  "how often its records are kept"
+              else
+                s"Let the user create topics, or make it: $Partitions partitions, " +
+                  "cleanup.policy=compact, replicated as your data is",
+              Map(
+                "commitTopic" -> settings.commitTopic,
+                "commitTopicReplicationFactor" -> settings.commitTopicReplication.toString
+              ),
               Some(cause)
             )
         }

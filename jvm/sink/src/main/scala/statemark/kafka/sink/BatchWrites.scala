@@ -2,18 +2,20 @@ package statemark.kafka.sink
 
 import java.util.{Locale, UUID}
 import java.util.concurrent.ConcurrentHashMap
-import org.apache.spark.{SparkContext, SparkEnv, TaskContext}
+import org.apache.spark.SparkContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SaveMode, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic.Dataset
 import org.slf4j.LoggerFactory
-import scala.util.control.NonFatal
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.rows.AttemptMessage
+import statemark.kafka.sink.conf.Refusals
+import statemark.kafka.sink.driver.{OpenSink, OpenSinks}
+import statemark.kafka.sink.executor.{RowColumns, RowsTask}
 
 /** Whose a batch write is, and which: Delta's names for it.
   *
@@ -174,29 +176,5 @@ private[sink] object BatchWrites {
   private def note(number: BatchNumber, sink: String): Unit = {
     if (written.size >= MostWritten) written.clear()
     written.merge(number, Set(sink), _ ++ _): Unit
-  }
-}
-
-/** Writes the rows of one partition. ''Thread:'' the task's. */
-private[sink] final case class RowsTask(spec: WriterSpec, columns: RowColumns)
-    extends ((TaskContext, Iterator[InternalRow]) => AttemptMessage) {
-
-  override def apply(task: TaskContext, rows: Iterator[InternalRow]): AttemptMessage = {
-    SinkProcess.prepare(spec)
-    val writer = SinkProcess.sinks.writer(
-      spec,
-      SparkEnv.get.executorId,
-      task.partitionId(),
-      task.taskAttemptId()
-    )
-    try {
-      rows.foreach(row => writer.write(columns.record(row)))
-      writer.commit()
-    } catch {
-      case e: Throwable =>
-        try writer.abort()
-        catch { case NonFatal(second) => e.addSuppressed(second) }
-        throw e
-    }
   }
 }

@@ -8,6 +8,7 @@ import org.apache.spark.sql.sources.{BaseRelation, CreatableRelationProvider, Da
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
+import statemark.kafka.sink.conf.{KafkaLibrary, SinkFormat}
 
 /** Format `statemark-kafka`: output of a streaming query, or of a batch, to Kafka, each row exactly once for readers at
   * `read_committed`.

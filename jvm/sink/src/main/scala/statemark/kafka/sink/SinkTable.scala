@@ -10,6 +10,9 @@ import org.apache.spark.sql.types.StructType
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.kafka.conf.SinkSettings
+import statemark.kafka.sink.conf.{Refusals, SinkFormat}
+import statemark.kafka.sink.driver.{SinkFigures, SinkRun}
+import statemark.kafka.sink.executor.RowColumns
 
 /** What a query writes to: one of these is made for each `start()`, and lives as long as the run. Spark asks it for a
   * write at each batch, so what a run knows is kept here.

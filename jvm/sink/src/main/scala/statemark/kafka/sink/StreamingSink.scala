@@ -3,6 +3,8 @@ package statemark.kafka.sink
 import org.apache.spark.sql.connector.write.{PhysicalWriteInfo, WriterCommitMessage}
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
 import statemark.kafka.conf.SinkException
+import statemark.kafka.sink.driver.SinkRun
+import statemark.kafka.sink.executor.{FinishedAttempt, RowColumns, RowWriterFactory}
 
 /** The driver's side of a batch, as Spark calls it. ''Thread:'' the query's. */
 private[sink] final class StreamingSink(

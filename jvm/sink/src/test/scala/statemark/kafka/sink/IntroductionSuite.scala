@@ -1,6 +1,7 @@
 package statemark.kafka.sink
 
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.sink.executor.Introduction
 
 class IntroductionSuite extends AnyFunSuite {
   test("an introduction that was interrupted is repeated, what it serves is served once") {

@@ -5,6 +5,8 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.util.Using
 import statemark.kafka.decision.BatchFingerprint
+import statemark.kafka.sink.conf.KafkaLibrary
+import statemark.kafka.sink.driver.SourceOffsets
 
 /** What the offset log says of a batch, on entries that Spark 4.2 has written (`resources/offsets`). */
 class SourceOffsetsSuite extends AnyFunSuite {

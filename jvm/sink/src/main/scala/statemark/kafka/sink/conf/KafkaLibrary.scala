@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.conf
 
 import org.apache.spark.SPARK_VERSION
 

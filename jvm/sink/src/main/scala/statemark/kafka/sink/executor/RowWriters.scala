@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.executor
 
 import org.apache.spark.SparkEnv
 import org.apache.spark.sql.catalyst.InternalRow

@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.driver
 
 import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.SparkContext
@@ -15,6 +15,7 @@ import statemark.kafka.conf.SinkIdentity
 import statemark.kafka.decision.RecoveryReport
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, DriverSeams, SinkContext}
 import statemark.kafka.executor.CommitOrders
+import statemark.kafka.sink.executor.{SinkProbe, SinkProcess}
 
 /** The open sinks of this application: one for each identity. ''Thread:'' any. */
 private[sink] object OpenSinks {

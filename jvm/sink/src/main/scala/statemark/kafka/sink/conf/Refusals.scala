@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.conf
 
 import java.util.Locale
 import org.apache.spark.sql.SaveMode
@@ -61,8 +61,7 @@ private[sink] object Refusals {
   private def refused(what: String, why: String, value: String) = SinkFormat.refused(
     what,
     s"$why, so a crash could repeat rows",
-    "Use Trigger.ProcessingTime or Trigger.AvailableNow and none of these; or Spark's own sink, which " +
-      "may write rows twice",
+    "Use Trigger.ProcessingTime or Trigger.AvailableNow; or Spark's own sink, which may write rows twice",
     value
   )
 }

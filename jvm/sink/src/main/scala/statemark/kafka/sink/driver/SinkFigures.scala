@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.driver
 
 import scala.collection.immutable.ListMap
 import statemark.kafka.decision.{BatchFigures, RecoveryReport}
@@ -26,6 +26,7 @@ private[sink] final class SinkFigures {
     ListMap(
       "batch" -> last.fold(-1L)(_.batch),
       "rows" -> last.fold(0L)(_.rows),
+      "refusedRows" -> last.fold(0L)(_.refusedRows),
       "transactions" -> last.fold(0L)(_.transactions.toLong),
       "decisionMs" -> last.fold(0L)(_.decisionMs),
       "commitMs" -> last.fold(0L)(_.commitMs),

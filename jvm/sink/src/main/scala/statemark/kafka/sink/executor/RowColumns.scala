@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.executor
 
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.header.Header

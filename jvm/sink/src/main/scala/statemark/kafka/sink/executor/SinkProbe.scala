@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.executor
 
 import java.util.function.Consumer
 import statemark.kafka.conf.{SinkObserver, SinkPhase}

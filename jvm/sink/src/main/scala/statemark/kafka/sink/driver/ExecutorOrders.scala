@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.driver
 
 import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.SparkEnv
@@ -11,6 +11,7 @@ import statemark.kafka.conf.SinkIdentity
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.rows.TransactionName
 import statemark.spark.process.{BackgroundThreads, ObjectBytes}
+import statemark.kafka.sink.executor.{ExecutorRequest, SinkProcess}
 
 /** Brings the driver's orders to executors, over the connections that Spark has. ''Thread:'' any. */
 private[sink] object ExecutorOrders extends CommitOrders {

@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.driver
 
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.{OutputQuery, PlannedBatch, StatemarkBridge}
@@ -8,6 +8,7 @@ import statemark.kafka.decision.{BatchFingerprint, BatchStart}
 import statemark.kafka.driver.{BatchPlan, SinkContext}
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.rows.AttemptMessage
+import statemark.kafka.sink.conf.Refusals
 
 /** One run of a query, on the driver: its batches are those of its offset log. ''Thread:'' the query's. */
 private[sink] final class SinkRun(
@@ -51,8 +52,14 @@ private[sink] final class SinkRun(
     plan.writers
   }
 
-  def commit(batch: Long, messages: Seq[AttemptMessage]): Unit =
-    figures.add(sink.commit(batch, messages))
+  def commit(batch: Long, messages: Seq[AttemptMessage]): Unit = {
+    val done = sink.commit(batch, messages)
+    figures.add(done)
+    if (done.refusedRows > 0) log.warn(
+      s"Batch $batch of sink ${sink.identity}: ${done.refusedRows} of ${done.rows} rows can never be " +
+        s"sent, and went to topic ${sink.settings.refusedRowsTopic.getOrElse("")}."
+    )
+  }
 
   /** Ends what is open, at once. */
   def abort(): Unit = sink.abort()

@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.driver
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path

@@ -1,4 +1,4 @@
-package statemark.kafka.sink
+package statemark.kafka.sink.driver
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import scala.jdk.CollectionConverters._

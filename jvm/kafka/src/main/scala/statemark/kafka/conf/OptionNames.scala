@@ -1,0 +1,74 @@
+package statemark.kafka.conf
+
+import java.util.Locale
+import org.apache.kafka.clients.admin.AdminClientConfig
+import org.apache.kafka.clients.consumer.ConsumerConfig
+import org.apache.kafka.clients.producer.ProducerConfig
+import scala.jdk.CollectionConverters._
+
+/** Finds options that are misspelt: nobody would hear of them otherwise. Other names that are unknown are let pass, as
+  * Spark has options of its own, and plugins of Kafka's clients have theirs.
+  */
+private[kafka] object OptionNames {
+
+  /** Those of this sink, and of Spark that are near to one of them. */
+  val ours: Set[String] = Set(
+    "topic",
+    "sinkName",
+    "transactionalIdPrefix",
+    "commitTopic",
+    "commitTopicReplicationFactor",
+    "onLostRows",
+    "allowShortCompactionLag",
+    "producersPerExecutor",
+    "refusedRowsTopic",
+    "txnAppId",
+    "txnVersion",
+    "includeHeaders",
+    "checkpointLocation",
+    "asyncProgressTrackingEnabled",
+    "path"
+  )
+
+  private val kafkas: Set[String] =
+    (ProducerConfig.configNames.asScala ++ ConsumerConfig.configNames.asScala ++
+      AdminClientConfig.configNames.asScala).map(name => s"kafka.$name").toSet
+  private val MostEdits = 2
+  private val LeastLetters = 5
+
+  /** @throws SinkException.RefusedSetting where a name is nearly one that is known */
+  def check(names: Set[String]): Unit = names.toSeq.sorted.foreach { name =>
+    nearest(name).foreach { known =>
+      throw new SinkException.RefusedSetting(
+        s"Option '$name' is unknown",
+        "it would have no effect",
+        s"Is '$known' meant?",
+        Map("option" -> name)
+      )
+    }
+  }
+
+  /** The name that is meant, if the one that is there is not known and nearly one that is. */
+  private[kafka] def nearest(name: String): Option[String] = {
+    val lower = name.toLowerCase(Locale.ROOT)
+    val known = ours ++ kafkas
+    if (name.length < LeastLetters || known.exists(_.equalsIgnoreCase(name))) None
+    else known.map(k => edits(lower, k.toLowerCase(Locale.ROOT)) -> k).min match {
+      case (count, meant) if count <= MostEdits => Some(meant)
+      case _ => None
+    }
+  }
+
+  /** How many letters have to be put in, taken out or changed. */
+  private def edits(a: String, b: String): Int =
+    if (math.abs(a.length - b.length) > MostEdits) MostEdits + 1
+    else {
+      val last = b.indices.foldLeft((0 to a.length).toVector) { (before, j) =>
+        a.indices.foldLeft(Vector(j + 1)) { (row, i) =>
+          val changed = before(i) + (if (a(i) == b(j)) 0 else 1)
+          row :+ math.min(changed, math.min(row.last, before(i + 1)) + 1)
+        }
+      }
+      last.last
+    }
+}

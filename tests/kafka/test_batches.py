@@ -1,0 +1,175 @@
+"""`df.write` with format `statemark-kafka`: each batch once, whose options say which it is."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support import sinks, topics
+from support.line_files import failure
+from support.modes import IS_WHOLE
+from support.sink_driver import KEYS
+from support.sinks import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from support.brokers import Brokers
+    from support.line_files import Lines, Sink
+
+    Topic = Callable[..., str]
+    Write = Callable[[DataFrame, int], None]
+
+#: At which the driver dies, one run after another, while `foreachBatch` writes to two sinks.
+PHASES = ("row-sent", "before-decision", "decision-sent", "decision-durable", "fenced", "copied")
+SOME = ("decision-durable", "copied")
+
+
+@pytest.fixture
+def write(sink: Sink) -> Callable[..., None]:
+    """Return what writes a frame to the topic."""
+
+    def write(df: DataFrame, mode: str = "append", **options: Any) -> None:
+        writer = df.write.format(sinks.FORMAT).mode(mode).options(**options)
+        writer.option("kafka.bootstrap.servers", sink.bootstrap).option("topic", sink.topic).save()
+
+    return write
+
+
+def frame(spark: SparkSession, *values: str) -> DataFrame:
+    return spark.createDataFrame([(value,) for value in values], "value string")
+
+
+def run(lines: Lines, sink: Sink, body: Write) -> None:
+    """Run a query to its end, whose batches go to `body`."""
+    writer = lines.stream().writeStream.foreachBatch(body)
+    writer = writer.option("checkpointLocation", str(sink.checkpoint)).trigger(availableNow=True)
+    writer.start().awaitTermination()
+
+
+def rewind(checkpoint: Path, batch: int) -> None:
+    """Take a batch out of the commit log, as a crash before its entry leaves it."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_for_each_batch(lines: Lines, sink: Sink, write: Callable[..., None]) -> None:
+    """The query is the default of `txnAppId`; a batch that runs again is dropped."""
+    lines.add("a", "b")
+    lines.add("c")
+    run(lines, sink, lambda df, batch: write(df, txnVersion=batch))
+    assert sink.values() == ["a", "b", "c"]
+    rewind(sink.checkpoint, 1)
+    lines.add("d")
+    run(lines, sink, lambda df, batch: write(df, txnVersion=batch))
+    assert sink.values() == ["a", "b", "c", "d"]
+
+
+def test_two_frames_of_one_batch(lines: Lines, sink: Sink, write: Callable[..., None]) -> None:
+    """They need names, or the second would be dropped as decided."""
+    lines.add("a")
+
+    def twice(df: DataFrame, batch: int) -> None:
+        write(df, txnVersion=batch)
+        write(df, txnVersion=batch)
+
+    message = failure(lambda: run(lines, sink, twice))
+    assert "Batch 0 is written a second time" in message, message
+    assert "sinkName" in message
+    assert sink.values() == ["a"]
+
+    def named(df: DataFrame, batch: int) -> None:
+        for name in ("first", "second"):
+            write(df.selectExpr(f"'{name}' AS value"), txnVersion=batch, sinkName=name)
+
+    shutil.rmtree(sink.checkpoint)
+    run(lines, sink, named)
+    assert sink.values() == ["a", "first", "second"]
+
+
+def test_write_that_failed_is_tried_again_by_the_user(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    """The second try has other rows, on purpose."""
+    lines.add("a", "b")
+
+    def stubborn(df: DataFrame, batch: int) -> None:
+        fails = "CASE WHEN value = 'b' THEN raise_error('injected') ELSE value END AS value"
+        assert "injected" in failure(lambda: write(df.selectExpr(fails), txnVersion=batch))
+        write(df.selectExpr("concat(value, '-2') AS value"), txnVersion=batch)
+
+    run(lines, sink, stubborn)
+    assert sink.values() == ["a-2", "b-2"]
+
+
+def test_checkpoint_deleted_with_the_app_kept(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    """Another query begins at version 0 again: its rows must not be dropped without a word."""
+    lines.add("a")
+    run(lines, sink, lambda df, batch: write(df, txnAppId="app", txnVersion=batch))
+    shutil.rmtree(sink.checkpoint)
+    lines.add("b")
+    again = lambda df, batch: write(df, txnAppId="app", txnVersion=batch)  # noqa: E731
+    message = failure(lambda: run(lines, sink, again))
+    assert "txnVersion 0 of txnAppId app is not of this query" in message, message
+    assert sink.values() == ["a"]
+
+
+def test_jobs_without_a_query(
+    spark: SparkSession, sink: Sink, write: Callable[..., None], broker: Brokers
+) -> None:
+    write(frame(spark, "a"), txnAppId="daily", txnVersion=1)
+    write(frame(spark, "b"), txnAppId="daily", txnVersion=2)
+    message = failure(lambda: write(frame(spark, "x"), txnAppId="daily", txnVersion=2))
+    assert "Batch 2 is written a second time" in message, message
+    # Nobody can repeat a write without a number: nothing of it is kept.
+    before = known(broker)
+    write(frame(spark, "c"), mode="errorifexists")
+    assert known(broker) == before
+    assert sink.values() == ["a", "b", "c"]
+
+
+def known(broker: Brokers) -> int:
+    """Return how many keys of the commit topic have a value."""
+    last = {row.key: row.value for row in topics.read(broker.bootstrap, "statemark-commits")}
+    return sum(value is not None for value in last.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"txnVersion": 1}, "outside of foreachBatch nobody knows whose number it is"),
+        ({"txnAppId": "a"}, "it says nothing without 'txnVersion'"),
+        ({"txnAppId": "a", "txnVersion": -1}, "Option 'txnVersion' is refused"),
+        ({"txnAppId": "a", "txnVersion": "one"}, "Option 'txnVersion' is refused"),
+        ({"txnAppId": " ", "txnVersion": 1}, "Option 'txnAppId' is refused"),
+        ({"mode": "overwrite"}, "rows can only be appended to a topic"),
+        ({"mode": "ignore"}, "rows can only be appended to a topic"),
+        ({"kafka.acks": "1"}, "Option 'kafka.acks' is refused"),
+    ],
+)
+def test_what_is_refused(
+    spark: SparkSession, write: Callable[..., None], options: dict[str, Any], part: str
+) -> None:
+    message = failure(lambda: write(frame(spark, "a"), **options))
+    assert part in message, message
+
+
+@pytest.mark.parametrize("phases", [PHASES if IS_WHOLE else SOME], ids=["phases"])
+def test_driver_dies_in_for_each_batch(
+    broker: Brokers, topic: Topic, tmp_path: Path, spark: SparkSession, phases: tuple[str, ...]
+) -> None:
+    job = Job(tmp_path / "job", broker.bootstrap, topic(partitions=3))
+    job.in_batches = True
+    for phase in phases:
+        job.add()
+        assert job.run(phase) != 0, job.log()
+        assert job.died(phase), job.log()
+    job.run_in(spark)
+    for verdict in job.judge_all("", KEYS):
+        assert verdict.is_right, verdict
+        assert verdict.rows > 0
