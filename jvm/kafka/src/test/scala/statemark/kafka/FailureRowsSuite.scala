@@ -7,7 +7,7 @@ import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhas
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchPlan, DecisionLog, DriverSeams}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, TransactionLine}
-import statemark.kafka.log.{CommitLog, CommitRecord, CommitState}
+import statemark.kafka.log.{CommitLog, CommitRecord, CommitState, CommitTopic}
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
@@ -202,6 +202,29 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       }
     }
 
+  test("row 8: an executor dies with its token sent, then the driver; the next run ends that") {
+    val phases = Set[SinkPhase](SinkPhase.TokenSent, SinkPhase.OrdersAnswered)
+    lazy val simulation: Simulation = new Simulation(brokers, topic("8-both"), deaths)
+    // The token is in the log as its executor dies, and nothing else is open there.
+    lazy val deaths: Deaths = new Deaths(passing =
+      phase =>
+        if (phase == SinkPhase.TokenSent) {
+          val (settings, identity) = (simulation.settings, simulation.identity)
+          Conditions.awaitMarkers(brokers, identity)
+          Conditions.awaitOpenRecord(brokers, CommitTopic.partitionOf(settings, identity))
+        }
+    )
+    phases.foreach(deaths.at(_))
+    running(simulation) { s =>
+      s.runBatches(2)
+      judged(s)
+      assert(deaths.counts.keySet == phases)
+      // Not found open would mean that its timeout had ended it.
+      assert(s.reports.last.fenced.nonEmpty)
+      assert(copied(s) > 0)
+    }
+  }
+
   for (
     phase <- Seq(
       SinkPhase.Fenced,
@@ -263,8 +286,8 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       seams = DriverSeams(log =
         real =>
           new CommitLog {
-            override def read(identity: SinkIdentity): CommitState = {
-              val state = real.read(identity)
+            override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
+              val state = real.read(identity, held)
               kept.foreach(order => simulation.executors.foreach(_.sinks.commit(order)))
               kept = Nil
               state

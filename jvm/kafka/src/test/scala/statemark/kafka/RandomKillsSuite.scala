@@ -120,7 +120,8 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
       state.copy(records = state.records.filterNot(_._2.isInstanceOf[Token]))
     val ignoring = (real: CommitLog) =>
       new CommitLog {
-        override def read(identity: SinkIdentity): CommitState = without(real.read(identity))
+        override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState =
+          without(real.read(identity, held))
         override def readAll(): Map[SinkIdentity, CommitState] =
           real.readAll().view.mapValues(without).toMap
       }

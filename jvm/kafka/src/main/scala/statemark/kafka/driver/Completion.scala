@@ -67,6 +67,9 @@ private[kafka] final class Completion(
     } finally kept.foreach(_.close())
   }
 
+  /** Whether the cleaner may take rows of it once their transaction is fenced. */
+  def mayLoseRows(decision: Decision): Boolean = decision.transactions.exists(isCompacted)
+
   private def finish(
       decision: Decision,
       state: CommitState,

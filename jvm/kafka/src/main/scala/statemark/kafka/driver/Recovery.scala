@@ -2,6 +2,7 @@ package statemark.kafka.driver
 
 import org.apache.kafka.clients.admin.Admin
 import org.apache.kafka.common.errors._
+import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.Causes
 import statemark.kafka.clients.{Fencing, KafkaFailures}
@@ -43,13 +44,15 @@ private[kafka] final class Recovery(
     val notes = checks ++ hadCommitTopic.fold(
       Vector(s"Commit topic ${settings.commitTopic} was made")
     )(_ => Vector.empty)
-    val before = fenceDrivers(log.read(identity), Set(ownId))
+    val ended = mutable.Set.empty[String]
+    val read = () => log.read(identity, endCommits(_, ended))
+    val before = fenceDrivers(read, Set(ownId))
     val warnings = if (before._1.identity.isEmpty) newcomer() else Vector.empty
     val run = before._1.identity.fold(1L)(_.run + 1)
-    val prefixes = before._1.identity.map(_.prefix).toSet + settings.prefix
+    val prefixes = prefixesOf(before._1)
     begin(run)
     // Another driver may have done the same in between: whoever is named in the log now can decide no more.
-    val state = fenceDrivers(log.read(identity), before._2)._1
+    val state = fenceDrivers(read, before._2)._1
     requireOwn(state, run)
     if (!marker.exists()) marker.write()
     var open: Either[String, Set[String]] = Right(Set.empty)
@@ -73,21 +76,43 @@ private[kafka] final class Recovery(
       identity,
       run,
       state.last.decided.headOption.map(_.batch),
-      open.getOrElse(Set.empty),
+      open.getOrElse(Set.empty) ++ ended,
       completed,
       notes ++ warnings ++ open.left.toOption
     )
   }
 
   /** Fences every driver that the state names; reads again until nobody new is named. */
-  private def fenceDrivers(state: CommitState, fenced: Set[String]): (CommitState, Set[String]) = {
+  private def fenceDrivers(
+      read: () => CommitState,
+      fenced: Set[String]
+  ): (CommitState, Set[String]) = {
+    val state = read()
     val others = state.drivers -- fenced
     if (others.isEmpty) (state, fenced)
     else {
       fencing.fence(others)
-      fenceDrivers(log.read(identity), fenced ++ others)
+      fenceDrivers(read, fenced ++ others)
     }
   }
+
+  /** Ends what holds the commit topic back, where it may be a commit of the last decision: an executor that died with its
+    * token sent leaves it open until its timeout. What is aborted is copied. Where the cleaner could take the rows before
+    * they are kept, the timeout is waited for.
+    * @param ended takes the ids of what was open
+    */
+  private def endCommits(known: CommitState, ended: mutable.Set[String]): Unit =
+    known.last match {
+      case LastDecision.Decided(decision) if !completion.mayLoseRows(decision) =>
+        val ids = known.unfinished(decision).map(_._1.name.transactionalId).toSet
+        val open = fencing.open(identity, prefixesOf(known)).getOrElse(Set.empty).intersect(ids)
+        ended ++= open - ownId
+        fencing.fence(ids - ownId)
+      case _ => ()
+    }
+
+  private def prefixesOf(state: CommitState): Set[String] =
+    state.identity.map(_.prefix).toSet + settings.prefix
 
   private def begin(run: Long): Unit = {
     val record = IdentityRecord(

@@ -19,9 +19,13 @@ trait CommitLog {
 
   /** What it says of one identity, up to everything that was sent before the call: of a transaction that is open, the
     * outcome is waited for.
+    * @param held is told what is known so far where such a transaction holds the rest back, once for each
     * @throws SinkException.Unavailable where it does not get on for as long as a transaction may be open
     */
-  def read(identity: SinkIdentity): CommitState
+  def read(identity: SinkIdentity, held: CommitState => Unit): CommitState
+
+  /** As the other, and only waits. */
+  final def read(identity: SinkIdentity): CommitState = read(identity, _ => ())
 
   /** What it says of every identity, in all partitions. */
   def readAll(): Map[SinkIdentity, CommitState]
@@ -38,14 +42,14 @@ private[kafka] final class TopicCommitLog(
     clock: Clock,
     end: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) extends CommitLog {
-  import TopicCommitLog.{Known, NoStates}
+  import TopicCommitLog.{Known, NoStates, States}
 
   // What was read stays read: the topic only grows.
   private val known = mutable.Map.empty[TopicPartition, Known]
 
-  override def read(identity: SinkIdentity): CommitState = {
+  override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
-    read(Seq(place))
+    readOn(Seq(place), of => held(of.getOrElse(identity, CommitState.empty)))
     known(place).states.getOrElse(identity, CommitState.empty).requireReadable()
   }
 
@@ -53,12 +57,12 @@ private[kafka] final class TopicCommitLog(
     val count = TopicChecks.describe(admin, settings.commitTopic)
       .fold(CommitTopic.Partitions)(_.partitions.size)
     val places = (0 until count).map(new TopicPartition(settings.commitTopic, _))
-    read(places)
+    readOn(places, _ => ())
     places.flatMap(known(_).states).toMap
   }
 
-  private def read(places: Seq[TopicPartition]): Unit = {
-    val ends = endsOf(places)
+  private def readOn(places: Seq[TopicPartition], held: States => Unit): Unit = {
+    val ends = endsOf(places, end)
     places.foreach { place =>
       val next = known.get(place).fold(0L)(_.next)
       if (ends(place) < next) throw new SinkException.WrongHistory(
@@ -72,33 +76,40 @@ private[kafka] final class TopicCommitLog(
     val behind = places.filter(place => known.get(place).forall(_.next < ends(place)))
     if (behind.nonEmpty) {
       val consumer = clients.consumer(committedOnly = true)
-      try readTo(consumer, behind.map(place => place -> ends(place)).toMap)
+      try readTo(consumer, behind.map(place => place -> ends(place)).toMap, held)
       finally consumer.close()
     }
   }
 
-  /** The ends as a reader of everything sees them: behind records whose transaction is open. */
-  private def endsOf(places: Seq[TopicPartition]): Map[TopicPartition, Long] =
-    TopicLookup.again(KafkaFailures.isRetryable) {
-      val asked = admin.listOffsets(
-        places.map(_ -> OffsetSpec.latest()).toMap.asJava,
-        new ListOffsetsOptions(end)
-      )
-      places.map(place => place -> asked.partitionResult(place).get().offset).toMap
-    }
+  /** The ends as such a reader sees them: one of everything behind records whose transaction is open. */
+  private def endsOf(
+      places: Seq[TopicPartition],
+      isolation: IsolationLevel
+  ): Map[TopicPartition, Long] = TopicLookup.again(KafkaFailures.isRetryable) {
+    val asked = admin.listOffsets(
+      places.map(_ -> OffsetSpec.latest()).toMap.asJava,
+      new ListOffsetsOptions(isolation)
+    )
+    places.map(place => place -> asked.partitionResult(place).get().offset).toMap
+  }
 
-  private def readTo(consumer: RowConsumer, ends: Map[TopicPartition, Long]): Unit = {
+  private def readTo(
+      consumer: RowConsumer,
+      ends: Map[TopicPartition, Long],
+      held: States => Unit
+  ): Unit = {
     consumer.assign(ends.keySet.asJava)
     val (begun, unread) = ends.keySet.partition(known.contains)
     begun.foreach(place => consumer.seek(place, known(place).next))
     // Of no partitions it would mean all of them.
     if (unread.nonEmpty) consumer.seekToBeginning(unread.asJava)
-    val states = mutable.Map.empty[TopicPartition, Map[SinkIdentity, CommitState]]
+    val states = mutable.Map.empty[TopicPartition, States]
     ends.keys.foreach(place => states(place) = known.get(place).fold(NoStates)(_.states))
     // A topic that is long, or far away, takes its time.
     var (passed, passedNanos) = (0L, clock.nanos())
     def unfinished = ends.find { case (place, end) => consumer.position(place) < end }
     var open = unfinished
+    val told = mutable.Set.empty[(TopicPartition, Long)]
     while (open.isDefined) {
       val position = ends.keysIterator.map(consumer.position).sum
       if (position != passed) {
@@ -107,7 +118,8 @@ private[kafka] final class TopicCommitLog(
       }
       open.filter(_ => clock.nanos() - passedNanos > settings.transactionTimeoutMs * 1000000L)
         .foreach { case (place, end) => throw blocked(place, consumer.position(place), end) }
-      consumer.poll(TopicCommitLog.Poll).asScala.foreach { record =>
+      val records = consumer.poll(TopicCommitLog.Poll)
+      records.asScala.foreach { record =>
         val place = new TopicPartition(record.topic, record.partition)
         val identity = RecordCodec.identityOf(record.key)
         val state = states(place).getOrElse(identity, CommitState.empty)
@@ -115,6 +127,12 @@ private[kafka] final class TopicCommitLog(
         states(place) = states(place).updated(identity, state)
       }
       open = unfinished
+      for ((place, _) <- open if records.isEmpty) {
+        val position = consumer.position(place)
+        // Before that, records may be missing that belong together.
+        val isHeld = position >= endsOf(Seq(place), IsolationLevel.READ_COMMITTED)(place)
+        if (isHeld && told.add((place, position))) held(states(place))
+      }
     }
     states.foreach { case (place, of) => known(place) = Known(consumer.position(place), of) }
   }
@@ -153,9 +171,11 @@ private[kafka] final class TopicCommitLog(
 private object TopicCommitLog {
 
   /** What was read of a partition, up to an offset. */
-  final case class Known(next: Long, states: Map[SinkIdentity, CommitState])
+  final case class Known(next: Long, states: States)
 
-  val NoStates: Map[SinkIdentity, CommitState] = Map.empty
+  type States = Map[SinkIdentity, CommitState]
+
+  val NoStates: States = Map.empty
 
   val Poll: Duration = Duration.ofMillis(100)
 }

@@ -1,6 +1,12 @@
 package statemark.kafka.sim
 
-import org.apache.kafka.clients.admin.{ListTransactionsOptions, TransactionState}
+import org.apache.kafka.clients.admin.{
+  ListOffsetsOptions,
+  ListTransactionsOptions,
+  OffsetSpec,
+  TransactionState
+}
+import org.apache.kafka.common.{IsolationLevel, TopicPartition}
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.kafka.TestBrokers
@@ -19,6 +25,16 @@ object Conditions {
     */
   def awaitMarkers(brokers: TestBrokers, identity: SinkIdentity): Unit =
     while (transactions(brokers, identity, ending).nonEmpty) Thread.onSpinWait()
+
+  /** Waits until a partition has a record of an open transaction, which holds its readers back. */
+  def awaitOpenRecord(brokers: TestBrokers, place: TopicPartition): Unit = {
+    def end(isolation: IsolationLevel) = brokers.admin.listOffsets(
+      Map(place -> OffsetSpec.latest()).asJava,
+      new ListOffsetsOptions(isolation)
+    ).partitionResult(place).get().offset
+    while (end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED))
+      Thread.onSpinWait()
+  }
 
   private val ending = Set(TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
 

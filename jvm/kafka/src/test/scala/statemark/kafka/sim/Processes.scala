@@ -110,8 +110,8 @@ final class LateOrders(executors: () => Seq[SimExecutor], isLate: () => Boolean)
 
   /** Carries it out between what is read of the commit topic and what is done with it. */
   def behindReads(log: CommitLog): CommitLog = new CommitLog {
-    override def read(identity: SinkIdentity): CommitState = {
-      val state = log.read(identity)
+    override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
+      val state = log.read(identity, held)
       carryOut()
       state
     }
