@@ -10,8 +10,7 @@ import pytest
 from support import topics
 from support.modes import IS_WHOLE
 from support.processes import wait_for
-from support.session import TESTKIT_JAR
-from support.sinks import Job, probed
+from support.sinks import Job, on_executors
 from support.topics import Isolation
 
 if TYPE_CHECKING:
@@ -30,14 +29,7 @@ PHASES = ("row-sent", "attempt-finished", "token-sent", "transaction-committed")
 def job(broker: Brokers, topic: Topic, tmp_path: Path) -> Job:
     """A query whose executors tell the probe of each phase, as its driver does."""
     directory = tmp_path / "job"
-    conf = {
-        "spark.master": "local-cluster[2,1,700]",
-        "spark.executor.memory": "700m",
-        "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC {probed(directory / 'probe')}",
-        "spark.executor.extraClassPath": str(TESTKIT_JAR),
-        # A kill counts as a failure of the tasks that ran there.
-        "spark.task.maxFailures": "20",
-    }
+    conf = on_executors(directory / "probe")
     return Job(directory, broker.bootstrap, topic(partitions=3), **conf)
 
 

@@ -262,29 +262,21 @@ class Task(NamedTuple):
 
 
 @dataclass
-class Stream:
+class Gates:
     """
-    What a query reads and writes, and the gates of its tasks.
+    Gates of a query's tasks: see `statemark.testkit.TaskGate`.
 
     Attributes
     ----------
     directory
-        Of all that.
+        Of the files by which they are held.
     """
 
     directory: Path
-    arrivals: Arrivals = field(init=False)
 
     def __post_init__(self) -> None:
-        self.arrivals = Arrivals(self.directory / "events")
         for name in ("seen", "hold"):
-            (self.directory / name).mkdir()
-
-    @property
-    def committed(self) -> int:
-        """The last batch that the query has committed, -1 for none."""
-        commits = (self.directory / "checkpoint/commits").glob("[0-9]*")
-        return max((int(file.name) for file in commits), default=-1)
+            (self.directory / name).mkdir(parents=True)
 
     def tasks(self) -> list[Task]:
         """All attempts that reached a gate, for each gate."""
@@ -301,6 +293,30 @@ class Stream:
 
     def _hold(self, task: Task) -> Path:
         return self.directory / "hold" / "-".join(str(part) for part in task[:4])
+
+
+@dataclass
+class Stream(Gates):
+    """
+    What a query reads and writes, and the gates of its tasks.
+
+    Attributes
+    ----------
+    directory
+        Of all that.
+    """
+
+    arrivals: Arrivals = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.arrivals = Arrivals(self.directory / "events")
+
+    @property
+    def committed(self) -> int:
+        """The last batch that the query has committed, -1 for none."""
+        commits = (self.directory / "checkpoint/commits").glob("[0-9]*")
+        return max((int(file.name) for file in commits), default=-1)
 
 
 def logs(cluster: Path) -> list[Path]:

@@ -6,18 +6,23 @@ import json
 import os
 import sys
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support import sink_driver, topics
 from support.brokers import jars
+from support.cluster import Gates
 from support.processes import LIMIT_S, Daemon, wait_for
 from support.session import ROOT, TESTKIT_JAR, built, statemark_jar
+from support.topics import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+    from support.topics import Row
 
     Metrics = dict[str, str]
 
@@ -47,6 +52,18 @@ def probed(folder: Path) -> str:
     )
 
 
+def on_executors(probe: Path, *, memory: str = "700m") -> dict[str, str]:
+    """Return the settings of a job on two executors, each a process, that tell a probe as well."""
+    return {
+        "spark.master": f"local-cluster[2,1,{memory.removesuffix('m')}]",
+        "spark.executor.memory": memory,
+        "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC {probed(probe)}",
+        "spark.executor.extraClassPath": str(TESTKIT_JAR),
+        # A kill counts as a failure of the tasks that ran there.
+        "spark.task.maxFailures": "20",
+    }
+
+
 class Job:
     """
     A query whose every run writes other rows, in processes that die where they are told to.
@@ -59,12 +76,18 @@ class Job:
         Of the sink, besides broker and topic and instead of them.
     in_batches
         Whether the query writes with `foreachBatch`, to two sinks of the topic.
+    query
+        What else the query is asked for: see `sink_driver.rows`.
+    rows
+        Of a batch.
     """
 
     def __init__(self, directory: Path, bootstrap: str, topic: str, **conf: str) -> None:
         self.directory, self.bootstrap, self.topic, self.conf = directory, bootstrap, topic, conf
         self.options: dict[str, str] = {}
         self.in_batches = False
+        self.query: dict[str, Any] = {}
+        self.rows = ROWS
         self.probe = directory / "probe"
         self.events = directory / "events"
         self.runs = self.batches = 0
@@ -73,7 +96,7 @@ class Job:
 
     def add(self) -> None:
         """Add a file, which will be a batch."""
-        lines = "".join(f"{self.batches},{i}\n" for i in range(ROWS))
+        lines = "".join(f"{self.batches},{i}\n" for i in range(self.rows))
         # A name that begins with a dot is not there yet.
         hidden = self.events / ".next"
         hidden.write_text(lines)
@@ -128,6 +151,7 @@ class Job:
             "checkpoint": str(self.directory / "checkpoint"),
             "run": self.runs,
             "fails": fails,
+            "query": self.query,
             "format": FORMAT,
             "batches": self.in_batches,
             "options": {
@@ -138,8 +162,18 @@ class Job:
             "progress": str(self.directory / "progress.jsonl"),
         }
 
+    def with_gates(self) -> Gates:
+        """Let tasks pass gates, and rows say who wrote them."""
+        gates = Gates(self.directory / "gates")
+        self.query["gates"] = str(gates.directory)
+        return gates
+
     def hold(self, phase: str) -> None:
-        """Let every process wait that reaches a phase, until `release`."""
+        """
+        Let every process wait that reaches a phase, until `release`.
+
+        Only the one of an id where `<phase>-<id>` is named.
+        """
         (self.probe / f"hold-{phase}").touch()
 
     def release(self, phase: str) -> None:
@@ -173,14 +207,48 @@ class Job:
     def judge_all(self, *begins: str) -> list[Verdict]:
         """Judge each sink of the topic by itself: its values begin with this, and no other's do."""
         topics.settle(self.bootstrap, self.topic)
-        values = [row.value.decode() for row in topics.read(self.bootstrap, self.topic)]
+        found = topics.read(self.bootstrap, self.topic)
 
-        def of(begin: str) -> list[str]:
+        def of(begin: str) -> list[Row]:
             longer = tuple(other for other in begins if len(other) > len(begin))
-            own = (v for v in values if v.startswith(begin) and not v.startswith(longer))
-            return [value.removeprefix(begin) for value in own]
+            values = ((row, (row.value or b"").decode()) for row in found)
+            return [
+                replace(row, value=value.removeprefix(begin).encode())
+                for row, value in values
+                if value.startswith(begin) and not value.startswith(longer)
+            ]
 
-        return [Verdict(of(begin), range(self.batches)) for begin in begins]
+        return [Verdict(of(begin), self.batches, self.rows) for begin in begins]
+
+    def tries(self, isolation: Isolation = Isolation.READ_COMMITTED) -> Mapping[Part, set[Try]]:
+        """Return who wrote the rows that such a reader sees, where the query has gates."""
+        return tries(topics.read(self.bootstrap, self.topic, isolation))
+
+
+class Part(NamedTuple):
+    """Rows of a batch that one task writes."""
+
+    batch: int
+    partition: int
+
+
+class Try(NamedTuple):
+    """An attempt at a task, within an attempt at its stage."""
+
+    stage: int
+    attempt: int
+
+
+def tries(rows: Sequence[Row]) -> Mapping[Part, set[Try]]:
+    """Return who wrote the rows that say it."""
+    found: Mapping[Part, set[Try]] = defaultdict(set)
+    for row in rows:
+        if said := dict(row.headers).get("task"):
+            partition, stage, attempt = map(int, said.split())
+            assert row.value
+            batch = int(row.value.split(b",")[0])
+            found[Part(batch, partition)].add(Try(stage, attempt))
+    return found
 
 
 class Verdict:
@@ -190,26 +258,29 @@ class Verdict:
     Attributes
     ----------
     duplicated, lost, mixed
-        Rows that are there twice; rows that are missing; batches with rows of several runs.
+        Rows that are there twice; rows that are missing; batches with rows of several runs, or
+        with rows of one task by several attempts.
     """
 
-    def __init__(self, values: Sequence[str], batches: range) -> None:
-        counts = Counter(values)
-        self.rows = len(values)
+    def __init__(self, found: Sequence[Row], batches: int, rows: int) -> None:
+        counts = Counter(row.value.decode() for row in found if row.value)
+        self.rows = len(found)
         self.duplicated = sum(n - 1 for n in counts.values())
         runs: Mapping[int, set[int]] = defaultdict(set)
         for value in counts:
             batch, _, _, run = value.split(",")
             runs[int(batch)].add(int(run))
-        self.mixed = [batch for batch, of in runs.items() if len(of) > 1]
+        several = {batch for batch, of in runs.items() if len(of) > 1}
+        several |= {part.batch for part, of in tries(found).items() if len(of) > 1}
+        self.mixed = sorted(several)
         wanted = {
             f"{batch},{row},{copy},{run}"
             for batch, of in runs.items()
             for run in of
-            for row in range(ROWS)
+            for row in range(rows)
             for copy in range(1 + run % 3)
         }
-        self.lost = len(wanted - set(counts)) + ROWS * len(set(batches) - set(runs))
+        self.lost = len(wanted - set(counts)) + rows * len(set(range(batches)) - set(runs))
 
     def __repr__(self) -> str:
         return f"{self.duplicated} duplicated, {self.lost} lost, mixed {self.mixed}"

@@ -9,7 +9,8 @@ import java.util.function.Consumer
   *
   *   - `seen` has a line for each phase that was passed, with the process id;
   *   - `die-<phase>` with a number: at the so-many-th time the process ends as by SIGKILL. Its name is then `died-<phase>`;
-  *   - `hold-<phase>`: who passes it makes `held-<phase>-<process id>` and waits until the file is gone.
+  *   - `hold-<phase>`: who passes it makes `held-<phase>-<process id>` and waits until the file is gone;
+  *   - `hold-<phase>-<process id>`: the same for one process.
   */
 final class KafkaProbe extends Consumer[String] {
   private val folder = Paths.get(System.getProperty(KafkaProbe.Folder))
@@ -18,10 +19,11 @@ final class KafkaProbe extends Consumer[String] {
     note(phase)
     if (isLast(folder.resolve(s"die-$phase")) && isFirst(folder.resolve(s"died-$phase")))
       Runtime.getRuntime.halt(137)
-    val hold = folder.resolve(s"hold-$phase")
-    if (Files.exists(hold)) {
-      isFirst(folder.resolve(s"held-$phase-${ProcessHandle.current.pid}")): Unit
-      while (Files.exists(hold)) LockSupport.parkNanos(KafkaProbe.PollNanos)
+    val own = s"$phase-${ProcessHandle.current.pid}"
+    val holds = Seq(phase, own).map(name => folder.resolve(s"hold-$name"))
+    if (holds.exists(Files.exists(_))) {
+      isFirst(folder.resolve(s"held-$own")): Unit
+      while (holds.exists(Files.exists(_))) LockSupport.parkNanos(KafkaProbe.PollNanos)
     }
   }
 

@@ -11,6 +11,7 @@ import org.apache.spark.sql.functions.udf
   * them share.
   *
   *   - `attempt()`: number of the attempt that evaluates it, from 0;
+  *   - `stage_attempt()`: number of the attempt at its stage, from 0: attempts are counted anew in each;
   *   - `gate_in()`, `gate_out()`: always true. On its first row a task makes the file
   *     `seen/<in or out>-<batch>-<partition>-<attempt>-<pid>`. Where a file `hold/<in or out>-<batch>-<partition>-<attempt>`
   *     lies, it waits until that is gone, or Spark kills it.
@@ -28,10 +29,12 @@ object TaskGate {
     * @param directory with `seen` and `hold` in it
     */
   def register(session: SparkSession, directory: String): Unit = {
-    session.udf.register(
-      "attempt",
-      udf(() => TaskContext.get().attemptNumber()).asNondeterministic()
+    val attempts = Seq[(String, TaskContext => Int)](
+      "attempt" -> (_.attemptNumber()),
+      "stage_attempt" -> (_.stageAttemptNumber())
     )
+    for ((name, of) <- attempts)
+      session.udf.register(name, udf(() => of(TaskContext.get())).asNondeterministic())
     for (gate <- Seq("in", "out"))
       session.udf.register(s"gate_$gate", udf(() => pass(directory, gate)).asNondeterministic())
   }
