@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
     from support.brokers import Brokers
     from support.cluster import Gates
 
@@ -57,11 +57,18 @@ def tasks(gates: Gates, batch: int) -> Mapping[int, set[int]]:
     ],
 )
 def test_another_number_of_tasks_where_a_batch_is_decided(
-    broker: Brokers, topic: Topic, tmp_path: Path, *, first: Run, second: Run, are_pinned: bool
+    spark: SparkSession,
+    broker: Brokers,
+    topic: Topic,
+    tmp_path: Path,
+    *,
+    first: Run,
+    second: Run,
+    are_pinned: bool,
 ) -> None:
     """The first run dies as its rows are copied; they are what readers see."""
     job = Job(tmp_path / "job", broker.bootstrap, topic(partitions=3))
-    before, after = run_both(job, "copied", first, second, fails=True)
+    before, after, _ = run_both(job, spark, "copied", first, second, fails=True)
     verdict = job.judge()
     assert verdict.is_right, verdict
     assert verdict.rows > 0
@@ -69,7 +76,7 @@ def test_another_number_of_tasks_where_a_batch_is_decided(
 
 
 def test_another_number_of_tasks_where_a_batch_is_half_committed(
-    broker: Brokers, topic: Topic, tmp_path: Path
+    spark: SparkSession, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:
     """
     One executor has committed as the other dies, and then the driver.
@@ -83,36 +90,50 @@ def test_another_number_of_tasks_where_a_batch_is_half_committed(
     }
     job = Job(directory, broker.bootstrap, topic(partitions=3), **conf)
     (job.probe / "die-token-sent").write_text("1")
-    run_both(job, "orders-answered", ({}, {"tasks": 5}), ({}, {"tasks": 3}), fails=False)
-    assert job.died("token-sent"), job.log(1)
+    first, second = ({}, {"tasks": 5}), ({}, {"tasks": 3})
+    *_, metrics = run_both(job, spark, "orders-answered", first, second, fails=False)
+    assert job.died("token-sent"), job.log()
     verdict = job.judge()
     assert verdict.is_right, verdict
-    found = re.search(r"1 copied \((\d+) rows\); 1 open transactions of earlier", job.log())
-    assert found, job.log()
+    assert metrics["openTransactionsFound"] == "1"
     # The first run writes each row twice.
-    assert 0 < int(found[1]) < 2 * job.rows
+    assert 0 < int(metrics["copiedRows"]) < 2 * job.rows
 
 
 def run_both(
-    job: Job, phase: str, first: Run, second: Run, *, fails: bool
-) -> tuple[set[int], set[int]]:
-    """Die at a phase of the first batch, run again; return the tasks of that batch in each run."""
+    job: Job, spark: SparkSession, phase: str, first: Run, second: Run, *, fails: bool
+) -> tuple[set[int], set[int], dict[str, str]]:
+    """
+    Die at a phase of the first batch, and run again in a session.
+
+    Returns
+    -------
+    tuple
+        Tasks of that batch in each run, and what the sink has counted in the second.
+    """
     gates = job.with_gates()
-    for run in (first, second):
-        job.conf.update(run[0])
-        job.query.update(run[1])
-        job.add()
-        if run is first:
-            assert job.run(phase, fails=fails) != 0, job.log()
-            assert job.died(phase), job.log()
-            before = tasks(gates, 0)
-    assert job.run(fails=False) == 0, job.log()
+    job.add()
+    job.conf.update(first[0])
+    job.query.update(first[1])
+    assert job.run(phase, fails=fails) != 0, job.log()
+    assert job.died(phase), job.log()
+    before = tasks(gates, 0)
+    job.add()
+    job.query.update(second[1])
+    kept = {name: spark.conf.get(name, None) for name in second[0]}
+    try:
+        for name, value in second[0].items():
+            spark.conf.set(name, value)
+        metrics = job.run_in(spark, fails=False)
+    finally:
+        for name, old in kept.items():
+            spark.conf.unset(name) if old is None else spark.conf.set(name, old)
     after = tasks(gates, 0)
     found = [
         {task for pid in pids for task in after[pid]}
         for pids in (before.keys(), after.keys() - before.keys())
     ]
-    return found[0], found[1]
+    return found[0], found[1], metrics
 
 
 def test_many_tasks_on_executors_with_little_memory(
