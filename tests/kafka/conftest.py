@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two task slots, and four attempts for each task."""
+    # Python's workers need what this process has.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,4]").appName("statemark-kafka")
     for name, value in sinks.settings(tmp_path_factory.mktemp("spark")).items():
         builder = builder.config(name, value)
