@@ -90,6 +90,23 @@ def test_two_frames_of_one_batch(lines: Lines, sink: Sink, write: Callable[..., 
     assert sink.values() == ["a", "first", "second"]
 
 
+def test_two_topics_under_one_name(
+    lines: Lines, sink: Sink, write: Callable[..., None], topic: Topic
+) -> None:
+    """Other options make another sink of it on the driver, which must not forget."""
+    lines.add("a")
+    other = topic()
+
+    def twice(df: DataFrame, batch: int) -> None:
+        write(df, txnVersion=batch, sinkName="one")
+        options = {"kafka.bootstrap.servers": sink.bootstrap, "topic": other, "sinkName": "one"}
+        df.write.format(sinks.FORMAT).options(**options).option("txnVersion", batch).save()
+
+    message = failure(lambda: run(lines, sink, twice))
+    assert "Batch 0 is written a second time" in message, message
+    assert (sink.values(), sink.values(other)) == (["a"], [])
+
+
 def test_write_that_failed_is_tried_again_by_the_user(
     lines: Lines, sink: Sink, write: Callable[..., None]
 ) -> None:

@@ -1,17 +1,19 @@
 package statemark.kafka.sink
 
 import java.util.{Locale, UUID}
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.SparkContext
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SaveMode, SparkSession}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic.Dataset
+import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.slf4j.LoggerFactory
+import scala.collection.mutable
+import scala.util.control.NonFatal
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
-import statemark.kafka.executor.WriterSpec
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sink.conf.Refusals
 import statemark.kafka.sink.driver.{OpenSink, OpenSinks}
@@ -33,11 +35,14 @@ private[sink] object BatchWrites {
   private val AppId = "txnAppId"
   private val Version = "txnVersion"
 
-  /** What Spark calls the query that runs on a thread. */
+  /** What Spark calls the query that runs on a thread, and on threads that it begins. */
   private val QueryProperty = "sql.streaming.queryId"
 
-  /** Sinks of writes outside of queries are closed after each, and would not know that the next one repeats it. */
-  private val written = new ConcurrentHashMap[BatchNumber, Set[String]]()
+  /** Two writes of one identity at once would each take the sink from the other. */
+  private val locks = Vector.fill(64)(new ReentrantLock)
+
+  /** What was written, and by which run of a query. */
+  private val written = mutable.LinkedHashSet.empty[(SinkIdentity, Long, Option[UUID])]
   private val MostWritten = 10000
 
   /** Writes the rows.
@@ -48,9 +53,10 @@ private[sink] object BatchWrites {
     Refusals.checkMode(mode, options)
     val settings = SinkSettings.of(options)
     val columns = RowColumns.of(data.schema, settings.topic)
-    val queryId = Option(spark.sparkContext.getLocalProperty(QueryProperty))
-    numberOf(options, queryId) match {
-      case Some(number) => writeOnce(spark, settings, columns, number, queryId, data)
+    val query = Option(spark.sparkContext.getLocalProperty(QueryProperty))
+      .flatMap(StatemarkBridge.outputOf(spark, _))
+    numberOf(options, query.map(_.id.toString)) match {
+      case Some(number) => writeOnce(spark, settings, columns, number, query, data)
       case None => writeUnnumbered(spark, settings, columns, data)
     }
   }
@@ -88,17 +94,18 @@ private[sink] object BatchWrites {
       settings: SinkSettings,
       columns: RowColumns,
       number: BatchNumber,
-      queryId: Option[String],
+      query: Option[OutputQuery],
       data: DataFrame
-  ): Unit = {
-    val identity = SinkIdentity(number.appId, settings.sink)
-    if (Option(written.get(number)).exists(_.contains(settings.sink)))
+  ): Unit = alone(SinkIdentity(number.appId, settings.sink)) { identity =>
+    val runId = query.map(_.runId)
+    val key = (identity, number.version, runId)
+    // Also where the options have changed, and with them the sink that would know it.
+    if (written.synchronized(written.contains(key)))
       throw BatchCoordinator.repeated(identity, number.version)
     // Of a job without a query, its name is all that is the same when it runs again.
-    val owner = queryId.getOrElse(number.appId)
-    val sink = OpenSinks.find(identity).filter(_.settings == settings).getOrElse(
-      open(spark, identity, settings, owner)
-    )
+    val owner = query.fold(number.appId)(_.id.toString)
+    val sink = OpenSinks.find(identity).filter(_.settings == settings)
+      .getOrElse(open(spark, identity, settings, owner, runId))
     try {
       sink.begin(BatchStart(number.version, owner, fingerprint = None, isRerun = false)) match {
         case BatchPlan.Discard(_, _) =>
@@ -106,10 +113,12 @@ private[sink] object BatchWrites {
             s"Version ${number.version} of sink $identity is decided already: nothing is written."
           )
           sink.commit(number.version, Nil): Unit
-        case BatchPlan.Write(spec) => write(spark, sink, spec, number.version, columns, data)
+        case BatchPlan.Write(spec) =>
+          val messages = run(spark.sparkContext, sink, data, RowsTask(spec, columns))
+          commit(sink, number.version, messages)
       }
-      if (queryId.isEmpty) note(number, settings.sink)
-    } finally if (queryId.isEmpty) OpenSinks.close(sink)
+      note(key)
+    } finally if (query.isEmpty) OpenSinks.close(sink)
   }
 
   /** Nobody can repeat it, so nothing of it is kept (K11). */
@@ -120,37 +129,56 @@ private[sink] object BatchWrites {
       data: DataFrame
   ): Unit = {
     val identity = SinkIdentity(s"write-${UUID.randomUUID}", settings.sink)
-    val sink = open(spark, identity, settings, identity.appId)
+    val sink = open(spark, identity, settings, identity.appId, None)
     try
       sink.begin(BatchStart(0, identity.appId, fingerprint = None, isRerun = false)) match {
         case BatchPlan.Write(spec) =>
-          write(spark, sink, spec, 0, columns, data)
-          sink.forget()
+          val messages =
+            try run(spark.sparkContext, sink, data, RowsTask(spec, columns))
+            catch {
+              case NonFatal(e) =>
+                forget(sink)
+                throw e
+            }
+          commit(sink, 0, messages)
+          forget(sink)
         case BatchPlan.Discard(_, _) =>
           throw new SinkException.IllegalCall("A write cannot begin", s"$identity is not new")
       }
     finally OpenSinks.close(sink)
   }
 
+  /** What became of the rows is certain by now: a record that stays behind changes nothing of it. */
+  private def forget(sink: OpenSink): Unit =
+    try sink.forget()
+    catch {
+      case NonFatal(e) =>
+        log.warn(s"What is known of ${sink.identity}, which has ended, could not be removed.", e)
+    }
+
   private def open(
       spark: SparkSession,
       identity: SinkIdentity,
       settings: SinkSettings,
-      owner: String
+      owner: String,
+      runId: Option[UUID]
   ): OpenSink = {
     val context = SinkContext(identity, settings, owner, queryName = "")
-    OpenSinks.open(spark, context, CheckpointMarker.none, _ => ())(_.id.toString == owner)
+    OpenSinks.open(spark, context, CheckpointMarker.none, _ => ())(e => runId.contains(e.runId))
   }
 
-  private def write(
-      spark: SparkSession,
-      sink: OpenSink,
-      spec: WriterSpec,
-      version: Long,
-      columns: RowColumns,
-      data: DataFrame
-  ): Unit =
-    try sink.commit(version, run(spark.sparkContext, rowsOf(data), RowsTask(spec, columns))): Unit
+  private def alone[A](identity: SinkIdentity)(body: SinkIdentity => A): A = {
+    val lock = locks(Math.floorMod(identity.hashCode, locks.size))
+    lock.lockInterruptibly()
+    try body(identity)
+    finally lock.unlock()
+  }
+
+  private def commit(sink: OpenSink, version: Long, messages: Seq[AttemptMessage]): Unit =
+    aborting(sink)(sink.commit(version, messages): Unit)
+
+  private def aborting[A](sink: OpenSink)(body: => A): A =
+    try body
     catch {
       case e: Throwable =>
         sink.abort()
@@ -162,19 +190,21 @@ private[sink] object BatchWrites {
     case _ => throw new SinkException.IllegalCall("A write cannot begin", "its rows are elsewhere")
   }
 
-  private def run(context: SparkContext, rows: RDD[InternalRow], task: RowsTask) = {
-    val messages = new Array[Option[AttemptMessage]](rows.partitions.length)
-    context.runJob(
-      rows,
-      task,
-      rows.partitions.indices,
-      (partition: Int, message: AttemptMessage) => messages(partition) = Some(message)
-    )
-    messages.toSeq.flatten
-  }
+  private def run(context: SparkContext, sink: OpenSink, data: DataFrame, task: RowsTask) =
+    aborting(sink) {
+      val rows = rowsOf(data)
+      val messages = Array.fill(rows.partitions.length)(Option.empty[AttemptMessage])
+      context.runJob(
+        rows,
+        task,
+        rows.partitions.indices,
+        (partition: Int, message: AttemptMessage) => messages(partition) = Some(message)
+      )
+      messages.toSeq.flatten
+    }
 
-  private def note(number: BatchNumber, sink: String): Unit = {
-    if (written.size >= MostWritten) written.clear()
-    written.merge(number, Set(sink), _ ++ _): Unit
+  private def note(key: (SinkIdentity, Long, Option[UUID])): Unit = written.synchronized {
+    written += key
+    if (written.size > MostWritten) written -= written.head: Unit
   }
 }
