@@ -43,6 +43,7 @@ from statemark.errors import (
 from statemark.failures import error_of
 from statemark.isolation import IsolationLevel
 from statemark.jars import jar_path
+from statemark.kafka import kafka_batch, kafka_sink, kafka_source
 from statemark.lookup import get, get_many
 from statemark.operator_metrics import OperatorMetrics
 from statemark.reads import Position, live, position
@@ -86,6 +87,9 @@ __all__ = [
     "get",
     "get_many",
     "jar_path",
+    "kafka_batch",
+    "kafka_sink",
+    "kafka_source",
     "live",
     "position",
 ]

@@ -1,0 +1,276 @@
+"""Kafka, exactly once: output of a query or of a batch, and a reader of what is committed.
+
+Each is Spark's own reader or writer with the options set; the work is done by format
+``statemark-kafka``. Columns, options and what is promised: docs/kafka-sink.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from statemark.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_FORMAT = "statemark-kafka"
+#: Options by the names of arguments.
+_OPTIONS = {
+    "topic": "topic",
+    "sink_name": "sinkName",
+    "commit_topic": "commitTopic",
+    "transactional_id_prefix": "transactionalIdPrefix",
+    "refused_rows_topic": "refusedRowsTopic",
+    "on_lost_rows": "onLostRows",
+    "producers_per_executor": "producersPerExecutor",
+}
+
+
+def kafka_sink(
+    df: DataFrame,
+    *,
+    bootstrap_servers: str | Sequence[str],
+    topic: str | None = None,
+    sink_name: str | None = None,
+    commit_topic: str | None = None,
+    transactional_id_prefix: str | None = None,
+    refused_rows_topic: str | None = None,
+    on_lost_rows: str | None = None,
+    producers_per_executor: int | None = None,
+    options: Mapping[str, object] | None = None,
+) -> DataStreamWriter:
+    """Return a writer of a streaming DataFrame to Kafka, each row exactly once.
+
+    Parameters
+    ----------
+    df : DataFrame
+        A streaming one, with a column ``value``, and ``key``, ``topic``, ``partition``,
+        ``headers`` and ``timestamp`` as far as they are wanted.
+    bootstrap_servers : str or sequence of str
+        ``host:port`` of one broker or more.
+    topic : str, optional
+        Where every row goes; unset, rows say it in a column of that name.
+    sink_name : str, optional
+        Who writes: several sinks of one query need different names. Unset: the topic.
+    commit_topic : str, optional
+        Where decisions are kept. Unset: ``statemark-commits``.
+    transactional_id_prefix : str, optional
+        What transactional ids begin with. Unset: ``statemark``.
+    refused_rows_topic : str, optional
+        Where rows go that their topic can never take. Unset: such a row fails the query.
+    on_lost_rows : str, optional
+        ``"fail"`` or ``"rerun"``.
+    producers_per_executor : int, optional
+        Producers, and open transactions, of an executor. Unset: 1.
+    options : mapping of str to object, optional
+        More options, as ``{"kafka.linger.ms": 20}``.
+
+    Returns
+    -------
+    DataStreamWriter
+        Still to be given a checkpoint, and perhaps an output mode and a trigger.
+
+    Raises
+    ------
+    SettingsError
+        If an argument is empty, or an option is given twice. What the sink refuses, it refuses
+        as the query starts.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> writer = statemark.kafka_sink(totals, bootstrap_servers="broker:9092", topic="totals")
+    ... # doctest: +SKIP
+    >>> writer.option("checkpointLocation", "/checkpoints/totals").start()  # doctest: +SKIP
+    """
+    given = _options(
+        bootstrap_servers,
+        options,
+        topic=topic,
+        sink_name=sink_name,
+        commit_topic=commit_topic,
+        transactional_id_prefix=transactional_id_prefix,
+        refused_rows_topic=refused_rows_topic,
+        on_lost_rows=on_lost_rows,
+        producers_per_executor=producers_per_executor,
+    )
+    return df.writeStream.format(_FORMAT).options(**given)
+
+
+def kafka_batch(
+    df: DataFrame,
+    batch_id: int,
+    *,
+    bootstrap_servers: str | Sequence[str],
+    topic: str | None = None,
+    app_id: str | None = None,
+    sink_name: str | None = None,
+    commit_topic: str | None = None,
+    transactional_id_prefix: str | None = None,
+    refused_rows_topic: str | None = None,
+    on_lost_rows: str | None = None,
+    producers_per_executor: int | None = None,
+    options: Mapping[str, object] | None = None,
+) -> None:
+    """Write a batch to Kafka, once for its number: in ``foreachBatch``, or in a job.
+
+    Parameters
+    ----------
+    df : DataFrame
+        The batch, with columns as for `kafka_sink`.
+    batch_id : int
+        Its number (``txnVersion``): one that is decided already is not written again.
+    bootstrap_servers : str or sequence of str
+        ``host:port`` of one broker or more.
+    topic : str, optional
+        Where every row goes; unset, rows say it in a column of that name.
+    app_id : str, optional
+        Whose number it is (``txnAppId``). Unset: the query whose ``foreachBatch`` this is; on
+        Spark Connect, and outside of queries, it has to be given.
+    sink_name : str, optional
+        Who writes: two frames of one batch that go to one topic need different names.
+    commit_topic, transactional_id_prefix, refused_rows_topic, on_lost_rows : str, optional
+        As for `kafka_sink`.
+    producers_per_executor : int, optional
+        As for `kafka_sink`.
+    options : mapping of str to object, optional
+        More options.
+
+    Raises
+    ------
+    SettingsError
+        If an argument is empty or negative, or an option is given twice. The sink's own failures
+        come as Spark's exceptions.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> def write(df, batch_id):
+    ...     statemark.kafka_batch(df, batch_id, bootstrap_servers="broker:9092", topic="orders")
+    >>> orders.writeStream.foreachBatch(write).start()  # doctest: +SKIP
+    """
+    if batch_id < 0:
+        problem = f"batch_id={batch_id} is refused"
+        raise SettingsError(
+            problem,
+            reason="numbers of batches ascend from 0",
+            remedy="give the number that foreachBatch hands over",
+        )
+    if app_id is None and type(df).__module__.startswith("pyspark.sql.connect"):
+        problem = "app_id is missing"
+        raise SettingsError(
+            problem,
+            reason="on Spark Connect nobody knows which query this batch is of",
+            remedy="give app_id, a name that stays the same as long as the checkpoint does",
+        )
+    given = _options(
+        bootstrap_servers,
+        options,
+        topic=topic,
+        sink_name=sink_name,
+        commit_topic=commit_topic,
+        transactional_id_prefix=transactional_id_prefix,
+        refused_rows_topic=refused_rows_topic,
+        on_lost_rows=on_lost_rows,
+        producers_per_executor=producers_per_executor,
+    )
+    writer = df.write.format(_FORMAT).mode("append").options(**given)
+    writer = writer.option("txnVersion", batch_id)
+    (writer if app_id is None else writer.option("txnAppId", app_id)).save()
+
+
+def kafka_source(
+    spark: SparkSession,
+    *,
+    bootstrap_servers: str | Sequence[str],
+    topics: str | Sequence[str],
+    starting_offsets: str | None = None,
+    streaming: bool = True,
+    options: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """Return the rows of topics that are committed, with Spark's own connector.
+
+    Spark's default is ``read_uncommitted``: rows of tries that were aborted are read as well.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session; it needs Spark's Kafka connector.
+    bootstrap_servers : str or sequence of str
+        ``host:port`` of one broker or more.
+    topics : str or sequence of str
+        Names of topics.
+    starting_offsets : str, optional
+        As Spark's ``startingOffsets``.
+    streaming : bool, optional
+        Whether it goes on as rows come; else it ends where the topics end now.
+    options : mapping of str to object, optional
+        More options of the connector.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``key``, ``value`` (binary), ``topic``, ``partition``, ``offset``, ``timestamp``,
+        ``timestampType``.
+
+    Raises
+    ------
+    SettingsError
+        If an argument is empty, or an option is given twice.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> statemark.kafka_source(spark, bootstrap_servers="broker:9092", topics="orders")
+    ... # doctest: +SKIP
+    """
+    given = {
+        "kafka.bootstrap.servers": _joined("bootstrap_servers", bootstrap_servers),
+        "subscribe": _joined("topics", topics),
+        "kafka.isolation.level": "read_committed",
+        **({} if starting_offsets is None else {"startingOffsets": starting_offsets}),
+    }
+    reader: Any = spark.readStream if streaming else spark.read
+    frame: DataFrame = reader.format("kafka").options(**_with(given, options)).load()
+    return frame
+
+
+def _options(
+    bootstrap_servers: str | Sequence[str],
+    more: Mapping[str, object] | None,
+    **arguments: object,
+) -> dict[str, str]:
+    given = {"kafka.bootstrap.servers": _joined("bootstrap_servers", bootstrap_servers)}
+    for name, value in arguments.items():
+        if value is not None:
+            given[_OPTIONS[name]] = str(value)
+    return _with(given, more)
+
+
+def _joined(name: str, value: str | Sequence[str]) -> str:
+    text = value if isinstance(value, str) else ",".join(value)
+    if not text.strip():
+        problem = f"{name} is empty"
+        raise SettingsError(problem, reason="nothing is named", remedy="name one or more")
+    return text
+
+
+def _with(given: dict[str, str], more: Mapping[str, object] | None) -> dict[str, str]:
+    known = {name.lower() for name in given}
+    twice = sorted(name for name in more or {} if name.lower() in known)
+    if twice:
+        problem = f"option {twice[0]!r} is given twice"
+        raise SettingsError(
+            problem,
+            reason="an argument sets it already",
+            remedy="give the argument alone",
+        )
+    return given | {name: _text(value) for name, value in (more or {}).items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

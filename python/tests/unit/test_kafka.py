@@ -1,0 +1,106 @@
+"""What the functions for Kafka ask of Spark; tests/kafka/test_python.py has a broker as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import statemark
+from statemark import SettingsError
+
+
+class Asked:
+    """A frame or session, and its readers and writers, that keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Any] = {}
+        self.writeStream = self.write = self.readStream = self.read = self
+
+    def format(self, name: str) -> Asked:
+        self.calls["format"] = name
+        return self
+
+    def mode(self, name: str) -> Asked:
+        self.calls["mode"] = name
+        return self
+
+    def option(self, name: str, value: object) -> Asked:
+        self.calls[name] = str(value)
+        return self
+
+    def options(self, **options: str) -> Asked:
+        self.calls |= options
+        return self
+
+    def save(self) -> None:
+        self.calls["is"] = "saved"
+
+    def load(self) -> Asked:
+        self.calls["is"] = "loaded"
+        return self
+
+
+def test_sink() -> None:
+    df: Any = Asked()
+    writer: Any = statemark.kafka_sink(
+        df,
+        bootstrap_servers=["a:1", "b:2"],
+        topic="t",
+        sink_name="s",
+        producers_per_executor=2,
+        options={"kafka.linger.ms": 20, "allowShortCompactionLag": True},
+    )
+    assert writer.calls == {
+        "format": "statemark-kafka",
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "topic": "t",
+        "sinkName": "s",
+        "producersPerExecutor": "2",
+        "kafka.linger.ms": "20",
+        "allowShortCompactionLag": "true",
+    }
+
+
+def test_batch() -> None:
+    df: Any = Asked()
+    statemark.kafka_batch(df, 7, bootstrap_servers="a:1", app_id="app")
+    assert df.calls == {
+        "format": "statemark-kafka",
+        "mode": "append",
+        "kafka.bootstrap.servers": "a:1",
+        "txnVersion": "7",
+        "txnAppId": "app",
+        "is": "saved",
+    }
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_source_reads_what_is_committed(streaming: bool) -> None:
+    spark: Any = Asked()
+    statemark.kafka_source(spark, bootstrap_servers="a:1", topics=["t", "u"], streaming=streaming)
+    assert spark.calls == {
+        "format": "kafka",
+        "kafka.bootstrap.servers": "a:1",
+        "subscribe": "t,u",
+        "kafka.isolation.level": "read_committed",
+        "is": "loaded",
+    }
+
+
+def test_what_is_refused() -> None:
+    df: Any = Asked()
+    with pytest.raises(SettingsError, match="bootstrap_servers is empty"):
+        statemark.kafka_sink(df, bootstrap_servers=[])
+    with pytest.raises(SettingsError, match="option 'KAFKA.isolation.level' is given twice"):
+        statemark.kafka_source(
+            df, bootstrap_servers="a:1", topics="t", options={"KAFKA.isolation.level": "x"}
+        )
+    with pytest.raises(SettingsError, match="batch_id=-1 is refused"):
+        statemark.kafka_batch(df, -1, bootstrap_servers="a:1")
+
+
+def test_a_batch_of_spark_connect_says_whose_it_is() -> None:
+    remote: Any = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+    with pytest.raises(SettingsError, match="app_id is missing"):
+        statemark.kafka_batch(remote, 0, bootstrap_servers="a:1")
