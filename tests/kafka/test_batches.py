@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import sinks, topics
-from support.line_files import failure
+from support.line_files import failure, rewind
 from support.modes import IS_WHOLE
 from support.sink_driver import KEYS
 from support.sinks import Job
@@ -48,12 +48,6 @@ def run(lines: Lines, sink: Sink, body: Write) -> None:
     writer = lines.stream().writeStream.foreachBatch(body)
     writer = writer.option("checkpointLocation", str(sink.checkpoint)).trigger(availableNow=True)
     writer.start().awaitTermination()
-
-
-def rewind(checkpoint: Path, batch: int) -> None:
-    """Take a batch out of the commit log, as a crash before its entry leaves it."""
-    for name in (f"{batch}", f".{batch}.crc"):
-        (checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
 def test_for_each_batch(lines: Lines, sink: Sink, write: Callable[..., None]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from support import topics
 from support.brokers import client_settings
-from support.line_files import Lines, Sink, failure
+from support.line_files import Lines, Sink, failure, rewind
 from support.processes import LIMIT_S, wait_for
 from support.session import LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
 from support.topics import Isolation
@@ -147,12 +147,6 @@ def test_batch_that_failed_is_written_anew(lines: Lines, sink: Sink) -> None:
     again = lines.stream().where("value != 'b'").selectExpr("concat(value, '-2') AS value")
     sink.run(again)
     assert sink.values() == ["a-2", "last-2"]
-
-
-def rewind(checkpoint: Path, batch: int) -> None:
-    """Take a batch out of the commit log, as a crash before its entry leaves it."""
-    for name in (f"{batch}", f".{batch}.crc"):
-        (checkpoint / "commits" / name).unlink(missing_ok=True)
 
 
 def of_run(lines: Lines, run: int) -> DataFrame:

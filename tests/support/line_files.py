@@ -85,3 +85,9 @@ def failure(query_or_call: Callable[[], Any]) -> str:
     with pytest.raises(Exception) as failed:  # which one is Spark's affair
         query_or_call()
     return str(failed.value)
+
+
+def rewind(checkpoint: Path, batch: int) -> None:
+    """Take a batch out of the commit log, as a crash before its entry leaves it."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
