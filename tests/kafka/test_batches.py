@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from support.brokers import Brokers
     from support.line_files import Lines, Sink
+    from support.sinks import Log
 
     Topic = Callable[..., str]
     Write = Callable[[DataFrame, int], None]
@@ -131,12 +132,14 @@ def test_checkpoint_deleted_with_the_app_kept(
 
 
 def test_jobs_without_a_query(
-    spark: SparkSession, sink: Sink, write: Callable[..., None], broker: Brokers
+    spark: SparkSession, sink: Sink, write: Callable[..., None], broker: Brokers, log: Log
 ) -> None:
     write(frame(spark, "a"), txnAppId="daily", txnVersion=1)
     write(frame(spark, "b"), txnAppId="daily", txnVersion=2)
-    message = failure(lambda: write(frame(spark, "x"), txnAppId="daily", txnVersion=2))
-    assert "Batch 2 is written a second time" in message, message
+    write(frame(spark, "x"), txnAppId="daily", txnVersion=2)
+    assert "WARN" in log.await_line("is decided already: nothing is written")
+    message = failure(lambda: write(frame(spark, "x"), txnAppId="daily", txnVersion=0))
+    assert "Version 0 of txnAppId daily comes too late" in message, message
     # Nobody can repeat a write without a number: nothing of it is kept.
     before = known(broker)
     write(frame(spark, "c"), mode="errorifexists")

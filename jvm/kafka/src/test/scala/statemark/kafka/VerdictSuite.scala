@@ -2,7 +2,14 @@ package statemark.kafka
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.kafka.conf.{SinkException, SinkIdentity}
-import statemark.kafka.decision.{BatchFingerprint, BatchStart, Decision, LastDecision, Verdict}
+import statemark.kafka.decision.{
+  BatchFingerprint,
+  BatchStart,
+  DecidedBatch,
+  Decision,
+  LastDecision,
+  Verdict
+}
 import statemark.kafka.sim.Simulation.fingerprint
 
 /** The table of batches and decisions, a test for each line. */
@@ -85,7 +92,11 @@ class VerdictSuite extends AnyFunSuite {
   test("a txnVersion that was decided is skipped") {
     val decided = LastDecision.Decided(decision(6, None))
     assert(Verdict.of(identity, start(6, None), decided) == Verdict.Discard(isOld = false))
-    assert(Verdict.of(identity, start(2, None), decided) == Verdict.Discard(isOld = true))
+    val known = LastDecision.Decided(decision(6, None).copy(history =
+      Vector(DecidedBatch(2, None, namesContent = false))
+    ))
+    assert(Verdict.of(identity, start(2, None), known) == Verdict.Discard(isOld = true))
+    assert(fails(Verdict.of(identity, start(5, None), known)).contains("comes too late"))
     assert(Verdict.of(identity, start(7, None), decided) == Verdict.Write(0, None))
   }
 

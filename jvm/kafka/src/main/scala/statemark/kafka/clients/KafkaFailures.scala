@@ -30,6 +30,10 @@ private[kafka] object KafkaFailures {
   def isRetryable(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[RetriableException])
 
+  /** Whether a broker does not know yet what others know. */
+  def isBehind(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[InvalidMetadataException])
+
   def isDenied(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[AuthorizationException])
 

@@ -91,6 +91,7 @@ object SinkSettings {
     val kafka = lower.collect {
       case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
     }
+    OptionNames.check(options.keySet)
     if (!kafka.contains(BootstrapServers)) throw refused(
       s"$KafkaPrefix$BootstrapServers",
       "",
@@ -98,7 +99,6 @@ object SinkSettings {
       "host:port of one broker or more"
     )
     requireAddresses(kafka(BootstrapServers))
-    OptionNames.check(options.keySet)
     val topics = Seq("topic", "commitTopic", "refusedRowsTopic").flatMap { name =>
       val set = option(name).orElse(Option.when(name == "commitTopic")(DefaultCommitTopic))
       set.map(value => name -> topicName(name, value))
@@ -147,7 +147,9 @@ object SinkSettings {
     )
 
   private def requireAddresses(value: String): Unit =
-    value.split(',').map(_.trim).find(address => !address.matches(".+:[0-9]+")).foreach { address =>
+    value.split(',').map(_.trim).filter(_.nonEmpty).find(address =>
+      !address.matches(".+:[0-9]+")
+    ).foreach { address =>
       throw refused(
         s"$KafkaPrefix$BootstrapServers",
         value,

@@ -90,7 +90,17 @@ object Verdict {
           start,
           Some(decision.batch)
         )
-      case _ => Discard(last.decided.headOption.exists(_.batch > start.batch))
+      case _ if last.decided.exists(_.batch == start.batch) =>
+        Discard(last.decided.headOption.exists(_.batch > start.batch))
+      case _ => throw wrong(
+          s"Version ${start.batch} of txnAppId ${identity.appId} comes too late",
+          "later ones are decided, and nothing is known of a decision about it: it would be dropped",
+          "Write versions one after another, each above the last; writes that go on side by side need a " +
+            "'sinkName' each",
+          identity,
+          start,
+          last.decided.headOption.map(_.batch)
+        )
     }
 
   private def ofOffsets(

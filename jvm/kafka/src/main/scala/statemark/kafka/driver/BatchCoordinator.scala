@@ -143,7 +143,11 @@ final class BatchCoordinator private[kafka] (
       if (CommitTopic.isThere(admin, settings)) {
         val committed = IsolationLevel.READ_COMMITTED
         val state = new TopicCommitLog(clients, admin, settings, clock, committed).read(identity)
-        seams.verdict(identity, start, state.last): Unit
+        state.last match {
+          case decided: LastDecision.Decided => seams.verdict(identity, start, decided): Unit
+          // What was taken back may be decided again behind what readers see.
+          case _ => ()
+        }
       }
     catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
 

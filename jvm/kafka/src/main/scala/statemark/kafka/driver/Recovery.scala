@@ -47,7 +47,8 @@ private[kafka] final class Recovery(
     val ended = mutable.Set.empty[String]
     val read = () => log.read(identity, endCommits(_, ended))
     val before = fenceDrivers(read, Set(ownId))
-    val warnings = if (before._1.identity.isEmpty) newcomer() else Vector.empty
+    val isNewcomer = before._1.identity.isEmpty && !context.isRandom
+    val warnings = if (isNewcomer) newcomer() else Vector.empty
     val run = before._1.identity.fold(1L)(_.run + 1)
     val prefixes = prefixesOf(before._1)
     begin(run)

@@ -18,12 +18,14 @@ import statemark.kafka.log.{CommitLog, CommitRecord, CommitTopic}
   * @param identity the query id, or `txnAppId`, and `settings.sink`
   * @param queryId of the query that writes
   * @param queryName empty where it has none
+  * @param isRandom whether nobody has had the identity before, or will again
   */
 final case class SinkContext(
     identity: SinkIdentity,
     settings: SinkSettings,
     queryId: String,
-    queryName: String
+    queryName: String,
+    isRandom: Boolean = false
 ) {
   private[kafka] def driverId: SinkTransactionalId =
     SinkTransactionalId.driver(settings.prefix, identity)

@@ -85,7 +85,7 @@ private[kafka] final class TopicCommitLog(
   private def endsOf(
       places: Seq[TopicPartition],
       isolation: IsolationLevel
-  ): Map[TopicPartition, Long] = TopicLookup.again(KafkaFailures.isRetryable) {
+  ): Map[TopicPartition, Long] = TopicLookup.again(KafkaFailures.isBehind) {
     val asked = admin.listOffsets(
       places.map(_ -> OffsetSpec.latest()).toMap.asJava,
       new ListOffsetsOptions(isolation)

@@ -11,6 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBri
 import org.slf4j.LoggerFactory
 import scala.collection.mutable
 import scala.util.control.NonFatal
+import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
@@ -42,7 +43,7 @@ private[sink] object BatchWrites {
   private val locks = Vector.fill(64)(new ReentrantLock)
 
   /** What was written, and by which run of a query. */
-  private val written = mutable.LinkedHashSet.empty[(SinkIdentity, Long, Option[UUID])]
+  private val written = mutable.LinkedHashSet.empty[(SinkIdentity, Long, UUID)]
   private val MostWritten = 10000
 
   /** Writes the rows.
@@ -54,7 +55,8 @@ private[sink] object BatchWrites {
     val settings = SinkSettings.of(options)
     val columns = RowColumns.of(data.schema, settings.topic)
     val query = Option(spark.sparkContext.getLocalProperty(QueryProperty))
-      .flatMap(StatemarkBridge.outputOf(spark, _))
+      .flatMap(StatemarkBridge.outputOf(spark, _)).filter(_.runs(spark))
+    query.foreach(Refusals.check)
     numberOf(options, query.map(_.id.toString)) match {
       case Some(number) => writeOnce(spark, settings, columns, number, query, data)
       case None => writeUnnumbered(spark, settings, columns, data)
@@ -98,18 +100,18 @@ private[sink] object BatchWrites {
       data: DataFrame
   ): Unit = alone(SinkIdentity(number.appId, settings.sink)) { identity =>
     val runId = query.map(_.runId)
-    val key = (identity, number.version, runId)
     // Also where the options have changed, and with them the sink that would know it.
-    if (written.synchronized(written.contains(key)))
+    runId.map((identity, number.version, _)).filter(isWritten).foreach { _ =>
       throw BatchCoordinator.repeated(identity, number.version)
+    }
     // Of a job without a query, its name is all that is the same when it runs again.
     val owner = query.fold(number.appId)(_.id.toString)
-    val sink = OpenSinks.find(identity).filter(_.settings == settings)
-      .getOrElse(open(spark, identity, settings, owner, runId))
+    val sink = OpenSinks.find(identity, settings, runId)
+      .getOrElse(open(spark, SinkContext(identity, settings, owner, queryName = ""), runId))
     try {
       sink.begin(BatchStart(number.version, owner, fingerprint = None, isRerun = false)) match {
         case BatchPlan.Discard(_, _) =>
-          log.info(
+          log.warn(
             s"Version ${number.version} of sink $identity is decided already: nothing is written."
           )
           sink.commit(number.version, Nil): Unit
@@ -117,7 +119,7 @@ private[sink] object BatchWrites {
           val messages = run(spark.sparkContext, sink, data, RowsTask(spec, columns))
           commit(sink, number.version, messages)
       }
-      note(key)
+      runId.foreach(id => note((identity, number.version, id)))
     } finally if (query.isEmpty) OpenSinks.close(sink)
   }
 
@@ -129,18 +131,21 @@ private[sink] object BatchWrites {
       data: DataFrame
   ): Unit = {
     val identity = SinkIdentity(s"write-${UUID.randomUUID}", settings.sink)
-    val sink = open(spark, identity, settings, identity.appId, None)
+    val context =
+      SinkContext(identity, settings, identity.appId, queryName = "", isRandom = true)
+    val sink = open(spark, context, None)
     try
       sink.begin(BatchStart(0, identity.appId, fingerprint = None, isRerun = false)) match {
         case BatchPlan.Write(spec) =>
           val messages =
             try run(spark.sparkContext, sink, data, RowsTask(spec, columns))
             catch {
-              case NonFatal(e) =>
+              case e: Throwable =>
                 forget(sink)
                 throw e
             }
-          commit(sink, 0, messages)
+          try commit(sink, 0, messages)
+          catch { case NonFatal(e) => requireDecided(sink, e) }
           forget(sink)
         case BatchPlan.Discard(_, _) =>
           throw new SinkException.IllegalCall("A write cannot begin", s"$identity is not new")
@@ -150,22 +155,28 @@ private[sink] object BatchWrites {
 
   /** What became of the rows is certain by now: a record that stays behind changes nothing of it. */
   private def forget(sink: OpenSink): Unit =
-    try sink.forget()
+    try KafkaFailures.uninterrupted(sink.forget())
     catch {
       case NonFatal(e) =>
         log.warn(s"What is known of ${sink.identity}, which has ended, could not be removed.", e)
     }
 
-  private def open(
-      spark: SparkSession,
-      identity: SinkIdentity,
-      settings: SinkSettings,
-      owner: String,
-      runId: Option[UUID]
-  ): OpenSink = {
-    val context = SinkContext(identity, settings, owner, queryName = "")
-    OpenSinks.open(spark, context, CheckpointMarker.none, _ => ())(e => runId.contains(e.runId))
+  /** A write that failed behind its decision is completed at once: nobody else would, and whoever repeats it writes all
+    * of it again.
+    */
+  private def requireDecided(sink: OpenSink, failure: Throwable): Unit = {
+    val decided =
+      try sink.recover()
+      catch {
+        case NonFatal(e) =>
+          failure.addSuppressed(e)
+          throw failure
+      }
+    if (decided.isEmpty) throw failure
   }
+
+  private def open(spark: SparkSession, context: SinkContext, runId: Option[UUID]): OpenSink =
+    OpenSinks.open(spark, context, CheckpointMarker.none, runId, _ => ())
 
   private def alone[A](identity: SinkIdentity)(body: SinkIdentity => A): A = {
     val lock = locks(Math.floorMod(identity.hashCode, locks.size))
@@ -203,7 +214,10 @@ private[sink] object BatchWrites {
       messages.toSeq.flatten
     }
 
-  private def note(key: (SinkIdentity, Long, Option[UUID])): Unit = written.synchronized {
+  private def isWritten(key: (SinkIdentity, Long, UUID)): Boolean =
+    written.synchronized(written.contains(key))
+
+  private def note(key: (SinkIdentity, Long, UUID)): Unit = written.synchronized {
     written += key
     if (written.size > MostWritten) written -= written.head: Unit
   }

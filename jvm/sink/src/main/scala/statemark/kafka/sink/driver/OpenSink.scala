@@ -1,5 +1,6 @@
 package statemark.kafka.sink.driver
 
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.locks.ReentrantLock
 import org.slf4j.LoggerFactory
@@ -7,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.Interrupts
 import statemark.kafka.clients.KafkaFailures
-import statemark.kafka.conf.{SinkIdentity, SinkSettings}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.{BatchFigures, BatchStart, RecoveryReport}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan}
 import statemark.kafka.rows.AttemptMessage
@@ -17,6 +18,7 @@ import statemark.kafka.rows.AttemptMessage
   * ''Thread:'' the query's, and another that closes it.
   *
   * @param isLocal whether the one executor is this process
+  * @param runId of the query's run with which it ends; None outside of queries
   * @param recovered told of each recovery
   */
 private[sink] final class OpenSink(
@@ -24,6 +26,7 @@ private[sink] final class OpenSink(
     val settings: SinkSettings,
     coordinator: BatchCoordinator,
     isLocal: Boolean,
+    val runId: Option[UUID],
     recovered: RecoveryReport => Unit
 ) {
   import OpenSink.log
@@ -36,6 +39,7 @@ private[sink] final class OpenSink(
   @volatile private var isClosed = false
 
   def begin(start: BatchStart): BatchPlan = exclusively {
+    if (isClosed) throw new SinkException.IllegalCall("A batch cannot begin", "its run has ended")
     isWriting = true
     try coordinator.begin(start)
     finally report()
@@ -46,8 +50,20 @@ private[sink] final class OpenSink(
       try coordinator.commit(batch, messages)
       finally report()
     isWriting = false
+    if (figures.refusedRows > 0) log.warn(
+      s"Batch $batch of sink $identity: ${figures.refusedRows} of ${figures.rows} rows can never be sent, " +
+        s"and went to topic ${settings.refusedRowsTopic.getOrElse("")}."
+    )
     endLost()
     figures
+  }
+
+  /** Completes what was decided, if anything was, after a batch that did not end well.
+    * @return the last batch that is decided
+    */
+  def recover(): Option[Long] = exclusively {
+    try coordinator.recover().decided
+    finally report()
   }
 
   /** Removes what the commit topic knows of the sink: nobody can repeat what was written. */
@@ -87,11 +103,12 @@ private[sink] final class OpenSink(
     close()
   }
 
-  /** Ends the run, once no call of it is inside. */
-  def close(): Unit =
-    try exclusively {
-        if (!isClosed) {
-          isClosed = true
+  /** Ends the run, once no call of it is inside; an interrupt does not keep it from that. */
+  def close(): Unit = {
+    lock.lock()
+    try if (!isClosed) {
+        isClosed = true
+        KafkaFailures.uninterrupted {
           try endLost()
           finally {
             coordinator.close()
@@ -100,6 +117,8 @@ private[sink] final class OpenSink(
         }
       }
     catch { case NonFatal(e) => log.warn(s"Sink $identity could not be closed.", e) }
+    finally lock.unlock()
+  }
 
   private def report(): Unit =
     coordinator.lastRecovery.filterNot(r => seen.exists(_ eq r)).foreach { recovery =>

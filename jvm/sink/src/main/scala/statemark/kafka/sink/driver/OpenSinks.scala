@@ -1,5 +1,6 @@
 package statemark.kafka.sink.driver
 
+import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.SparkContext
 import org.apache.spark.scheduler.{
@@ -11,7 +12,7 @@ import org.apache.spark.scheduler.{
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent
-import statemark.kafka.conf.SinkIdentity
+import statemark.kafka.conf.{SinkIdentity, SinkSettings}
 import statemark.kafka.decision.RecoveryReport
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, DriverSeams, SinkContext}
 import statemark.kafka.executor.CommitOrders
@@ -19,21 +20,21 @@ import statemark.kafka.sink.executor.{SinkProbe, SinkProcess}
 
 /** The open sinks of this application: one for each identity. ''Thread:'' any. */
 private[sink] object OpenSinks {
-  private val sinks = new ConcurrentHashMap[SinkIdentity, Owned]()
+  private val sinks = new ConcurrentHashMap[SinkIdentity, OpenSink]()
   private var watched = Option.empty[SparkContext]
 
-  /** @param endsWith whether the end of a query is the sink's end */
-  private final class Owned(val sink: OpenSink, val endsWith: QueryTerminatedEvent => Boolean)
-
-  /** Opens a sink. One before it of the same identity ends first: what it would close later could be this one's. */
+  /** Opens a sink. One before it of the same identity ends first: what it would close later could be this one's.
+    * @param runId of the query's run with which it ends
+    */
   def open(
       spark: SparkSession,
       context: SinkContext,
       marker: CheckpointMarker,
+      runId: Option[UUID],
       recovered: RecoveryReport => Unit
-  )(endsWith: QueryTerminatedEvent => Boolean): OpenSink = {
+  ): OpenSink = {
     val identity = context.identity
-    Option(sinks.remove(identity)).foreach(_.sink.close())
+    Option(sinks.remove(identity)).foreach(_.close())
     watch(spark.sparkContext)
     val isLocal = spark.sparkContext.isLocal
     if (!isLocal) ExecutorOrders.serve()
@@ -44,20 +45,23 @@ private[sink] object OpenSinks {
       Option.when(isLocal)(SinkProcess.sinks),
       DriverSeams(observer = SinkProbe.observer)
     )
-    val sink = new OpenSink(identity, context.settings, coordinator, isLocal, recovered)
-    sinks.put(identity, new Owned(sink, endsWith)): Unit
+    val sink = new OpenSink(identity, context.settings, coordinator, isLocal, runId, recovered)
+    sinks.put(identity, sink): Unit
     sink
   }
 
-  def find(identity: SinkIdentity): Option[OpenSink] = Option(sinks.get(identity)).map(_.sink)
+  /** The sink of a run, or of none, with these settings. */
+  def find(
+      identity: SinkIdentity,
+      settings: SinkSettings,
+      runId: Option[UUID]
+  ): Option[OpenSink] =
+    Option(sinks.get(identity)).filter(s => s.settings == settings && s.runId == runId)
 
   /** Closes a sink whose last batch was written. */
   def close(sink: OpenSink): Unit = {
     sink.close()
-    sinks.computeIfPresent(
-      sink.identity,
-      (_, owned) => Option(owned).filter(_.sink ne sink).orNull
-    ): Unit
+    sinks.remove(sink.identity, sink): Unit
   }
 
   private def watch(context: SparkContext): Unit = synchronized {
@@ -71,19 +75,19 @@ private[sink] object OpenSinks {
   /** Closes sinks whose query, or application, has ended. */
   private final class Ends extends SparkListener {
     override def onOtherEvent(event: SparkListenerEvent): Unit = event match {
-      case ended: QueryTerminatedEvent => close(_.endsWith(ended))
+      case ended: QueryTerminatedEvent => close(_.runId.contains(ended.runId))
       case _ => ()
     }
 
     override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit =
-      sinks.values.forEach(_.sink.lose(removed.executorId))
+      sinks.values.forEach(_.lose(removed.executorId))
 
     override def onApplicationEnd(end: SparkListenerApplicationEnd): Unit = close(_ => true)
 
-    private def close(isMeant: Owned => Boolean): Unit = sinks.forEach { (identity, owned) =>
-      if (isMeant(owned)) {
-        owned.sink.end()
-        sinks.remove(identity, owned): Unit
+    private def close(isMeant: OpenSink => Boolean): Unit = sinks.forEach { (identity, sink) =>
+      if (isMeant(sink)) {
+        sink.end()
+        sinks.remove(identity, sink): Unit
       }
     }
   }

@@ -52,14 +52,8 @@ private[sink] final class SinkRun(
     plan.writers
   }
 
-  def commit(batch: Long, messages: Seq[AttemptMessage]): Unit = {
-    val done = sink.commit(batch, messages)
-    figures.add(done)
-    if (done.refusedRows > 0) log.warn(
-      s"Batch $batch of sink ${sink.identity}: ${done.refusedRows} of ${done.rows} rows can never be " +
-        s"sent, and went to topic ${sink.settings.refusedRowsTopic.getOrElse("")}."
-    )
-  }
+  def commit(batch: Long, messages: Seq[AttemptMessage]): Unit =
+    figures.add(sink.commit(batch, messages))
 
   /** Ends what is open, at once. */
   def abort(): Unit = sink.abort()
@@ -89,7 +83,7 @@ private[sink] object SinkRun {
     val identity = SinkIdentity(queryId, settings.sink)
     val context = SinkContext(identity, settings, queryId, query.name.getOrElse(""))
     val marker = new MarkerFile(query.checkpoint, identity, StatemarkBridge.hadoopConf(spark))
-    val sink = OpenSinks.open(spark, context, marker, figures.add)(_.runId == query.runId)
+    val sink = OpenSinks.open(spark, context, marker, Some(query.runId), figures.add)
     new SinkRun(query, sink, startedAtMs, figures)
   }
 }

@@ -106,7 +106,10 @@ object StatemarkBridge extends BridgeShims {
           query.getClass.getSimpleName,
           query.trigger.getClass.getSimpleName,
           query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
-          () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime))
+          () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
+          session =>
+            (session eq query.sparkSessionForStream) ||
+              (Thread.currentThread eq query.queryExecutionThread)
         )
     }
 
@@ -224,6 +227,8 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   * @param planned a batch of the offset log
   * @param dependsOnTime whether the batch that runs gives other rows at another time: it has timers, or time to live, of
   *   processing time
+  * @param runs whether a frame of the session, or this thread, is the query's own: threads that it began keep its
+  *   properties for ever, whatever they do then
   */
 final case class OutputQuery(
     id: UUID,
@@ -233,7 +238,8 @@ final case class OutputQuery(
     execution: String,
     trigger: String,
     planned: Long => Option[PlannedBatch],
-    dependsOnTime: () => Boolean
+    dependsOnTime: () => Boolean,
+    runs: SparkSession => Boolean
 )
 
 /** A batch as the offset log has it.
