@@ -108,7 +108,7 @@ object StatemarkBridge extends BridgeShims {
           query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
           () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
           session =>
-            (session eq query.sparkSessionForStream) ||
+            Option(query.lastExecution).exists(_.sparkSession eq session) ||
               (Thread.currentThread eq query.queryExecutionThread)
         )
     }
