@@ -29,11 +29,8 @@ private[kafka] object TopicChecks {
     */
   def output(admin: Admin, settings: SinkSettings, topic: String): TopicFacts = {
     val isTarget = settings.refusedRowsTopic.contains(topic)
-    new TopicLookup(
-      admin,
-      settings.commitTopic,
-      TopicLookup.ForRows
-    ).find(Seq(topic))().get(topic) match {
+    val lookup = new TopicLookup(admin, settings.commitTopic, TopicLookup.ForRows)
+    lookup.find(Seq(topic))().get(topic) match {
       case None if isTarget => throw absentTarget(topic)
       case None if !brokersMakeTopics(admin) =>
         throw new SinkException.UnfitCluster(
@@ -91,7 +88,7 @@ private[kafka] object TopicChecks {
     TopicLimits(description.partitions.size, most.getOrElse(Long.MaxValue))
   }
 
-  /** The commit topic, if the broker that is asked knows it. */
+  /** A topic, if the broker that is asked knows it. */
   def describe(admin: Admin, topic: String): Option[TopicDescription] =
     TopicLookup.ask(admin, Seq(topic)).get(topic)
 
@@ -99,9 +96,8 @@ private[kafka] object TopicChecks {
   private def brokersMakeTopics(admin: Admin): Boolean =
     try {
       val node = admin.describeCluster().nodes().get().iterator.next()
-      val resource = new ConfigResource(ConfigResource.Type.BROKER, node.idString)
-      val config = admin.describeConfigs(Collections.singleton(resource)).values.get(resource).get()
-      Option(config.get("auto.create.topics.enable")).forall(_.value != "false")
+      val config = configOf(admin, new ConfigResource(ConfigResource.Type.BROKER, node.idString))
+      !config.get("auto.create.topics.enable").contains("false")
     } catch { case NonFatal(_) => true }
 
   private def ofConfig(
@@ -168,13 +164,8 @@ private[kafka] object TopicChecks {
     )
 
   /** The topic's settings, or why they are not known. */
-  private def configOf(admin: Admin, topic: String): Either[String, Map[String, String]] = {
-    val resource = new ConfigResource(ConfigResource.Type.TOPIC, topic)
-    try
-      Right(
-        admin.describeConfigs(Collections.singleton(resource)).values.get(resource).get()
-          .entries.asScala.map(entry => entry.name -> String.valueOf(entry.value)).toMap
-      )
+  private def configOf(admin: Admin, topic: String): Either[String, Map[String, String]] =
+    try Right(configOf(admin, new ConfigResource(ConfigResource.Type.TOPIC, topic)))
     catch {
       case NonFatal(e) =>
         KafkaFailures.unwrapped(e) match {
@@ -187,7 +178,10 @@ private[kafka] object TopicChecks {
           case cause => throw cause
         }
     }
-  }
+
+  private def configOf(admin: Admin, of: ConfigResource): Map[String, String] =
+    admin.describeConfigs(Collections.singleton(of)).values.get(of).get()
+      .entries.asScala.map(entry => entry.name -> String.valueOf(entry.value)).toMap
 
   private val Needed = Seq(AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
   private val CleanupPolicy = "cleanup.policy"

@@ -6,6 +6,7 @@ import org.apache.kafka.clients.admin.{Admin, DescribeTopicsOptions, TopicDescri
 import org.apache.kafka.common.errors.{InvalidTopicException, UnknownTopicOrPartitionException}
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 import scala.util.control.NonFatal
 import statemark.kafka.conf.SinkException
 
@@ -18,7 +19,6 @@ import statemark.kafka.conf.SinkException
   * @param repeats how often what is absent is asked for again
   */
 private[kafka] final class TopicLookup(admin: Admin, commitTopic: String, repeats: Int) {
-  import TopicLookup.PausesMs
 
   /** Those of the topics that are there.
     * @param isWhole whether an answer needs no second question
@@ -27,16 +27,10 @@ private[kafka] final class TopicLookup(admin: Admin, commitTopic: String, repeat
   def find(topics: Seq[String])(
       isWhole: Map[String, TopicDescription] => Boolean = found => topics.forall(found.contains)
   ): Map[String, TopicDescription] = {
-    @tailrec def again(asked: Int): Map[String, TopicDescription] = {
-      val found = TopicLookup.ask(admin, topics :+ commitTopic)
-      if (isWhole(found) || found.contains(commitTopic) && asked >= repeats) found
-      else if (asked >= PausesMs.size) throw behind(topics)
-      else {
-        TopicLookup.pause(PausesMs(asked))
-        again(asked + 1)
-      }
-    }
-    again(0)
+    val found = TopicLookup.repeated[Map[String, TopicDescription]]((found, asked) =>
+      isWhole(found) || found.contains(commitTopic) && asked >= repeats
+    )(TopicLookup.ask(admin, topics :+ commitTopic))
+    if (isWhole(found) || found.contains(commitTopic)) found else throw behind(topics)
   }
 
   private def behind(topics: Seq[String]) = new SinkException.Unavailable(
@@ -59,22 +53,23 @@ private[kafka] object TopicLookup {
   val ForDecisions = 15
 
   /** Runs `body` again while it fails because of a broker that is behind, as where a topic was just made. */
-  def again[A](isBehind: Throwable => Boolean)(body: => A): A = {
-    @tailrec def attempt(failed: Int): A = {
-      val result =
-        try Right(body)
-        catch { case NonFatal(e) if failed < PausesMs.size && isBehind(e) => Left(e) }
-      result match {
-        case Right(value) => value
-        case Left(_) =>
-          pause(PausesMs(failed))
-          attempt(failed + 1)
+  def again[A](isBehind: Throwable => Boolean)(body: => A): A =
+    repeated[Try[A]]((result, _) => !result.failed.toOption.exists(isBehind))(Try(body)).get
+
+  /** Runs `body` again, with pauses, until its result is enough, and at most for ten seconds.
+    * @param isEnough asked with a result, and how many came before it
+    */
+  private def repeated[A](isEnough: (A, Int) => Boolean)(body: => A): A = {
+    @tailrec def attempt(before: Int): A = {
+      val result = body
+      if (before >= PausesMs.size || isEnough(result, before)) result
+      else {
+        LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(PausesMs(before)))
+        attempt(before + 1)
       }
     }
     attempt(0)
   }
-
-  private def pause(ms: Long): Unit = LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(ms))
 
   private val PausesMs = Vector[Long](20, 40, 80, 160, 320, 640, 740) ++ Vector.fill(8)(1000L)
 

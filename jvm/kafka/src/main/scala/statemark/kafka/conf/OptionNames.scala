@@ -33,6 +33,10 @@ private[kafka] object OptionNames {
   private val kafkas: Set[String] =
     (ProducerConfig.configNames.asScala ++ ConsumerConfig.configNames.asScala ++
       AdminClientConfig.configNames.asScala).map(name => s"kafka.$name").toSet
+
+  /** By the spelling that options are compared in. */
+  private val known: Map[String, String] =
+    (ours ++ kafkas).map(name => name.toLowerCase(Locale.ROOT) -> name).toMap
   private val MostEdits = 2
   private val LeastLetters = 5
 
@@ -51,12 +55,10 @@ private[kafka] object OptionNames {
   /** The name that is meant, if the one that is there is not known and nearly one that is. */
   private[kafka] def nearest(name: String): Option[String] = {
     val lower = name.toLowerCase(Locale.ROOT)
-    val known = ours ++ kafkas
-    if (name.length < LeastLetters || known.exists(_.equalsIgnoreCase(name))) None
-    else known.map(k => edits(lower, k.toLowerCase(Locale.ROOT)) -> k).min match {
-      case (count, meant) if count <= MostEdits => Some(meant)
-      case _ => None
-    }
+    if (name.length < LeastLetters || known.contains(lower)) None
+    else
+      known.toSeq.map { case (spelling, meant) => edits(lower, spelling) -> meant }.minOption
+        .collect { case (count, meant) if count <= MostEdits => meant }
   }
 
   /** How many letters have to be put in, taken out or changed. */

@@ -1,6 +1,8 @@
 package statemark.kafka.driver
 
 import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors._
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -125,28 +127,24 @@ private[kafka] final class Recovery(
       context.queryName.take(Recovery.MostNameCharacters),
       settings.topic.toVector
     )
+    write("The run could not be noted")(place => Seq(CommitTopic.record(place, record)))
+  }
+
+  private def write(problem: String)(
+      records: TopicPartition => Seq[ProducerRecord[Array[Byte], Array[Byte]]]
+  ): Unit =
     try
       line.transaction { producer =>
-        val place = CommitTopic.partitionOf(settings, identity)
-        producer.send(CommitTopic.record(place, record)): Unit
+        records(CommitTopic.partitionOf(settings, identity)).foreach(producer.send(_): Unit)
       }
-    catch { case NonFatal(e) => throw DriverFailures.of(e, "The run could not be noted", context) }
-  }
+    catch { case NonFatal(e) => throw DriverFailures.of(e, problem, context) }
 
   /** Behind the fences, and by what the log says then: an order that outlives its driver may be carried out until its
     * executor is fenced, and its token would be removed with the older one of the same key.
     */
   private def removeStaleTokens(): Unit = {
     val keys = log.read(identity).staleTokens
-    try
-      line.transaction { producer =>
-        val place = CommitTopic.partitionOf(settings, identity)
-        keys.foreach(key => producer.send(CommitTopic.tombstone(place, key)): Unit)
-      }
-    catch {
-      case NonFatal(e) =>
-        throw DriverFailures.of(e, "Old tokens could not be removed", context)
-    }
+    write("Old tokens could not be removed")(place => keys.map(CommitTopic.tombstone(place, _)))
   }
 
   /** @throws SinkException.Superseded where the commit topic names another run */

@@ -92,7 +92,7 @@ private[kafka] final class RefusedRows(
   }
 
   /** Names of topics may be anything: they are kept for this batch and the one before. */
-  private def dropOlder(batch: Long): Unit = {
+  private def dropOlder(batch: Long): Unit = if (newest.get < batch) {
     val before = newest.getAndUpdate(math.max(_, batch))
     if (before < batch) {
       waits.set(0)

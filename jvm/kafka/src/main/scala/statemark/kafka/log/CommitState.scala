@@ -23,12 +23,8 @@ final case class CommitState(
     try
       value.map(RecordCodec.decode(key, _)) match {
         case Some(record: IdentityRecord) =>
-          copy(
-            others.records.updated(wrapped, record),
-            drivers + record.driverId,
-            others.unreadable
-          )
-        case Some(record) => others.copy(records = others.records.updated(wrapped, record))
+          others.copy(others.records.updated(wrapped, record), drivers + record.driverId)
+        case Some(record) => others.copy(others.records.updated(wrapped, record))
         case None => others
       }
     catch {

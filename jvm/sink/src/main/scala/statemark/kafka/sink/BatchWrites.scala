@@ -76,7 +76,7 @@ private[sink] object BatchWrites {
       case (None, None) => None
       case (Some(""), _) => refused(AppId, "", "it must not be empty", "any text but blanks")
       case (Some(app), None) =>
-        refused(AppId, app, s"it says nothing without '$Version'", s"both, or neither")
+        refused(AppId, app, s"it says nothing without '$Version'", "both, or neither")
       case (app, Some(text)) =>
         val version = text.toLongOption.filter(_ >= 0).getOrElse(
           refused(Version, text, "it has to ascend from write to write", "0 to 2⁶³ - 1")
@@ -202,17 +202,7 @@ private[sink] object BatchWrites {
   }
 
   private def run(context: SparkContext, sink: OpenSink, data: DataFrame, task: RowsTask) =
-    aborting(sink) {
-      val rows = rowsOf(data)
-      val messages = Array.fill(rows.partitions.length)(Option.empty[AttemptMessage])
-      context.runJob(
-        rows,
-        task,
-        rows.partitions.indices,
-        (partition: Int, message: AttemptMessage) => messages(partition) = Some(message)
-      )
-      messages.toSeq.flatten
-    }
+    aborting(sink)(context.runJob(rowsOf(data), task).toSeq)
 
   private def isWritten(key: (SinkIdentity, Long, UUID)): Boolean =
     written.synchronized(written.contains(key))

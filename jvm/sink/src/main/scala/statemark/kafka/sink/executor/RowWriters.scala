@@ -10,6 +10,14 @@ import statemark.kafka.rows.AttemptMessage
 /** What a finished task says to the driver. */
 private[sink] final case class FinishedAttempt(message: AttemptMessage) extends WriterCommitMessage
 
+/** Begins attempts on executors. ''Thread:'' the task's. */
+private[sink] object AttemptWriters {
+  def open(spec: WriterSpec, partition: Int, taskAttempt: Long): AttemptWriter = {
+    SinkProcess.prepare(spec)
+    SinkProcess.sinks.writer(spec, SparkEnv.get.executorId, partition, taskAttempt)
+  }
+}
+
 /** Makes writers on executors. */
 private[sink] final case class RowWriterFactory(spec: WriterSpec, columns: RowColumns)
     extends StreamingDataWriterFactory {
@@ -18,11 +26,8 @@ private[sink] final case class RowWriterFactory(spec: WriterSpec, columns: RowCo
       partitionId: Int,
       taskId: Long,
       epochId: Long
-  ): DataWriter[InternalRow] = {
-    val executorId = SparkEnv.get.executorId
-    SinkProcess.prepare(spec)
-    new RowWriter(SinkProcess.sinks.writer(spec, executorId, partitionId, taskId), columns)
-  }
+  ): DataWriter[InternalRow] =
+    new RowWriter(AttemptWriters.open(spec, partitionId, taskId), columns)
 }
 
 /** ''Thread:'' the task's. */

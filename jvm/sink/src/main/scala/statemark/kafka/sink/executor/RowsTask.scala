@@ -1,6 +1,6 @@
 package statemark.kafka.sink.executor
 
-import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.InternalRow
 import scala.util.control.NonFatal
 import statemark.kafka.executor.WriterSpec
@@ -11,13 +11,7 @@ private[sink] final case class RowsTask(spec: WriterSpec, columns: RowColumns)
     extends ((TaskContext, Iterator[InternalRow]) => AttemptMessage) {
 
   override def apply(task: TaskContext, rows: Iterator[InternalRow]): AttemptMessage = {
-    SinkProcess.prepare(spec)
-    val writer = SinkProcess.sinks.writer(
-      spec,
-      SparkEnv.get.executorId,
-      task.partitionId(),
-      task.taskAttemptId()
-    )
+    val writer = AttemptWriters.open(spec, task.partitionId(), task.taskAttemptId())
     try {
       rows.foreach(row => writer.write(columns.record(row)))
       writer.commit()
