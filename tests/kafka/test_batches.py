@@ -178,7 +178,7 @@ def test_driver_dies_in_for_each_batch(
     broker: Brokers, topic: Topic, tmp_path: Path, spark: SparkSession, phases: tuple[str, ...]
 ) -> None:
     job = Job(tmp_path / "job", broker.bootstrap, topic(partitions=3))
-    job.in_batches = True
+    job.query["in_batches"] = True
     for phase in phases:
         job.add()
         assert job.run(phase) != 0, job.log()

@@ -28,6 +28,25 @@ if TYPE_CHECKING:
     Topic = Callable[..., str]
 
 
+class Source:
+    """A topic that a query reads, of one partition."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.bootstrap, self.topic = bootstrap, topic
+        self.producer = Producer(client_settings(bootstrap))
+
+    def put(self, value: str) -> None:
+        """Add a row."""
+        self.producer.produce(self.topic, value.encode())
+        assert self.producer.flush(LIMIT_S) == 0
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format("kafka").option("subscribe", self.topic)
+        reader = reader.option("kafka.bootstrap.servers", self.bootstrap)
+        rows = reader.option("startingOffsets", "earliest").load()
+        return rows.selectExpr("CAST(value AS STRING) AS value")
+
+
 def counted(lines: Lines) -> DataFrame:
     """A stateful query."""
     return (
@@ -346,27 +365,19 @@ def test_a_restored_checkpoint_whose_batch_has_more_files_loses_nothing(
 def test_a_copy_that_diverged_over_a_batch_without_rows_fails_by_name(
     spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:
-    source = topic()
-    producer = Producer(client_settings(broker.bootstrap))
-
-    def put(value: str) -> None:
-        producer.produce(source, value.encode())
-        assert producer.flush(LIMIT_S) == 0
+    source = Source(broker.bootstrap, topic())
 
     def stream() -> DataFrame:
-        reader = spark.readStream.format("kafka").option("subscribe", source)
-        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
-        rows = reader.option("startingOffsets", "earliest").load()
-        return rows.selectExpr("CAST(value AS STRING) AS value").where("value <> 'skipped'")
+        return source.stream(spark).where("value <> 'skipped'")
 
-    put("a")
+    source.put("a")
     sink.run(stream())
     shutil.copytree(sink.checkpoint, tmp_path / "copy")
-    put("skipped")
+    source.put("skipped")
     sink.run(stream())  # batch 1, which decides nothing
-    put("b")
+    source.put("b")
     Sink(sink.bootstrap, sink.topic, tmp_path / "copy").run(stream())  # batch 1, decided
-    put("c")
+    source.put("c")
     assert "Batch 1 is not the one that was decided" in failure(lambda: sink.run(stream()))
     assert sink.values() == ["a", "b"]
 
@@ -375,12 +386,7 @@ def test_a_restored_checkpoint_of_a_query_with_timers_fails_by_name(
     spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:
     """Equal ends in Kafka say equal input: what timers make of it depends on when a batch runs."""
-    source = topic()
-    producer = Producer(client_settings(broker.bootstrap))
-
-    def put(value: str) -> None:
-        producer.produce(source, value.encode())
-        assert producer.flush(LIMIT_S) == 0
+    source = Source(broker.bootstrap, topic())
 
     def count(
         key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
@@ -391,19 +397,19 @@ def test_a_restored_checkpoint_of_a_query_with_timers_fails_by_name(
         yield pd.DataFrame({"value": [f"{key[0]} {rows}"]})
 
     def stream() -> DataFrame:
-        reader = spark.readStream.format("kafka").option("subscribe", source)
-        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
-        rows = reader.option("startingOffsets", "earliest").load()
-        grouped = rows.selectExpr("CAST(value AS STRING) AS value").groupBy("value")
-        return grouped.applyInPandasWithState(
-            count, "value string", "n long", "append", "ProcessingTimeTimeout"
+        return (
+            source.stream(spark)
+            .groupBy("value")
+            .applyInPandasWithState(
+                count, "value string", "n long", "append", "ProcessingTimeTimeout"
+            )
         )
 
     once = {"once": True}  # with such timers, one batch without data follows another
-    put("a")
+    source.put("a")
     sink.run(stream(), trigger=once)
     shutil.copytree(sink.checkpoint, tmp_path / "backup")
-    put("b")
+    source.put("b")
     sink.run(stream(), trigger=once)
     shutil.rmtree(sink.checkpoint)
     shutil.move(tmp_path / "backup", sink.checkpoint)

@@ -33,7 +33,8 @@ def rows(spark: SparkSession, asked: dict[str, Any]) -> DataFrame:
     - `gates`: a folder of `statemark.testkit.TaskGate`. Tasks pass `gate_in` before the shuffle,
       and `gate_out` in the midst of writing where the stage runs for the first time. A header of
       each row says who wrote it: partition, attempt at the stage, attempt at the task;
-    - `key_bytes`: the length of a row's key.
+    - `key_bytes`: the length of a row's key;
+    - `in_batches`: `foreachBatch` writes, to two sinks of the topic.
     """
     query = asked["query"]
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(asked["events"])
@@ -69,7 +70,7 @@ def start(spark: SparkSession, asked: dict[str, Any]) -> StreamingQuery:
     gates = asked["query"].get("gates", "/nowhere")  # `attempt()` needs none
     jvm.statemark.testkit.TaskGate.register(spark._jsparkSession, gates)
     df = rows(spark, asked)
-    if asked["batches"]:
+    if asked["query"].get("in_batches"):
         writer = df.writeStream.foreachBatch(lambda frame, batch: write(frame, batch, asked))
     else:
         writer = df.writeStream.format(asked["format"]).options(**asked["options"])

@@ -74,8 +74,6 @@ class Job:
         Folder of the probe: see `statemark.testkit.KafkaProbe`.
     options
         Of the sink, besides broker and topic and instead of them.
-    in_batches
-        Whether the query writes with `foreachBatch`, to two sinks of the topic.
     query
         What else the query is asked for: see `sink_driver.rows`.
     rows
@@ -85,7 +83,6 @@ class Job:
     def __init__(self, directory: Path, bootstrap: str, topic: str, **conf: str) -> None:
         self.directory, self.bootstrap, self.topic, self.conf = directory, bootstrap, topic, conf
         self.options: dict[str, str] = {}
-        self.in_batches = False
         self.query: dict[str, Any] = {}
         self.rows = ROWS
         self.probe = directory / "probe"
@@ -153,7 +150,6 @@ class Job:
             "fails": fails,
             "query": self.query,
             "format": FORMAT,
-            "batches": self.in_batches,
             "options": {
                 "kafka.bootstrap.servers": self.bootstrap,
                 "topic": self.topic,

@@ -10,7 +10,6 @@ import statemark.kafka.conf.SinkSettings
 import statemark.kafka.decision.LastDecision
 import statemark.kafka.driver.TopicLogRows
 import statemark.kafka.executor.RefusedRows
-import statemark.kafka.log.TopicCommitLog
 import statemark.kafka.sim._
 
 /** A broker that has just started, or is behind, says of topics that are there that it does not know them. */
@@ -80,8 +79,7 @@ class BrokersBehindSuite extends AnyFunSuite with Simulated {
       s.runBatch()
       Conditions.awaitMarkers(brokers, s.identity)
       val clients = KafkaClients.of(s.settings)
-      val log = new TopicCommitLog(clients, brokers.admin, s.settings, Clock.system)
-      val LastDecision.Decided(decision) = log.read(s.identity).last: @unchecked
+      val LastDecision.Decided(decision) = s.commitLog.read(s.identity).last: @unchecked
       for (knows <- Seq(Set.empty[String], Set(s.settings.commitTopic))) {
         val admin = BehindAdmin(brokers.admin, new AtomicInteger(3), knows)
         val found = new TopicLogRows(clients, admin, Clock.system, s.settings.commitTopic, 10000)

@@ -1,15 +1,10 @@
 package statemark.kafka
 
-import java.util.concurrent.ConcurrentLinkedQueue
-import org.apache.kafka.clients.admin.Admin
-import org.apache.kafka.clients.producer.{MockProducer, ProducerRecord, RoundRobinPartitioner}
-import org.apache.kafka.common.serialization.ByteArraySerializer
+import org.apache.kafka.clients.producer.ProducerRecord
 import org.scalatest.funsuite.AnyFunSuite
-import scala.jdk.CollectionConverters._
-import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkSettings}
 import statemark.kafka.executor.{ExecutorSinks, WriterSpec}
-import statemark.kafka.sim.{ManualClock, NoTimer}
+import statemark.kafka.sim.{ManualClock, MockClients, NoTimer}
 
 /** The sinks of an executor over several runs, on producers that are mocks. */
 class ExecutorSinksSuite extends AnyFunSuite {
@@ -17,23 +12,13 @@ class ExecutorSinksSuite extends AnyFunSuite {
   private val record = new ProducerRecord("t", 0, "k".getBytes, "v".getBytes)
 
   private class Fixture {
-    private val made = new ConcurrentLinkedQueue[MockProducer[Array[Byte], Array[Byte]]]
-    private val clients = new KafkaClients {
-      override def producer(id: String): RowProducer = {
-        val bytes = new ByteArraySerializer
-        val mock = new MockProducer(true, new RoundRobinPartitioner, bytes, bytes)
-        made.add(mock)
-        mock
-      }
-      override def consumer(committedOnly: Boolean): RowConsumer = fail("no consumer is needed")
-      override def admin(): Admin = fail("no admin client is needed")
-    }
+    private val clients = new MockClients
     val sinks = new ExecutorSinks(_ => clients, new ManualClock, NoTimer, SinkObserver.none)
 
     def write(run: Long, options: (String, String)*): Unit =
       sinks.writer(spec(run, options: _*), "1", 0, run).write(record)
 
-    def isOpen: Seq[Boolean] = made.asScala.toSeq.map(mock => !mock.closed)
+    def isOpen: Seq[Boolean] = clients.made.map(mock => !mock.closed)
   }
 
   private def spec(run: Long, options: (String, String)*) = WriterSpec(

@@ -4,7 +4,6 @@ import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhase, SinkSettings}
-import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchPlan, DecisionLog, DriverSeams}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, TransactionLine}
 import statemark.kafka.log.{CommitLog, CommitRecord, CommitState, CommitTopic}
@@ -339,7 +338,7 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       executorClock = clock,
       executorCount = 1
     )) { s =>
-      val BatchPlan.Write(spec) = s.coordinator.begin(start(s, 0)): @unchecked
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
       val executor = new SimExecutor("900", s.settings, new Deaths, timer = NoTimer, clock = clock)
       s.executors :+= executor
       val tried = Try.of(0, 2, 6)
@@ -359,7 +358,7 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
   test("row 13: a driver that was cut off cannot decide") {
     running(new Simulation(brokers, topic("13"), new Deaths)) { s =>
       val old = s.coordinator
-      val plan = old.begin(start(s, 0))
+      val plan = old.begin(s.start(0))
       val written = s.runTasks(plan.writers, Try.of(0, 100, 6))
       s.startDriver()
       s.runBatch()
@@ -373,7 +372,7 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
 
   test("row 14: an executor of an old run can neither write nor commit") {
     running(new Simulation(brokers, topic("14"), new Deaths)) { s =>
-      val plan = s.coordinator.begin(start(s, 0))
+      val plan = s.coordinator.begin(s.start(0))
       val zombie = new SimExecutor("1000", s.settings, new Deaths)
       val writer = zombie.sinks.writer(plan.writers, "1000", 0, 1000)
       writer.write(Try.of(0, 99, 6).row(s.topic, 0, 1000, 0))
@@ -394,7 +393,7 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
 
   test("an attempt that does not count leaves no transaction open, alone on its executor") {
     running(new Simulation(brokers, topic("surplus"), new Deaths)) { s =>
-      val BatchPlan.Write(spec) = s.coordinator.begin(start(s, 0)): @unchecked
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
       val tried = Try.of(0, 2, 6)
       val written = s.runTasks(spec, tried)
       val other = new SimExecutor("900", s.settings, new Deaths)
@@ -417,11 +416,4 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       assert(!ids.exists(_.endsWith(".e777")))
     }
   }
-
-  private def start(s: Simulation, batch: Long): BatchStart = BatchStart(
-    batch,
-    s.identity.appId,
-    Some(Simulation.fingerprint(batch)),
-    isRerun = false
-  )
 }

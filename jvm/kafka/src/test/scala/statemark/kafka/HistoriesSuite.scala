@@ -146,17 +146,10 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
 
   test("executors that are gone leave nothing in the commit topic for longer than a run") {
     running(new Simulation(brokers, topic("tokens"), new Deaths)) { s =>
-      def tokens: Set[String] = {
-        val log = new TopicCommitLog(
-          KafkaClients.of(s.settings),
-          brokers.admin,
-          s.settings,
-          Clock.system
-        )
-        log.read(s.identity).records.values.collect { case t: Token =>
+      def tokens: Set[String] =
+        s.commitLog.read(s.identity).records.values.collect { case t: Token =>
           t.transaction.transactionalId
         }.toSet
-      }
       (1 to 3).foreach { _ =>
         s.runBatch()
         s.killExecutors()
@@ -215,9 +208,7 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
       s.restart()
       s.runBatch()
       judged(s)
-      val log =
-        new TopicCommitLog(KafkaClients.of(s.settings), brokers.admin, s.settings, Clock.system)
-      val state = log.readAll()(other)
+      val state = s.commitLog.readAll()(other)
       intercept[SinkException.UnreadableRecord](state.requireReadable())
       clients.kill()
     }

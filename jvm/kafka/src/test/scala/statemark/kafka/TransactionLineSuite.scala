@@ -1,23 +1,15 @@
 package statemark.kafka
 
-import java.util.concurrent.ConcurrentLinkedQueue
-import org.apache.kafka.clients.admin.Admin
-import org.apache.kafka.clients.producer.{
-  MockProducer,
-  ProducerRecord,
-  RecordMetadata,
-  RoundRobinPartitioner
-}
+import org.apache.kafka.clients.producer.{MockProducer, ProducerRecord, RecordMetadata}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors._
-import org.apache.kafka.common.serialization.ByteArraySerializer
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer}
+import statemark.kafka.clients.{KafkaFailures, Timer}
 import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase, SinkSettings}
 import statemark.kafka.executor.{CommitAnswer, Lease, TransactionLine, TransactionWriter}
 import statemark.kafka.rows.{AttemptId, AttemptRows, TransactionName}
-import statemark.kafka.sim.{ManualClock, NoTimer}
+import statemark.kafka.sim.{ManualClock, MockClients, NoTimer}
 
 /** One line, on producers that are mocks: what an executor does with its transactions, step by step. */
 class TransactionLineSuite extends AnyFunSuite {
@@ -26,25 +18,9 @@ class TransactionLineSuite extends AnyFunSuite {
   private val token = Seq(new ProducerRecord("commits", 3, "k".getBytes, "t".getBytes))
 
   private class Fixture(autoComplete: Boolean = true, timer: Timer = NoTimer) {
-    val made = new ConcurrentLinkedQueue[MockProducer[Array[Byte], Array[Byte]]]
     val clock = new ManualClock
-    var nextFailure: Option[RuntimeException] = None
-    private val clients = new KafkaClients {
-      override def producer(id: String): RowProducer = {
-        val bytes = new ByteArraySerializer
-        val mock = new MockProducer(autoComplete, new RoundRobinPartitioner, bytes, bytes) {
-          override def abortTransaction(): Unit =
-            if (Thread.currentThread.isInterrupted)
-              throw new InterruptException(new InterruptedException)
-            else super.abortTransaction()
-        }
-        nextFailure.foreach(e => mock.initTransactionException = e)
-        made.add(mock)
-        mock
-      }
-      override def consumer(committedOnly: Boolean): RowConsumer = fail("no consumer is needed")
-      override def admin(): Admin = fail("no admin client is needed")
-    }
+    private val clients = new MockClients(autoComplete)
+    def made: Seq[MockProducer[Array[Byte], Array[Byte]]] = clients.made
     val settings: SinkSettings = SinkSettings.of(Map("kafka.bootstrap.servers" -> "127.0.0.1:1"))
     val line = new TransactionLine(
       "id",
@@ -53,7 +29,7 @@ class TransactionLineSuite extends AnyFunSuite {
       TransactionLine.Limits(1000, 5000),
       TransactionLine.Seams(clock, timer, SinkObserver.none)
     )
-    def mock: MockProducer[Array[Byte], Array[Byte]] = made.asScala.last
+    def mock: MockProducer[Array[Byte], Array[Byte]] = made.last
     def send(rows: AttemptRows, at: Lease = lease): Unit =
       line.send(rows, at, opens = true, new ProducerRecord("t", 0, "k".getBytes, "v".getBytes))
     def commit(number: Long, attempts: AttemptRows*): CommitAnswer =

@@ -6,7 +6,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.TestBrokers
-import statemark.kafka.clients.Timer
+import statemark.kafka.clients.{KafkaClients, Timer}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.{
   BatchFigures,
@@ -17,6 +17,7 @@ import statemark.kafka.decision.{
 }
 import statemark.kafka.driver.{BatchCoordinator, DriverSeams, SinkContext}
 import statemark.kafka.executor.{CommitOrders, WriterSpec}
+import statemark.kafka.log.TopicCommitLog
 import statemark.kafka.rows.{AttemptId, AttemptMessage}
 
 /** A query that writes to a topic, on drivers and executors that are objects, with brokers that are real.
@@ -96,6 +97,10 @@ final class Simulation(
   }
 
   def runBatches(count: Int): Unit = (1 to count).foreach(_ => runBatch())
+
+  /** What the commit topic says, read anew. */
+  def commitLog: TopicCommitLog =
+    new TopicCommitLog(KafkaClients.of(settings), brokers.admin, settings, Clock.system)
 
   /** How a batch begins. */
   def start(batch: Long): BatchStart =
