@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import shutil
 import statistics
@@ -24,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import statemark
+from measured import environment
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
@@ -79,12 +77,7 @@ def main() -> None:
         "command": "make bench-live" + " QUICK=1" * options.quick,
         "seconds": round(time.monotonic() - start),
         "warm-up": {"gets": _warm(WARM_GETS, rounds), "scans": _warm(WARM_SCANS, rounds)},
-        "environment": {
-            "cores": os.cpu_count(),
-            "os": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-            "spark": pyspark.__version__,
-        },
+        "environment": environment(),
         "masters": masters,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
+
+import pyspark
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Results do not change what is measured.
@@ -19,6 +23,16 @@ def measured() -> dict[str, str]:
     is_changed = _git("status", "--porcelain", "--", ".", *_RESULTS)
     today = datetime.datetime.now(datetime.timezone.utc).date()
     return {"commit": commit + " (changed)" * bool(is_changed), "date": today.isoformat()}
+
+
+def environment() -> dict[str, object]:
+    """Return what a benchmark in Python ran on."""
+    return {
+        "cores": os.cpu_count(),
+        "os": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+    }
 
 
 def text(results: dict[str, object]) -> str:

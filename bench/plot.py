@@ -146,8 +146,7 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
             rounded(medians(results["figures"], providers, ratios)),
         ),
         "",
-        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
-        f" {environment_of(results)}.",
+        origin(results),
     ]
     if results["left out"]:
         lines.append(f"Left out, as absent from the class path: {', '.join(results['left out'])}.")
@@ -161,6 +160,14 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
         "",
     ]
     return "\n".join(lines)
+
+
+def origin(results: dict[str, Any]) -> str:
+    """Say how and when results came about, and on what."""
+    return (
+        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
+        f" {environment_of(results)}."
+    )
 
 
 def environment_of(results: dict[str, Any]) -> str:
@@ -218,8 +225,7 @@ def live(results: dict[str, Any]) -> str:
         "",
         *table(["", *masters], rounded(rows)),
         "",
-        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
-        f" {environment_of(results)}.",
+        origin(results),
         *LIVE.format(**results["warm-up"]).splitlines(),
         "",
     ]
@@ -245,8 +251,7 @@ def sink(results: dict[str, Any]) -> str:
         "",
         *table(header, rounded(rows)),
         "",
-        f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
-        f" {environment_of(results)}.",
+        origin(results),
         *SINK.splitlines(),
         "",
     ]

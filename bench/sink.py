@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -22,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import statemark
+from measured import environment
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from support import topics
@@ -69,12 +67,7 @@ def main() -> None:
     results = {
         "command": "make bench-kafka" + " QUICK=1" * options.quick,
         "seconds": round(time.monotonic() - start),
-        "environment": {
-            "cores": os.cpu_count(),
-            "os": f"{platform.system()} {platform.machine()}",
-            "python": platform.python_version(),
-            "spark": pyspark.__version__,
-        },
+        "environment": environment(),
         "cases": cases,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
