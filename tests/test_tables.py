@@ -38,6 +38,7 @@ _BY_UNIT = {
     "count": [*_NUMBERS, *_LARGE, "3d", "511", "512", "513", "0512", "0x1"],
     "path": _PATHS,
     "level": _LEVELS,
+    "truth": ["true", "false", "yes", "on", "1", "0", "", "t", "truee"],
 }
 
 

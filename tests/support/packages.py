@@ -38,7 +38,7 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "offline",
         ),
     ),
-    "jvm/sink/src/main": ("statemark.kafka.sink", ("conf", "executor", "driver", "")),
+    "jvm/sink/src/main": ("statemark.kafka.sink", ("conf", "executor", "driver", "warnings", "")),
 }
 MAX_FILES = 15
 #: Of the lines in which the graph is printed.

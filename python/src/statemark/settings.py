@@ -34,7 +34,7 @@ class Setting:
     name : str
         What follows `PREFIX` in its key.
     unit : str
-        What its value is: ``level``, ``bytes``, ``time``, ``count`` or ``path``.
+        What its value is: ``level``, ``bytes``, ``time``, ``count``, ``path`` or ``truth``.
     default : str or None
         The value that counts where none is set; None for none.
     allowed : str
@@ -149,6 +149,16 @@ READ_RETENTION_TIME = Setting(
     units.duration,
 )
 
+KAFKA_WARNINGS = Setting(
+    "kafka.warnings",
+    "truth",
+    "true",
+    "true or false",
+    "whether a query is warned that Spark's own Kafka sink, or a read without read_committed, may"
+    " give rows twice",
+    units.truth,
+)
+
 #: The table of all settings.
 SETTINGS = (
     ISOLATION_LEVEL,
@@ -158,6 +168,7 @@ SETTINGS = (
     LOCAL_DIR_MAX_AGE,
     READ_RETENTION_VERSIONS,
     READ_RETENTION_TIME,
+    KAFKA_WARNINGS,
 )
 
 

@@ -103,6 +103,14 @@ def count(value: object, *, most: int) -> str:
     return text
 
 
+def truth(value: object) -> str:
+    """Return ``true`` or ``false``, or raise RefusedError."""
+    text = _text(value)
+    if text not in ("true", "false"):
+        raise RefusedError(reason="it is neither true nor false")
+    return text
+
+
 def directory(value: object) -> str:
     """Return an absolute path, or a ``file:`` URI with one, or raise RefusedError.
 

@@ -150,7 +150,7 @@ def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
         "  reason: no setting of Statemark has this key\n"
         f"  remedy: remove it, or use one of {PREFIX}isolationLevel, {PREFIX}maxUncommittedBytes,"
         f" {PREFIX}localDir, {PREFIX}localDirMaxBytes, {PREFIX}localDirMaxAge,"
-        f" {PREFIX}readRetentionVersions, {PREFIX}readRetentionTime"
+        f" {PREFIX}readRetentionVersions, {PREFIX}readRetentionTime, {PREFIX}kafka.warnings"
     )
 
 
@@ -197,3 +197,9 @@ def test_known_keys_are_checked_and_others_passed_over() -> None:
     settings.check({**good, "spark.x": "?", "spark.sql.streaming.stateStore.y": 1}, source="s")
     with pytest.raises(SettingsError, match="bad value 'x' for .*maxUncommittedBytes"):
         settings.check({**good, PREFIX + "maxUncommittedBytes": "x"}, source="s")
+
+
+def test_warnings_are_on_or_off() -> None:
+    assert [settings.KAFKA_WARNINGS.written(v) for v in (False, "TRUE")] == ["false", "true"]
+    with pytest.raises(SettingsError, match=r"kafka\.warnings(.|\n)*true or false"):
+        settings.KAFKA_WARNINGS.written("off")

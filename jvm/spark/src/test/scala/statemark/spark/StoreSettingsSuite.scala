@@ -52,7 +52,8 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       ("localDirMaxBytes", "0", "50g"),
       ("localDirMaxAge", "soon", "7d"),
       ("readRetentionVersions", "513", "from 0 to 512"),
-      ("readRetentionTime", "0s", "30s")
+      ("readRetentionTime", "0s", "30s"),
+      ("kafka.warnings", "off", "true or false")
     )
     for ((key, value, allowed) <- cases) {
       val message = intercept[InvalidInputException](parse(key -> value)).getMessage

@@ -281,6 +281,15 @@ object ProducerRules {
     )
   )
 
+  /** Options that switch idempotence off, each with its value: what a sink of somebody else's may have. */
+  def withoutIdempotence(kafka: Map[String, String]): Seq[(String, String)] =
+    rules.filter(rule => ofIdempotence(rule.name)).flatMap { rule =>
+      kafka.get(rule.name).filterNot(rule.isAllowed).map(rule.name -> _)
+    }
+
+  private val ofIdempotence =
+    Set("enable.idempotence", "acks", "retries", "max.in.flight.requests.per.connection")
+
   /** The options with what has to be set.
     * @throws SinkException.RefusedSetting naming the option, its value and what is allowed
     */

@@ -9,7 +9,6 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.slf4j.LoggerFactory
-import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
@@ -17,7 +16,7 @@ import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sink.conf.Refusals
-import statemark.kafka.sink.driver.{OpenSink, OpenSinks}
+import statemark.kafka.sink.driver.{OpenSink, OpenSinks, Recent}
 import statemark.kafka.sink.executor.{RowColumns, RowsTask}
 
 /** Whose a batch write is, and which: Delta's names for it.
@@ -36,15 +35,11 @@ private[sink] object BatchWrites {
   private val AppId = "txnAppId"
   private val Version = "txnVersion"
 
-  /** What Spark calls the query that runs on a thread, and on threads that it begins. */
-  private val QueryProperty = "sql.streaming.queryId"
-
   /** Two writes of one identity at once would each take the sink from the other. */
   private val locks = Vector.fill(64)(new ReentrantLock)
 
   /** What was written, and by which run of a query. */
-  private val written = mutable.LinkedHashSet.empty[(SinkIdentity, Long, UUID)]
-  private val MostWritten = 10000
+  private val written = new Recent[(SinkIdentity, Long, UUID)]
 
   /** Writes the rows.
     * @throws SinkException where they cannot, or must not, be written
@@ -54,8 +49,7 @@ private[sink] object BatchWrites {
     Refusals.checkMode(mode, options)
     val settings = SinkSettings.of(options)
     val columns = RowColumns.of(data.schema, settings.topic)
-    val query = Option(spark.sparkContext.getLocalProperty(QueryProperty))
-      .flatMap(StatemarkBridge.outputOf(spark, _)).filter(_.runs(spark))
+    val query = StatemarkBridge.ownQuery(spark)
     query.foreach(Refusals.check)
     numberOf(options, query.map(_.id.toString)) match {
       case Some(number) => writeOnce(spark, settings, columns, number, query, data)
@@ -101,7 +95,7 @@ private[sink] object BatchWrites {
   ): Unit = alone(SinkIdentity(number.appId, settings.sink)) { identity =>
     val runId = query.map(_.runId)
     // Also where the options have changed, and with them the sink that would know it.
-    runId.map((identity, number.version, _)).filter(isWritten).foreach { _ =>
+    runId.map((identity, number.version, _)).filter(written.contains).foreach { _ =>
       throw BatchCoordinator.repeated(identity, number.version)
     }
     // Of a job without a query, its name is all that is the same when it runs again.
@@ -119,7 +113,7 @@ private[sink] object BatchWrites {
           val messages = run(spark.sparkContext, sink, data, RowsTask(spec, columns))
           commit(sink, number.version, messages)
       }
-      runId.foreach(id => note((identity, number.version, id)))
+      runId.foreach(id => written.add((identity, number.version, id)))
     } finally if (query.isEmpty) OpenSinks.close(sink)
   }
 
@@ -203,12 +197,4 @@ private[sink] object BatchWrites {
 
   private def run(context: SparkContext, sink: OpenSink, data: DataFrame, task: RowsTask) =
     aborting(sink)(context.runJob(rowsOf(data), task).toSeq)
-
-  private def isWritten(key: (SinkIdentity, Long, UUID)): Boolean =
-    written.synchronized(written.contains(key))
-
-  private def note(key: (SinkIdentity, Long, UUID)): Unit = written.synchronized {
-    written += key
-    if (written.size > MostWritten) written -= written.head: Unit
-  }
 }

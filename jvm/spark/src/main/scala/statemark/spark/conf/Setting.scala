@@ -12,6 +12,7 @@ object SettingUnit {
   case object Time extends SettingUnit("time")
   case object Count extends SettingUnit("count")
   case object Path extends SettingUnit("path")
+  case object Truth extends SettingUnit("truth")
 }
 
 /** A setting of Statemark: a row of the table [[StoreSettings.all]], which `settings.py` has as well.

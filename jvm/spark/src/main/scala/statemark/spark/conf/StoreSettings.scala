@@ -98,6 +98,15 @@ object StoreSettings {
     "how long a live read may see the version that it was planned for"
   )(duration)
 
+  /** It concerns no store: the sink to Kafka reads it, in whatever session. */
+  val KafkaWarnings: Setting[Boolean] = Setting(
+    "kafka.warnings",
+    SettingUnit.Truth,
+    Some("true"),
+    "true or false",
+    "whether a query is warned that Spark's own Kafka sink, or a read without read_committed, may give rows twice"
+  )(_.toLowerCase(Locale.ROOT).toBoolean)
+
   /** The table of all settings. */
   val all: Seq[Setting[_]] = Seq(
     Level,
@@ -106,7 +115,8 @@ object StoreSettings {
     LocalDirMaxBytes,
     LocalDirMaxAge,
     ReadRetentionVersions,
-    ReadRetentionTime
+    ReadRetentionTime,
+    KafkaWarnings
   )
 
   /** @param confs settings of the session; others than Statemark's are passed over
@@ -119,6 +129,8 @@ object StoreSettings {
     def required[A](setting: Setting[A]): A = setting.in(values).getOrElse(
       throw new IllegalStateException(s"${setting.key} has no default")
     )
+    // No store reads it, and a bad value is found before the first batch all the same.
+    required(KafkaWarnings): Unit
     StoreSettings(
       isolationLevel = required(Level),
       maxUncommittedBytes = required(UncommittedBytes)(heapBytes),
@@ -129,6 +141,12 @@ object StoreSettings {
       readRetentionMs = required(ReadRetentionTime)
     )
   }
+
+  /** Whether queries are warned of output to Kafka, and input from it, that is not exactly-once.
+    *
+    * @throws InvalidInputException as [[from]]
+    */
+  def warnsOfKafka(confs: Map[String, String]): Boolean = KafkaWarnings.in(own(confs)).contains(true)
 
   /** Settings of Statemark by their names, all of which are known. */
   private def own(confs: Map[String, String]): Map[String, String] = {

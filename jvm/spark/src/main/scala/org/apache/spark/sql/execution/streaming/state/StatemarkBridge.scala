@@ -58,7 +58,7 @@ object StatemarkBridge extends BridgeShims {
     */
   def beforeBatch(): Option[BatchAhead] = for {
     spark <- SparkSession.getActiveSession
-    queryId <- Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+    queryId <- queryOfThread(spark)
     batch <-
       Option(spark.sparkContext.getLocalProperty("streaming.sql.batchId")).flatMap(_.toLongOption)
     query <- Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId)))
@@ -107,11 +107,22 @@ object StatemarkBridge extends BridgeShims {
           query.trigger.getClass.getSimpleName,
           query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
           () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
+          () => query.logicalPlan,
           session =>
             Option(query.lastExecution).exists(_.sparkSession eq session) ||
               (Thread.currentThread eq query.queryExecutionThread)
         )
     }
+
+  /** The query whose thread, or whose frame, asks: one that a thread has been told of by the thread that began it may be
+    * somebody else's by now.
+    */
+  def ownQuery(spark: SparkSession): Option[OutputQuery] =
+    queryOfThread(spark).flatMap(outputOf(spark, _)).filter(_.runs(spark))
+
+  /** What Spark calls the query that runs on a thread, and on threads that it begins. */
+  private def queryOfThread(spark: SparkSession): Option[String] =
+    Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
   private def dependsOnTime(plan: LogicalPlan): Boolean = plan.productIterator.exists {
     case ProcessingTimeTimeout | ProcessingTime => true
@@ -227,6 +238,7 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   * @param planned a batch of the offset log
   * @param dependsOnTime whether the batch that runs gives other rows at another time: it has timers, or time to live, of
   *   processing time
+  * @param plan its sources and its sink, the same for all batches of a run; it is there once a batch is planned
   * @param runs whether a frame of the session, or this thread, is the query's own: threads that it began keep its
   *   properties for ever, whatever they do then
   */
@@ -239,6 +251,7 @@ final case class OutputQuery(
     trigger: String,
     planned: Long => Option[PlannedBatch],
     dependsOnTime: () => Boolean,
+    plan: () => LogicalPlan,
     runs: SparkSession => Boolean
 )
 

@@ -1,0 +1,55 @@
+package statemark.kafka.sink.warnings
+
+import java.util.Locale
+import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, SparkSessionExtensionsProvider}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
+import org.slf4j.LoggerFactory
+import statemark.spark.conf.StoreSettings
+
+/** Warns of queries whose output to Kafka, or whose input from it, is not exactly-once, though they could be. It changes
+  * nothing of them. Setting `kafka.warnings` silences it.
+  *
+  * Spark finds the class by itself, as it does `statemark.spark.StatemarkExtensions`. Kafka's client need not be there:
+  * its classes are named where a query uses Kafka.
+  *
+  * ''Source:'' Spark 4.2 `SparkSessionExtensionsProvider`.
+  */
+final class KafkaWarnings extends SparkSessionExtensionsProvider {
+  override def apply(extensions: SparkSessionExtensions): Unit =
+    extensions.injectColumnar(_ => KafkaWarnings.rule)
+}
+
+private object KafkaWarnings {
+  private val log = LoggerFactory.getLogger(classOf[KafkaWarnings])
+  private val KafkaPrefix = "kafka."
+
+  // A plan comes here when its query runs already, and so has an id and all of its sources.
+  val rule: ColumnarRule = new ColumnarRule {
+    override def preColumnarTransitions: Rule[SparkPlan] = Plans
+  }
+
+  private object Plans extends Rule[SparkPlan] {
+    override def apply(plan: SparkPlan): SparkPlan = {
+      for {
+        spark <- SparkSession.getActiveSession
+        query <- StatemarkBridge.ownQuery(spark) if StoreSettings.warnsOfKafka(conf.getAllConfs)
+      } {
+        WriteWarnings.check(query, plan)
+        ReadWarnings.check(query)
+      }
+      plan
+    }
+  }
+
+  def warn(query: OutputQuery, what: String): Unit = log.warn(
+    s"Query ${query.name.getOrElse(query.id)} $what ${StoreSettings.KafkaWarnings.key}=false silences this line."
+  )
+
+  /** Options of Kafka's clients, as their documentation writes them. */
+  def kafkaOptions(options: Map[String, String]): Map[String, String] =
+    options.map { case (name, value) => name.toLowerCase(Locale.ROOT) -> value }.collect {
+      case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
+    }
+}
