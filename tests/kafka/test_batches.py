@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,6 +61,30 @@ def test_for_each_batch(lines: Lines, sink: Sink, write: Callable[..., None]) ->
     rewind(sink.checkpoint, 1)
     lines.add("d")
     run(lines, sink, lambda df, batch: write(df, txnVersion=batch))
+    assert sink.values() == ["a", "b", "c", "d"]
+
+
+def test_for_each_batch_in_a_pool_of_threads(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    """A frame says whose batch it is: the pool is older than the query, and serves others too."""
+    lines.add("a", "b")
+    lines.add("c")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lines.spark.range(1).count).result()
+
+        def threaded(df: DataFrame, batch: int, **options: Any) -> None:
+            pool.submit(lambda: write(df, txnVersion=batch, **options)).result()
+
+        run(lines, sink, threaded)
+        assert sink.values() == ["a", "b", "c"]
+        rewind(sink.checkpoint, 1)
+        run(lines, sink, lambda df, batch: write(df, txnVersion=batch))
+        assert sink.values() == ["a", "b", "c"]
+        lines.add("d")
+        twice = lambda df, batch: (threaded(df, batch), threaded(df, batch))  # noqa: E731
+        message = failure(lambda: run(lines, sink, twice))
+        assert "Batch 2 is written a second time" in message, message
     assert sink.values() == ["a", "b", "c", "d"]
 
 
@@ -132,7 +157,12 @@ def test_checkpoint_deleted_with_the_app_kept(
 
 
 def test_jobs_without_a_query(
-    spark: SparkSession, sink: Sink, write: Callable[..., None], broker: Brokers, log: Log
+    spark: SparkSession,
+    sink: Sink,
+    write: Callable[..., None],
+    broker: Brokers,
+    topic: Topic,
+    log: Log,
 ) -> None:
     write(frame(spark, "a"), txnAppId="daily", txnVersion=1)
     write(frame(spark, "b"), txnAppId="daily", txnVersion=2)
@@ -144,7 +174,25 @@ def test_jobs_without_a_query(
     before = known(broker)
     write(frame(spark, "c"), mode="errorifexists")
     assert known(broker) == before
+    # Nor of one that is refused when its rows are there already.
+    small = [sink.topic, topic(config={"cleanup.policy": "compact"})]
+    rows = spark.createDataFrame(
+        [(name, "k", "x") for name in small], "topic string, key string, value string"
+    )
+    writer = rows.write.format(sinks.FORMAT).option("kafka.bootstrap.servers", sink.bootstrap)
+    assert "is compacted too soon" in failure(writer.mode("append").save)
+    assert known(broker) == before
     assert sink.values() == ["a", "b", "c"]
+
+
+def test_writes_without_a_number_are_told_of(
+    lines: Lines, sink: Sink, write: Callable[..., None], log: Log
+) -> None:
+    lines.add("a")
+    lines.add("b")
+    run(lines, sink, lambda df, _: write(df))
+    (line,) = log.lines("writes a batch without option 'txnVersion'")
+    assert line.startswith("WARN")
 
 
 def known(broker: Brokers) -> int:

@@ -27,6 +27,8 @@ _OPTIONS = {
     "refused_rows_topic": "refusedRowsTopic",
     "on_lost_rows": "onLostRows",
     "producers_per_executor": "producersPerExecutor",
+    "app_id": "txnAppId",
+    "batch_id": "txnVersion",
 }
 
 
@@ -177,10 +179,10 @@ def kafka_batch(
         refused_rows_topic=refused_rows_topic,
         on_lost_rows=on_lost_rows,
         producers_per_executor=producers_per_executor,
+        app_id=app_id,
+        batch_id=batch_id,
     )
-    writer = df.write.format(_FORMAT).mode("append").options(**given)
-    writer = writer.option("txnVersion", batch_id)
-    (writer if app_id is None else writer.option("txnAppId", app_id)).save()
+    df.write.format(_FORMAT).mode("append").options(**given).save()
 
 
 def kafka_source(
@@ -247,7 +249,7 @@ def _options(
     given = {"kafka.bootstrap.servers": _joined("bootstrap_servers", bootstrap_servers)}
     for name, value in arguments.items():
         if value is not None:
-            given[_OPTIONS[name]] = str(value)
+            given[_OPTIONS[name]] = _joined(name, str(value))
     return _with(given, more)
 
 

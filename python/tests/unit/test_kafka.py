@@ -104,3 +104,19 @@ def test_a_batch_of_spark_connect_says_whose_it_is() -> None:
     remote: Any = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
     with pytest.raises(SettingsError, match="app_id is missing"):
         statemark.kafka_batch(remote, 0, bootstrap_servers="a:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"options": {"TXNVERSION": 3}}, "option 'TXNVERSION' is given twice"),
+        ({"app_id": "a", "options": {"txnappid": "b"}}, "option 'txnappid' is given twice"),
+        ({"app_id": " "}, "app_id is empty"),
+        ({"topic": ""}, "topic is empty"),
+    ],
+)
+def test_batch_is_refused(arguments: dict[str, Any], problem: str) -> None:
+    df: Any = Asked()
+    with pytest.raises(SettingsError, match=problem):
+        statemark.kafka_batch(df, 7, bootstrap_servers="a:1", **arguments)
+    assert df.calls == {}

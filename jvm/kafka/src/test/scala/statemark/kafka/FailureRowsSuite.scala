@@ -416,4 +416,19 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       assert(!ids.exists(_.endsWith(".e777")))
     }
   }
+
+  test("a driver that was cut off does not end what executors of the same ids write for another") {
+    running(new Simulation(brokers, topic("same-ids"), new Deaths)) { s =>
+      s.runBatch()
+      val old = s.coordinator
+      s.startDriver()
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(1)): @unchecked
+      val written = s.runTasks(spec, Try.of(1, 2, 6))
+      intercept[SinkException.Superseded](old.fenceExecutors(s.executors.map(_.id).toSet))
+      s.coordinator.commit(1, written): Unit
+      s.checkpoint.committed += 1L
+      judged(s)
+      assert(copied(s) == 0)
+    }
+  }
 }

@@ -214,6 +214,30 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
     }
   }
 
+  test("a record that is nobody's stops no sink, and is told of") {
+    running(new Simulation(brokers, topic("foreign"), new Deaths)) { s =>
+      s.runBatch()
+      val clients = new ProcessClients(s.settings)
+      val producer = clients.producer("foreign")
+      producer.initTransactions()
+      producer.beginTransaction()
+      for (partition <- 0 until CommitTopic.Partitions; key <- Seq("foreign", "\u0001")) {
+        val bytes = key.getBytes("UTF-8")
+        producer.send(new ProducerRecord(s.settings.commitTopic, partition, bytes, bytes)): Unit
+      }
+      producer.commitTransaction()
+      s.restart()
+      s.runBatch()
+      judged(s)
+      val told =
+        s.reports.last.notes.filter(_.contains("Something else writes to the commit topic"))
+      assert(
+        told.exists(_.contains(s"${CommitTopic.partitionOf(s.settings, s.identity)} at offset"))
+      )
+      clients.kill()
+    }
+  }
+
   test(
     "a checkpoint that is another's copy fails before it takes the sink from the query that runs"
   ) {

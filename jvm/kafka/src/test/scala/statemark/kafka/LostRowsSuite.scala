@@ -3,6 +3,7 @@ package statemark.kafka
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
+import statemark.kafka.decision.Outcome
 import statemark.kafka.driver.BatchPlan
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.rows.TransactionName
@@ -56,6 +57,8 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
       s.runBatches(2)
       judged(s)
       assert(s.reports.last.completion.flatMap(_.reopened).exists(_.missing.isEmpty))
+      // It was decided, and is not with the readers all the same.
+      assert(s.reports.last.decided.isDefined && s.reports.last.outcome == Outcome.Lost)
       assert(!s.figures.head.isDiscarded)
       // What the rerun decided is known again.
       s.restart()

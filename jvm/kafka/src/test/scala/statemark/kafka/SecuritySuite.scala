@@ -1,5 +1,6 @@
 package statemark.kafka
 
+import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.acl.{AccessControlEntry, AclBinding, AclOperation, AclPermissionType}
 import org.apache.kafka.common.acl.AclOperation._
 import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceType}
@@ -7,6 +8,7 @@ import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
+import statemark.kafka.driver.BatchPlan
 import statemark.kafka.sim._
 
 /** A user who logs in by SASL over TLS, and may do what access control lists say. */
@@ -133,6 +135,30 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
       s.runBatch()
       judged(s)
       assert(s.reports.head.notes.count(_.contains("DESCRIBE_CONFIGS")) == 2)
+    }
+  }
+
+  test(
+    "refusedRowsTopic: rows for topics to which the user may not write, or which may be there or not"
+  ) {
+    val name = topic("some")
+    val (other, closed) = (topic("some-refused"), topic("some-closed"))
+    def on(topic: String, operations: AclOperation*) =
+      operations.map((ResourceType.TOPIC, topic, PatternType.LITERAL, _))
+    allow(grants(name, "some") ++ on(other, READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS) ++
+      on(closed, DESCRIBE))
+    val options = login("some") + ("refusedRowsTopic" -> other)
+    running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
+      val executor = new SimExecutor("9", s.settings, new Deaths)
+      s.executors = Vector(executor)
+      val writer = executor.sinks.writer(spec, executor.id, 0, 0)
+      val bytes = "v".getBytes("UTF-8")
+      for (topic <- Seq(name, closed, "some-other-name"))
+        writer.write(new ProducerRecord[Array[Byte], Array[Byte]](topic, bytes))
+      val figures = s.coordinator.commit(0, Seq(writer.commit()))
+      assert(figures.rows == 3 && figures.refusedRows == 2)
+      executor.kill()
     }
   }
 

@@ -133,6 +133,52 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
     }
   }
 
+  test("a row for the commit topic is refused, whatever that topic would take") {
+    val lax = Map("allowShortCompactionLag" -> "true")
+    running(new Simulation(brokers, topic("no-commits"), new Deaths, options = lax)) { s =>
+      val e = intercept[SinkException.RefusedSetting](
+        write(s, 0, row(s.settings.commitTopic, "v".getBytes(UTF_8)))
+      )
+      assert(e.reason.contains("its topic is the commit topic"))
+    }
+    val other = topic("not-commits")
+    val options = lax + ("refusedRowsTopic" -> other)
+    running(new Simulation(brokers, topic("some-commits"), new Deaths, options = options)) { s =>
+      val figures = write(
+        s,
+        0,
+        row(s.settings.commitTopic, "v".getBytes(UTF_8)),
+        row("__transaction_state", "w".getBytes(UTF_8))
+      )
+      assert(figures.rows == 2 && figures.refusedRows == 2)
+      Conditions.awaitMarkers(brokers, s.identity)
+      assert(brokers.read(other).map(headers(_)(RefusedRows.Reason)).toSet ==
+        Set("commit-topic", "not-allowed"))
+    }
+  }
+
+  test(
+    "refusedRowsTopic: a topic that the brokers make is made, and a name that none has is refused"
+  ) {
+    val making = new TestBrokers(settings = Map("auto.create.topics.enable" -> "true"))
+    try {
+      val other = making.topic("making-refused")
+      val options = Map("refusedRowsTopic" -> other)
+      val name = making.topic("making")
+      running(new Simulation(making, name, new Deaths, options = options)) { s =>
+        val figures = write(
+          s,
+          0,
+          row("made-by-the-row", "v".getBytes(UTF_8)),
+          row("no topic has a blank", "w".getBytes(UTF_8))
+        )
+        assert(figures.rows == 2 && figures.refusedRows == 1)
+        Conditions.awaitMarkers(making, s.identity)
+        assert(making.read("made-by-the-row").map(r => new String(r.value)) == Vector("v"))
+      }
+    } finally making.close()
+  }
+
   test("refusedRowsTopic: sizes are those of Kafka, to the byte") {
     val name = topic("exact", Map("max.message.bytes" -> "5000"))
     val small = "kafka.batch.size" -> "2000"

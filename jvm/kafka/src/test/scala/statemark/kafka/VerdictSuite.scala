@@ -102,8 +102,18 @@ class VerdictSuite extends AnyFunSuite {
 
   test("K3: a txnVersion that another query decided fails, and a later one is written") {
     val decided = LastDecision.Decided(decision(6, None, queryId = "other"))
-    assert(fails(Verdict.of(identity, start(6, None), decided)).contains("other"))
-    assert(Verdict.of(identity, start(7, None), decided) == Verdict.Write(0, None))
+    def of(batch: Long) =
+      Verdict.of(identity, start(batch, None).copy(queryId = "this-one"), decided)
+    assert(fails(of(6)).contains("other"))
+    assert(of(7) == Verdict.Write(0, None))
+  }
+
+  test("K3: where a query was not known, the job's name decided, and its queries go on") {
+    val byName = LastDecision.Decided(decision(6, None, queryId = identity.appId))
+    assert(Verdict.of(identity, start(6, None), byName) == Verdict.Discard(isOld = false))
+    val byQuery = LastDecision.Decided(decision(6, None, queryId = "of-the-query"))
+    val unknown = start(6, None).copy(queryId = identity.appId)
+    assert(Verdict.of(identity, unknown, byQuery) == Verdict.Discard(isOld = false))
   }
 
   test("a batch that was opened again is written in the next round; the one before is known") {

@@ -32,7 +32,7 @@ private[kafka] object TopicChecks {
     val lookup = new TopicLookup(admin, settings.commitTopic, TopicLookup.ForRows)
     lookup.find(Seq(topic))().get(topic) match {
       case None if isTarget => throw absentTarget(topic)
-      case None if !brokersMakeTopics(admin) =>
+      case None if brokersMakeTopics(admin).contains(false) =>
         throw new SinkException.UnfitCluster(
           s"Topic $topic is not there",
           "the brokers make no topics by themselves (auto.create.topics.enable)",
@@ -92,13 +92,17 @@ private[kafka] object TopicChecks {
   def describe(admin: Admin, topic: String): Option[TopicDescription] =
     TopicLookup.ask(admin, Seq(topic)).get(topic)
 
-  /** Whether a topic comes when rows are sent to it; true where the brokers do not say. */
-  private def brokersMakeTopics(admin: Admin): Boolean =
+  /** Whether a topic comes when rows are sent to it; None where the brokers do not say. */
+  def brokersMakeTopics(admin: Admin): Option[Boolean] =
     try {
       val node = admin.describeCluster().nodes().get().iterator.next()
       val config = configOf(admin, new ConfigResource(ConfigResource.Type.BROKER, node.idString))
-      !config.get("auto.create.topics.enable").contains("false")
-    } catch { case NonFatal(_) => true }
+      config.get("auto.create.topics.enable").map(_ == "true")
+    } catch { case NonFatal(_) => None }
+
+  /** Whether the user may write to a topic, as far as the brokers say. */
+  def isWritable(topic: TopicDescription): Boolean =
+    Option(topic.authorizedOperations).forall(_.contains(AclOperation.WRITE))
 
   private def ofConfig(
       settings: SinkSettings,

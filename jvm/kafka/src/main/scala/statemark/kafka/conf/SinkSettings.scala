@@ -158,10 +158,13 @@ object SinkSettings {
       )
     }
 
-  /** As Kafka has them. */
+  /** Whether Kafka can have a topic of that name. */
+  private[kafka] def isTopicName(name: String): Boolean =
+    name.matches("[a-zA-Z0-9._-]{1,249}") && name != "." && name != ".."
+
   private def topicName(option: String, value: String): String = {
     val name = nonEmpty(option, value)
-    if (name.matches("[a-zA-Z0-9._-]{1,249}") && name != "." && name != "..") name
+    if (isTopicName(name)) name
     else throw refused(
       option,
       value,

@@ -40,6 +40,21 @@ object CompletionReport {
   val nothing: CompletionReport = CompletionReport(0, 0, 0, None)
 }
 
+/** What became of the batch that was decided last. */
+sealed trait Outcome
+
+object Outcome {
+
+  /** All of it is with the readers. */
+  case object Complete extends Outcome
+
+  /** Nothing was decided, and nothing will be seen. */
+  case object Undecided extends Outcome
+
+  /** Rows of it are not in the log any more, and the decision was taken back. */
+  case object Lost extends Outcome
+}
+
 /** What a run found before its first batch, or a retry after a failure, and what was done.
   * @param decided the batch that was decided last
   * @param fenced transactional ids whose transactions were open
@@ -54,6 +69,11 @@ final case class RecoveryReport(
     completion: Option[CompletionReport],
     notes: Vector[String]
 ) {
+
+  def outcome: Outcome =
+    if (completion.exists(_.reopened.isDefined)) Outcome.Lost
+    else if (decided.isEmpty) Outcome.Undecided
+    else Outcome.Complete
 
   private[kafka] def noting(note: String): RecoveryReport = copy(notes = notes :+ note)
 

@@ -80,7 +80,10 @@ object Verdict {
 
   private def ofVersion(identity: SinkIdentity, start: BatchStart, last: LastDecision): Verdict =
     last match {
-      case LastDecision.Decided(decision) if decision.queryId != start.queryId =>
+      // Where the query was not known, the owner is the name of the job, which any query of it has.
+      case LastDecision.Decided(decision)
+          if decision.queryId != start.queryId &&
+            !Set(decision.queryId, start.queryId)(identity.appId) =>
         throw wrong(
           s"txnVersion ${start.batch} of txnAppId ${identity.appId} is not of this query",
           s"query ${decision.queryId} has decided versions up to ${decision.batch}, and this one " +

@@ -24,7 +24,14 @@ import statemark.kafka.executor.{
   TransactionLine,
   WriterSpec
 }
-import statemark.kafka.log.{CommitRecord, CommitTopic, IdentityRecord, RecordCodec, TopicCommitLog}
+import statemark.kafka.log.{
+  CommitRecord,
+  CommitState,
+  CommitTopic,
+  IdentityRecord,
+  RecordCodec,
+  TopicCommitLog
+}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, TransactionName}
 
 /** What the driver does with a batch. */
@@ -64,7 +71,8 @@ final class BatchCoordinator private[kafka] (
   private val admin: Admin = clients.admin()
   private val commitPartition = CommitTopic.partitionOf(settings, identity)
   private val line = local.fold(ownLine)(_.driverLine(settings, identity))
-  private val log = seams.log(new TopicCommitLog(clients, admin, settings, clock, seams.logEnd))
+  private val topicLog = new TopicCommitLog(clients, admin, settings, clock, seams.logEnd)
+  private val log = seams.log(topicLog)
   private val fencing = seams.fencing(new AdminFencing(admin))
   private val topics = mutable.Map.empty[String, TopicFacts]
   private val completion = {
@@ -141,15 +149,23 @@ final class BatchCoordinator private[kafka] (
   private def requireFit(start: BatchStart): Unit =
     try
       if (CommitTopic.isThere(admin, settings)) {
-        val committed = IsolationLevel.READ_COMMITTED
-        val state = new TopicCommitLog(clients, admin, settings, clock, committed).read(identity)
-        state.last match {
+        readCommitted().last match {
           case decided: LastDecision.Decided => seams.verdict(identity, start, decided): Unit
           // What was taken back may be decided again behind what readers see.
           case _ => ()
         }
       }
     catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
+
+  /** What readers see of the sink, without waiting for transactions that are open. */
+  private def readCommitted(): CommitState =
+    new TopicCommitLog(
+      clients,
+      admin,
+      settings,
+      clock,
+      IsolationLevel.READ_COMMITTED
+    ).read(identity)
 
   /** Whether the brokers may have forgotten the driver's id, as they do with one that nobody uses (7 days by default).
     * @throws SinkException.Superseded where another driver has the sink: only a new run takes it back
@@ -206,8 +222,11 @@ final class BatchCoordinator private[kafka] (
 
   /** Ends what executors have left open that are gone: nobody else would before its timeout, and readers wait for it. To be
     * called once no batch is in progress, as a decision may need the rows.
+    * @throws SinkException.Superseded where another driver has the sink: its executors may have the same ids
     */
   def fenceExecutors(executorIds: Set[String]): Unit = {
+    // Not the whole of it: what is waited for could be a transaction that ends here.
+    recovery.requireOwn(readCommitted(), run)
     val theirs = for {
       executorId <- executorIds
       number <- 0 until settings.producersPerExecutor
@@ -223,7 +242,12 @@ final class BatchCoordinator private[kafka] (
       try {
         val done = recovery.run(checks())
         last = log.read(identity).last
-        done
+        topicLog.foreign.headOption.fold(done)(first =>
+          done.noting(
+            s"Something else writes to the commit topic: ${topicLog.foreign.size} records of it are passed over, as of " +
+              s"$first"
+          )
+        )
       } catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
     run = done.run
     usedNanos = clock.nanos()

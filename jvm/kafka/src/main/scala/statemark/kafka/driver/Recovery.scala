@@ -180,7 +180,7 @@ private[kafka] final class Recovery(
         s"_statemark/kafka/${SinkTransactionalId.escaped(identity.sink)} in it: the batch that was not " +
         "finished may then be written twice"
     )
-    val readable = all.filter(_._2.unreadable.isEmpty)
+    val readable = all.filter(_._2.isReadable)
     sameName(readable) ++ unfinishedOfQuery(readable)
   }
 

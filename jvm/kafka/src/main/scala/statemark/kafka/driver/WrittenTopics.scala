@@ -1,6 +1,5 @@
 package statemark.kafka.driver
 
-import org.apache.kafka.common.IsolationLevel
 import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, TopicChecks}
 import statemark.kafka.conf.SinkSettings
@@ -23,9 +22,8 @@ object WrittenTopics {
           clients,
           admin,
           settings,
-          Clock.system,
-          IsolationLevel.READ_COMMITTED
-        ).readAll().valuesIterator.filter(_.unreadable.isEmpty).flatMap(topicsOf).toSet
+          Clock.system
+        ).readAll().valuesIterator.filter(_.isReadable).flatMap(topicsOf).toSet
     finally admin.close()
   }
 

@@ -56,6 +56,8 @@ private[kafka] final class TransactionWriter(
     rows.failure.foreach(e => throw explained(e, rows.refusedRow))
     try {
       val instead = refusedRows.flatMap(_.instead(attempt.batch, record))
+      if (instead.isEmpty && record.topic == line.settings.commitTopic)
+        throw TransactionWriter.toCommitTopic
       if (instead.isDefined) refused += 1
       val isFirst = !hasSent
       hasSent = true
@@ -98,4 +100,13 @@ private[kafka] final class TransactionWriter(
     if (KafkaFailures.isInterrupt(failure)) Interrupts.exceptionOf(failure)
     else explain(failure, values)
   }
+}
+
+private object TransactionWriter {
+  private def toCommitTopic = new SinkException.RefusedSetting(
+    "A row cannot be sent",
+    "its topic is the commit topic, which holds decisions alone",
+    "Leave such rows out, or name another topic in option 'commitTopic'",
+    Map("option" -> "commitTopic")
+  )
 }

@@ -122,7 +122,16 @@ final class ExecutorSinks(
       // Where another run has taken it over in between, it stays.
       if (lines.remove(id, owned)) owned.line.close()
     }
-    if (linesOf(identity).isEmpty) Option(refusals.remove(identity)).foreach(_.close())
+    // A writer of the next run has its line before it asks for these.
+    refusals.computeIfPresent(
+      identity,
+      (_, known) =>
+        Option(known).filter { _ =>
+          val isUsed = linesOf(identity).nonEmpty
+          if (!isUsed) known.close()
+          isUsed
+        }.orNull
+    ): Unit
   }
 
   /** Closes everything, side by side: the process ends in good order, and brokers may be slow. */

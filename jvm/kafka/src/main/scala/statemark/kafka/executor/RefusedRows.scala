@@ -9,7 +9,7 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.header.Header
 import org.apache.kafka.common.header.internals.RecordHeaders
 import statemark.kafka.clients.{KafkaClients, TopicChecks, TopicLimits, TopicLookup}
-import statemark.kafka.conf.SinkSettings
+import statemark.kafka.conf.{SinkException, SinkSettings}
 
 /** Finds rows that their topic can never take, before they are sent: one that Kafka refuses would fail all rows of its
   * transaction. Such a row goes to the topic that option `refusedRowsTopic` names, in the same transaction, with headers
@@ -28,6 +28,8 @@ private[kafka] final class RefusedRows(
   private val newest = new AtomicLong(Long.MinValue)
   private val waits = new AtomicInteger
   private var opened = Option.empty[Admin]
+  // Where the brokers do not say, a topic that is not there stays so.
+  private lazy val makesTopics = TopicChecks.brokersMakeTopics(admin).contains(true)
 
   /** The row of the other topic where the row's own can never take it; None where the row may be sent.
     * @param batch of the row: a topic is asked for once in a batch
@@ -45,8 +47,10 @@ private[kafka] final class RefusedRows(
         copy(record, told :+ (Withheld -> "value headers"), keepsKey = true, keepsRest = false)
       lazy val withoutKey =
         copy(record, told :+ (Withheld -> "key value headers"), keepsKey = false, keepsRest = false)
-      val limits =
-        limitsOf(batch, target, None).getOrElse(throw TopicChecks.absentTarget(target))
+      val limits = placeOf(batch, target, None) match {
+        case Open(limits) => limits
+        case _ => throw TopicChecks.absentTarget(target)
+      }
       Iterator(whole, withoutValue).find(fits(_, limits)).getOrElse(withoutKey)
     }
 
@@ -70,26 +74,29 @@ private[kafka] final class RefusedRows(
   }
 
   private def refusal(batch: Long, record: Row): Option[(String, Long)] = {
-    val bytes = RowSize.ofRequest(record)
     val partition = Option(record.partition).map(_.intValue)
-    limitsOf(batch, record.topic, partition) match {
-      case None => Some(("no-topic", bytes))
-      case Some(limits) if !fits(record, limits) => Some(("too-large", bytes))
-      case Some(limits) =>
-        partition.filter(_ >= limits.partitions).map(_ => ("no-partition", bytes))
+    val reason = placeOf(batch, record.topic, partition) match {
+      case Closed(reason) => Some(reason)
+      case ToBeMade => None
+      case Open(limits) if !fits(record, limits) => Some("too-large")
+      case Open(limits) => partition.filter(_ >= limits.partitions).map(_ => "no-partition")
     }
+    reason.map((_, RowSize.ofRequest(record)))
   }
 
   private def fits(record: Row, limits: TopicLimits): Boolean =
     RowSize.ofRequest(record) <= settings.mostRowBytes &&
       RowSize.ofBatch(record) <= limits.mostBytes
 
-  private def limitsOf(batch: Long, topic: String, partition: Option[Int]): Option[TopicLimits] = {
-    dropOlder(batch)
-    val asked = Option(known.get(topic)).filter(_.batch == batch)
-      .filter(a => a.isSure || a.limits.exists(l => partition.forall(_ < l.partitions)))
-    asked.getOrElse(ask(batch, topic, partition)).limits
-  }
+  private def placeOf(batch: Long, topic: String, partition: Option[Int]): Place =
+    // Decisions alone go there: any other record would stay for ever.
+    if (topic == settings.commitTopic) Closed("commit-topic")
+    else {
+      dropOlder(batch)
+      val asked = Option(known.get(topic)).filter(_.batch >= batch)
+        .filter(a => a.isSure || a.place.has(partition))
+      asked.getOrElse(ask(batch, topic, partition)).place
+    }
 
   /** Names of topics may be anything: they are kept for this batch and the one before. */
   private def dropOlder(batch: Long): Unit = if (newest.get < batch) {
@@ -102,16 +109,30 @@ private[kafka] final class RefusedRows(
 
   private def ask(batch: Long, topic: String, partition: Option[Int]): Asked = {
     // Of a name that was absent before, and of many that are, one answer is enough.
-    val isKnownAbsent = Option(known.get(topic)).exists(_.limits.isEmpty)
-    val waitsOn = !isKnownAbsent && waits.get < MostWaits
+    val isKnownAbsent = Option(known.get(topic)).exists(!_.place.has(None))
+    val waitsOn = !isKnownAbsent && !makesTopics && waits.get < MostWaits
     val repeats = if (waitsOn) TopicLookup.ForRows else TopicLookup.Once
     def isWhole(found: Map[String, TopicDescription]) =
       found.get(topic).exists(t => partition.forall(_ < t.partitions.size))
-    val found = new TopicLookup(admin, settings.commitTopic, repeats).find(Seq(topic))(isWhole)
-    if (waitsOn && !isWhole(found)) waits.incrementAndGet(): Unit
-    val limits = found.get(topic).map(TopicChecks.limits(admin, _))
-    val asked = Asked(batch, limits, isSure = !isWhole(found))
-    known.put(topic, asked): Unit
+    val place =
+      try {
+        val found = new TopicLookup(admin, settings.commitTopic, repeats).find(Seq(topic))(isWhole)
+        found.get(topic) match {
+          case Some(there) if there.isInternal || !TopicChecks.isWritable(there) => Closed(Denied)
+          case Some(there) => Open(TopicChecks.limits(admin, there))
+          case None if makesTopics && SinkSettings.isTopicName(topic) => ToBeMade
+          case None => Closed("no-topic")
+        }
+      } catch {
+        // With access by names, brokers do not say of others whether they are there.
+        case e: SinkException.UnfitCluster if e.values.get("topic").contains(topic) =>
+          Closed(Denied)
+      }
+    val isSure = !place.has(partition)
+    if (waitsOn && isSure) waits.incrementAndGet(): Unit
+    val asked = Asked(batch, place, isSure)
+    // A task of an earlier batch that still writes does not set back what later ones know.
+    known.merge(topic, asked, (before, now) => if (before.batch > now.batch) before else now): Unit
     asked
   }
 
@@ -138,7 +159,7 @@ private[kafka] final class RefusedRows(
 private[kafka] object RefusedRows {
   type Row = ProducerRecord[Array[Byte], Array[Byte]]
 
-  /** Header: `too-large`, `no-topic` or `no-partition`. */
+  /** Header: `too-large`, `no-topic`, `no-partition`, `not-allowed` or `commit-topic`. */
   val Reason: String = "statemark.refused.reason"
 
   /** Header: where the row was to go. */
@@ -153,8 +174,26 @@ private[kafka] object RefusedRows {
   /** Header: the parts that the topic of refused rows cannot take either, and that are left out. */
   val Withheld: String = "statemark.refused.withheld"
 
+  private val Denied = "not-allowed"
+
+  /** What is known of a topic to which a row is to go. */
+  private sealed trait Place {
+
+    /** Whether it is there, with that partition. */
+    def has(partition: Option[Int]): Boolean = this match {
+      case Open(limits) => partition.forall(_ < limits.partitions)
+      case ToBeMade => true
+      case Closed(_) => false
+    }
+  }
+  private final case class Open(limits: TopicLimits) extends Place
+
+  /** The brokers make it as rows are sent to it. */
+  private case object ToBeMade extends Place
+  private final case class Closed(reason: String) extends Place
+
   /** @param isSure whether a topic, or partition, that is not in it was waited for */
-  private final case class Asked(batch: Long, limits: Option[TopicLimits], isSure: Boolean)
+  private final case class Asked(batch: Long, place: Place, isSure: Boolean)
 
   /** So many names of a batch are waited for. */
   private val MostWaits = 5

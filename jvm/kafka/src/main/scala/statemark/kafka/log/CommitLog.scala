@@ -27,7 +27,9 @@ trait CommitLog {
   /** As the other, and only waits. */
   final def read(identity: SinkIdentity): CommitState = read(identity, _ => ())
 
-  /** What it says of every identity, in all partitions. */
+  /** What it says of every identity, in all partitions, up to the first transaction that is open: strangers' outcomes are
+    * not waited for.
+    */
   def readAll(): Map[SinkIdentity, CommitState]
 }
 
@@ -44,12 +46,17 @@ private[kafka] final class TopicCommitLog(
 ) extends CommitLog {
   import TopicCommitLog.{Known, NoStates, States}
 
+  /** Where records lie that are nobody's: their keys cannot be read. The topic keeps them for ever, so they stop no sink. A
+    * later release is known by its identity record (FORMAT.md).
+    */
+  val foreign: mutable.Set[String] = mutable.LinkedHashSet.empty
+
   // What was read stays read: the topic only grows.
   private val known = mutable.Map.empty[TopicPartition, Known]
 
   override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
-    readOn(Seq(place), of => held(of.getOrElse(identity, CommitState.empty)))
+    readOn(Seq(place), end, of => held(of.getOrElse(identity, CommitState.empty)))
     known(place).states.getOrElse(identity, CommitState.empty).requireReadable()
   }
 
@@ -57,12 +64,16 @@ private[kafka] final class TopicCommitLog(
     val count = TopicChecks.describe(admin, settings.commitTopic)
       .fold(CommitTopic.Partitions)(_.partitions.size)
     val places = (0 until count).map(new TopicPartition(settings.commitTopic, _))
-    readOn(places, _ => ())
+    readOn(places, IsolationLevel.READ_COMMITTED, _ => ())
     places.flatMap(known(_).states).toMap
   }
 
-  private def readOn(places: Seq[TopicPartition], held: States => Unit): Unit = {
-    val ends = endsOf(places, end)
+  private def readOn(
+      places: Seq[TopicPartition],
+      isolation: IsolationLevel,
+      held: States => Unit
+  ): Unit = {
+    val ends = endsOf(places, isolation)
     places.foreach { place =>
       val next = known.get(place).fold(0L)(_.next)
       if (ends(place) < next) throw new SinkException.WrongHistory(
@@ -121,10 +132,13 @@ private[kafka] final class TopicCommitLog(
       val records = consumer.poll(TopicCommitLog.Poll)
       records.asScala.foreach { record =>
         val place = new TopicPartition(record.topic, record.partition)
-        val identity = RecordCodec.identityOf(record.key)
-        val state = states(place).getOrElse(identity, CommitState.empty)
-          .updated(record.key, Option(record.value))
-        states(place) = states(place).updated(identity, state)
+        RecordCodec.identityOf(record.key) match {
+          case Some(identity) =>
+            val state = states(place).getOrElse(identity, CommitState.empty)
+              .updated(record.key, Option(record.value))
+            states(place) = states(place).updated(identity, state)
+          case None => foreign += s"$place at offset ${record.offset}"
+        }
       }
       open = unfinished
       for ((place, _) <- open if records.isEmpty) {

@@ -1,6 +1,7 @@
 package statemark.kafka.log
 
 import scala.collection.immutable.ArraySeq
+import scala.util.Try
 import statemark.kafka.conf.SinkException
 import statemark.kafka.decision.{DecidedTransaction, Decision, LastDecision}
 
@@ -38,6 +39,8 @@ final case class CommitState(
     unreadable.valuesIterator.foreach(throw _)
     this
   }
+
+  def isReadable: Boolean = unreadable.isEmpty && Try(last).isSuccess
 
   def isEmpty: Boolean = records.isEmpty
 

@@ -85,8 +85,10 @@ object RecordCodec {
     }
   }
 
-  /** Whose key it is. */
-  def identityOf(key: Array[Byte]): SinkIdentity = reading("key", key)(readKey(_)._2)
+  /** Whose key it is; None where it is no key of ours. */
+  def identityOf(key: Array[Byte]): Option[SinkIdentity] =
+    try Some(reading("key", key)(readKey(_)._2))
+    catch { case _: SinkException.UnreadableRecord => None }
 
   /** The record of a key and a value.
     * @throws SinkException.UnreadableRecord where another release wrote it, or it is no record of ours

@@ -1,6 +1,7 @@
 package statemark.kafka.sink
 
 import java.util.{Locale, UUID}
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.SparkContext
 import org.apache.spark.rdd.RDD
@@ -10,9 +11,10 @@ import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
-import statemark.kafka.clients.KafkaFailures
-import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
-import statemark.kafka.decision.BatchStart
+import statemark.common.Clock
+import statemark.kafka.clients.{KafkaFailures, TopicLookup}
+import statemark.kafka.conf.{OnLostRows, SinkException, SinkIdentity, SinkSettings}
+import statemark.kafka.decision.{BatchStart, Outcome}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sink.conf.Refusals
@@ -36,10 +38,19 @@ private[sink] object BatchWrites {
   private val Version = "txnVersion"
 
   /** Two writes of one identity at once would each take the sink from the other. */
-  private val locks = Vector.fill(64)(new ReentrantLock)
+  private val turns = new ConcurrentHashMap[SinkIdentity, Turn]
+
+  /** A lock, and how many hold it or wait for it. */
+  private final case class Turn(lock: ReentrantLock, users: Int)
 
   /** What was written, and by which run of a query. */
   private val written = new Recent[(SinkIdentity, Long, UUID)]
+
+  /** Behind it no other try begins to complete a write that has failed. */
+  private val LongestSettlingNanos = TimeUnit.MINUTES.toNanos(3)
+
+  /** Runs of queries that were warned. */
+  private val repeatable = new Recent[UUID]
 
   /** Writes the rows.
     * @throws SinkException where they cannot, or must not, be written
@@ -53,7 +64,14 @@ private[sink] object BatchWrites {
     query.foreach(Refusals.check)
     numberOf(options, query.map(_.id.toString)) match {
       case Some(number) => writeOnce(spark, settings, columns, number, query, data)
-      case None => writeUnnumbered(spark, settings, columns, data)
+      case None =>
+        query.filter(of => repeatable.add(of.runId)).foreach { of =>
+          log.warn(
+            s"Query ${of.name.getOrElse(of.id)} writes a batch without option '$Version': a batch that runs again is written " +
+              "again. Give the number of the batch, and it is written once."
+          )
+        }
+        writeUnnumbered(spark, settings, columns, data)
     }
   }
 
@@ -102,6 +120,11 @@ private[sink] object BatchWrites {
     val owner = query.fold(number.appId)(_.id.toString)
     val sink = OpenSinks.find(identity, settings, runId)
       .getOrElse(open(spark, SinkContext(identity, settings, owner, queryName = ""), runId))
+    // A thread of the query may come here when it has ended, and who closes its sinks may have been here before.
+    if (query.exists(!_.isActive())) {
+      OpenSinks.close(sink)
+      throw new SinkException.IllegalCall("A batch cannot begin", "its query has ended")
+    }
     try {
       sink.begin(BatchStart(number.version, owner, fingerprint = None, isRerun = false)) match {
         case BatchPlan.Discard(_, _) =>
@@ -139,7 +162,7 @@ private[sink] object BatchWrites {
                 throw e
             }
           try commit(sink, 0, messages)
-          catch { case NonFatal(e) => requireDecided(sink, e) }
+          catch { case e: Throwable => settle(sink, e) }
           forget(sink)
         case BatchPlan.Discard(_, _) =>
           throw new SinkException.IllegalCall("A write cannot begin", s"$identity is not new")
@@ -155,28 +178,70 @@ private[sink] object BatchWrites {
         log.warn(s"What is known of ${sink.identity}, which has ended, could not be removed.", e)
     }
 
-  /** A write that failed behind its decision is completed at once: nobody else would, and whoever repeats it writes all
-    * of it again.
+  /** Completes a write that failed behind its decision, at once and also where it was interrupted: nobody else would, and
+    * whoever repeats it writes all of it again. Returns where all of it is with the readers.
     */
-  private def requireDecided(sink: OpenSink, failure: Throwable): Unit = {
-    val decided =
-      try sink.recover()
+  private def settle(sink: OpenSink, failure: Throwable): Unit = {
+    val beganNanos = Clock.system.nanos()
+    def isWorthAnother(e: Throwable) = e match {
+      case sinks: SinkException =>
+        sinks.isRetryable && Clock.system.nanos() - beganNanos < LongestSettlingNanos
+      case _ => false
+    }
+    val outcome =
+      try KafkaFailures.uninterrupted(TopicLookup.again(isWorthAnother)(sink.recover()))
       catch {
         case NonFatal(e) =>
           failure.addSuppressed(e)
-          throw failure
+          throw unsettled(
+            sink,
+            "it is not known whether it was decided, or it could not be completed",
+            "If it was decided, parts of it may show already",
+            failure
+          )
       }
-    if (decided.isEmpty) throw failure
+    outcome match {
+      case Outcome.Complete =>
+        // Kafka's clients take the note off that the thread was to end.
+        if (KafkaFailures.isInterrupt(failure)) Thread.currentThread.interrupt()
+      case Outcome.Undecided =>
+        forget(sink)
+        throw failure
+      case Outcome.Lost =>
+        throw unsettled(
+          sink,
+          "it was decided, and rows of it are not in the log any more",
+          s"With onLostRows=${OnLostRows.Rerun.name} the others of it may show",
+          failure
+        )
+    }
   }
+
+  private def unsettled(sink: OpenSink, reason: String, parts: String, failure: Throwable) =
+    new SinkException.FailedWrite(
+      s"A write without '$Version' is not known to be whole",
+      s"$reason: ${SinkException.sentence(failure.getMessage)}",
+      s"$parts. Whoever repeats it writes all of its rows again",
+      Map("sink" -> sink.identity.toString),
+      isRetryable = false,
+      Some(failure)
+    )
 
   private def open(spark: SparkSession, context: SinkContext, runId: Option[UUID]): OpenSink =
     OpenSinks.open(spark, context, CheckpointMarker.none, runId, _ => ())
 
   private def alone[A](identity: SinkIdentity)(body: SinkIdentity => A): A = {
-    val lock = locks(Math.floorMod(identity.hashCode, locks.size))
-    lock.lockInterruptibly()
-    try body(identity)
-    finally lock.unlock()
+    def count(change: Int)(known: Turn) =
+      Some(known.copy(users = known.users + change)).filter(_.users > 0)
+    val turn = turns.compute(
+      identity,
+      (_, known) => count(1)(Option(known).getOrElse(Turn(new ReentrantLock, 0))).orNull
+    )
+    try {
+      turn.lock.lockInterruptibly()
+      try body(identity)
+      finally turn.lock.unlock()
+    } finally turns.computeIfPresent(identity, (_, known) => count(-1)(known).orNull): Unit
   }
 
   private def commit(sink: OpenSink, version: Long, messages: Seq[AttemptMessage]): Unit =

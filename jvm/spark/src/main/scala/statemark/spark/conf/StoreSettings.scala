@@ -146,7 +146,8 @@ object StoreSettings {
     *
     * @throws InvalidInputException as [[from]]
     */
-  def warnsOfKafka(confs: Map[String, String]): Boolean = KafkaWarnings.in(own(confs)).contains(true)
+  def warnsOfKafka(confs: Map[String, String]): Boolean =
+    KafkaWarnings.in(own(confs)).contains(true)
 
   /** Settings of Statemark by their names, all of which are known. */
   private def own(confs: Map[String, String]): Map[String, String] = {

@@ -34,6 +34,9 @@ private[sink] object ExecutorOrders extends CommitOrders {
     }
   }
 
+  /** Spark has removed an executor. A message to one that is gone is lost without an error. */
+  def forget(executorId: String): Unit = executors.remove(executorId): Unit
+
   override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] = {
     val asked = orders.map { order =>
       Future(ask(order).map(order.transaction -> _))(threads)

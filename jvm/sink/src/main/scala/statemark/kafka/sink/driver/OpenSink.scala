@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import statemark.common.Interrupts
 import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
-import statemark.kafka.decision.{BatchFigures, BatchStart, RecoveryReport}
+import statemark.kafka.decision.{BatchFigures, BatchStart, Outcome, RecoveryReport}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan}
 import statemark.kafka.rows.AttemptMessage
 
@@ -59,42 +59,46 @@ private[sink] final class OpenSink(
   }
 
   /** Completes what was decided, if anything was, after a batch that did not end well.
-    * @return the last batch that is decided
+    * @throws SinkException where it cannot be completed
     */
-  def recover(): Option[Long] = exclusively {
-    try coordinator.recover().decided
+  def recover(): Outcome = exclusively {
+    try coordinator.recover().outcome
     finally report()
   }
 
   /** Removes what the commit topic knows of the sink: nobody can repeat what was written. */
   def forget(): Unit = exclusively(coordinator.forget())
 
-  /** Notes that an executor is gone. What it has left open is ended at once, or after the batch that is being written,
-    * whose decision may need it.
+  /** Notes that an executor is gone. */
+  def lose(executorId: String): Unit = lost.add(executorId): Unit
+
+  /** Ends what executors have left open that are gone, at once, or after the batch that is being written, whose decision
+    * may need it.
     */
-  def lose(executorId: String): Unit = {
-    lost.add(executorId): Unit
+  def endLostIfIdle(): Unit =
     if (lock.tryLock())
       try if (!isWriting && !isClosed) endLost()
       finally lock.unlock()
-  }
 
   private def endLost(): Unit = {
     val gone = lost.asScala.toSet
     if (gone.nonEmpty)
       try {
-        coordinator.fenceExecutors(gone)
+        if (coordinator.lastRun > 0) coordinator.fenceExecutors(gone)
         gone.foreach(lost.remove)
       } catch {
+        case _: SinkException.Superseded => gone.foreach(lost.remove) // they are the other driver's
         case NonFatal(e) if !KafkaFailures.isInterrupt(e) =>
           log.warn(s"Transactions of lost executors of sink $identity are not ended yet.", e)
       }
   }
 
-  /** Ends what is open, at once. */
-  def abort(): Unit =
+  /** Ends what is open, at once: its batch has failed. */
+  def abort(): Unit = {
+    isWriting = false
     try coordinator.abort()
     catch { case NonFatal(e) => log.warn(s"Sink $identity could not abort a batch.", e) }
+  }
 
   /** Ends what is open, at once, and then the run. */
   def end(): Unit = {

@@ -1,7 +1,7 @@
 package statemark.kafka.sink.driver
 
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, Future, TimeUnit, TimeoutException}
 import org.apache.spark.SparkContext
 import org.apache.spark.scheduler.{
   SparkListener,
@@ -12,15 +12,22 @@ import org.apache.spark.scheduler.{
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent
+import org.slf4j.LoggerFactory
+import scala.jdk.CollectionConverters._
+import statemark.common.Clock
 import statemark.kafka.conf.{SinkIdentity, SinkSettings}
 import statemark.kafka.decision.RecoveryReport
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, DriverSeams, SinkContext}
 import statemark.kafka.executor.CommitOrders
 import statemark.kafka.sink.executor.{SinkProbe, SinkProcess}
+import statemark.spark.process.BackgroundThreads
 
 /** The open sinks of this application: one for each identity. ''Thread:'' any. */
 private[sink] object OpenSinks {
   private val sinks = new ConcurrentHashMap[SinkIdentity, OpenSink]()
+  private lazy val threads = BackgroundThreads.pool("statemark-kafka-ends", threads = 8)
+  private val LongestEndS = 60L
+  private val log = LoggerFactory.getLogger(OpenSinks.getClass)
   private var watched = Option.empty[SparkContext]
 
   /** Opens a sink. One before it of the same identity ends first: what it would close later could be this one's.
@@ -66,29 +73,49 @@ private[sink] object OpenSinks {
 
   private def watch(context: SparkContext): Unit = synchronized {
     if (!watched.contains(context)) {
-      // Closing waits for brokers.
       StatemarkBridge.listen(context, "statemark-kafka", new Ends)
       watched = Some(context)
     }
   }
 
-  /** Closes sinks whose query, or application, has ended. */
+  /** Closes sinks whose query, or application, has ended. Spark drops events where a listener is slow, and closing waits
+    * for brokers: the listener only says what is to be done.
+    */
   private final class Ends extends SparkListener {
     override def onOtherEvent(event: SparkListenerEvent): Unit = event match {
-      case ended: QueryTerminatedEvent => close(_.runId.contains(ended.runId))
+      case ended: QueryTerminatedEvent => close(_.runId.contains(ended.runId)): Unit
       case _ => ()
     }
 
-    override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit =
-      sinks.values.forEach(_.lose(removed.executorId))
-
-    override def onApplicationEnd(end: SparkListenerApplicationEnd): Unit = close(_ => true)
-
-    private def close(isMeant: OpenSink => Boolean): Unit = sinks.forEach { (identity, sink) =>
-      if (isMeant(sink)) {
-        sink.end()
-        sinks.remove(identity, sink): Unit
+    override def onExecutorRemoved(removed: SparkListenerExecutorRemoved): Unit = {
+      ExecutorOrders.forget(removed.executorId)
+      sinks.values.forEach { sink =>
+        sink.lose(removed.executorId)
+        threads.execute(() => sink.endLostIfIdle())
       }
     }
+
+    /** The process may end behind it: what is open is ended before, unless the brokers do not answer. */
+    override def onApplicationEnd(end: SparkListenerApplicationEnd): Unit = {
+      val untilNanos = Clock.system.nanos() + TimeUnit.SECONDS.toNanos(LongestEndS)
+      close(_ => true).foreach { closing =>
+        try closing.get(untilNanos - Clock.system.nanos(), TimeUnit.NANOSECONDS): Unit
+        catch {
+          case _: TimeoutException =>
+            log.warn(
+              s"A sink was not closed in $LongestEndS seconds: the brokers end what it has open."
+            )
+        }
+      }
+    }
+
+    private def close(isMeant: OpenSink => Boolean): Seq[Future[_]] =
+      sinks.values.asScala.filter(isMeant).toSeq.map { sink =>
+        val closes: Runnable = () => {
+          sink.end()
+          sinks.remove(sink.identity, sink): Unit
+        }
+        threads.submit(closes)
+      }
   }
 }

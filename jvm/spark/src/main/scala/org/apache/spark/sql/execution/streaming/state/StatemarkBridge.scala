@@ -95,30 +95,33 @@ object StatemarkBridge extends BridgeShims {
     }
 
   /** A query that runs, as a sink of it sees it. */
-  def outputOf(spark: SparkSession, queryId: String): Option[OutputQuery] =
-    Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId))).map {
-      query =>
-        OutputQuery(
-          query.id,
-          query.runId,
-          Option(query.name),
-          query.resolvedCheckpointRoot,
-          query.getClass.getSimpleName,
-          query.trigger.getClass.getSimpleName,
-          query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
-          () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
-          () => query.logicalPlan,
-          session =>
-            Option(query.lastExecution).exists(_.sparkSession eq session) ||
-              (Thread.currentThread eq query.queryExecutionThread)
-        )
+  def outputOf(spark: SparkSession, queryId: String): Option[OutputQuery] = {
+    val active = classic(spark).sharedState.activeStreamingQueries
+    Option(active.get(UUID.fromString(queryId))).map { query =>
+      OutputQuery(
+        query.id,
+        query.runId,
+        Option(query.name),
+        query.resolvedCheckpointRoot,
+        query.getClass.getSimpleName,
+        query.trigger.getClass.getSimpleName,
+        query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
+        () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
+        () => query.logicalPlan,
+        () => Option(active.get(query.id)).exists(_ eq query)
+      )
     }
+  }
 
-  /** The query whose thread, or whose frame, asks: one that a thread has been told of by the thread that began it may be
-    * somebody else's by now.
+  /** The query in whose batch a frame of the session was made, or else whose own thread asks. What Spark notes of a thread
+    * does not say it: a thread that was begun in a batch keeps that for ever, whatever it does then.
     */
-  def ownQuery(spark: SparkSession): Option[OutputQuery] =
-    queryOfThread(spark).flatMap(outputOf(spark, _)).filter(_.runs(spark))
+  def ownQuery(spark: SparkSession): Option[OutputQuery] = {
+    val active = classic(spark).sharedState.activeStreamingQueries.values.asScala
+    active.find(query => Option(query.lastExecution).exists(_.sparkSession eq spark))
+      .orElse(active.find(_.queryExecutionThread eq Thread.currentThread))
+      .flatMap(query => outputOf(spark, query.id.toString))
+  }
 
   /** What Spark calls the query that runs on a thread, and on threads that it begins. */
   private def queryOfThread(spark: SparkSession): Option[String] =
@@ -239,8 +242,7 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   * @param dependsOnTime whether the batch that runs gives other rows at another time: it has timers, or time to live, of
   *   processing time
   * @param plan its sources and its sink, the same for all batches of a run; it is there once a batch is planned
-  * @param runs whether a frame of the session, or this thread, is the query's own: threads that it began keep its
-  *   properties for ever, whatever they do then
+  * @param isActive whether this run of it goes on: an event of its end comes later
   */
 final case class OutputQuery(
     id: UUID,
@@ -252,7 +254,7 @@ final case class OutputQuery(
     planned: Long => Option[PlannedBatch],
     dependsOnTime: () => Boolean,
     plan: () => LogicalPlan,
-    runs: SparkSession => Boolean
+    isActive: () => Boolean
 )
 
 /** A batch as the offset log has it.
