@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.line_files import failure
-
 from statemark import settings
+from support.line_files import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

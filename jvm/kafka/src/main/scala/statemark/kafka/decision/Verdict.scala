@@ -62,6 +62,21 @@ object Verdict {
     }
   }
 
+  /** @throws SinkException.WrongHistory where a batch that was taken back in part has another number of partitions now */
+  def requirePartitions(
+      identity: SinkIdentity,
+      reopened: LastDecision.Reopened,
+      found: Int
+  ): Unit =
+    if (found != reopened.partitions) throw new SinkException.WrongHistory(
+      s"Batch ${reopened.batch} has $found partitions, and had ${reopened.partitions}",
+      "only those whose rows were lost are written again, and with another number of partitions " +
+        "nobody knows which rows they have",
+      "Run it with the number of partitions that it had: set spark.sql.adaptive.enabled to false " +
+        "and spark.sql.shuffle.partitions as it was",
+      Map("sink" -> identity.toString, "batch" -> reopened.batch.toString)
+    )
+
   private def requireSame(
       identity: SinkIdentity,
       start: BatchStart,

@@ -298,7 +298,7 @@ final class BatchCoordinator private[kafka] (
       messages: Seq[AttemptMessage]
   ): BatchFigures = {
     val start = begun.start
-    reopened.filter(_.missing.isDefined).foreach(requirePartitions(_, messages.size))
+    reopened.filter(_.missing.isDefined).foreach(Verdict.requirePartitions(identity, _, messages.size))
     val transactions = DecidedTransaction.of(messages)
     observer.reached(SinkPhase.BeforeDecision)
     // Of a batch that was decided before, the decision is replaced also where it has no rows any more.
@@ -436,16 +436,6 @@ final class BatchCoordinator private[kafka] (
 
   private def attemptsOf(messages: Seq[AttemptMessage], of: DecidedTransaction): Set[AttemptId] =
     messages.filter(_.rows.contains(of.name)).map(_.attempt).toSet
-
-  private def requirePartitions(reopened: LastDecision.Reopened, found: Int): Unit =
-    if (found != reopened.partitions) throw new SinkException.WrongHistory(
-      s"Batch ${reopened.batch} has $found partitions, and had ${reopened.partitions}",
-      "only those whose rows were lost are written again, and with another number of partitions " +
-        "nobody knows which rows they have",
-      "Run it with the number of partitions that it had: set spark.sql.adaptive.enabled to false " +
-        "and spark.sql.shuffle.partitions as it was",
-      Map("sink" -> identity.toString, "batch" -> reopened.batch.toString)
-    )
 
   private def spec(batch: Long, discards: Boolean, partitions: Option[Set[Int]]) =
     WriterSpec(identity, settings, run, generations, batch, local.isDefined, discards, partitions)
