@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
+from support.connect import serve
 from support.processes import Daemon
 from support.session import STATEMARK_PROVIDER, statemark_jar
 from support.streams import Arrivals, events
@@ -17,8 +17,6 @@ from support.streams import Arrivals, events
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SUBMIT = Path(pyspark.__file__).parent / "bin/spark-submit"
-_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _CLIENT = Path(__file__).with_name("connect_client.py")
 
 
@@ -35,13 +33,8 @@ def server(provider: str, tmp_path: Path) -> Iterator[str]:
     statemark_jar()
     tool = Path(sys.executable).with_name("statemark")
     flags = subprocess.run([tool, "conf"], check=True, capture_output=True, text=True).stdout
-    command = [str(_SUBMIT), "--class", _SERVER, "--master", "local[2]", *flags.split()]
-    command += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
-    command += ["--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.ui.enabled=false"]
-    command += ["--conf", "spark.log.structuredLogging.enabled=false", "spark-internal"]
-    daemon = Daemon(command, tmp_path / "server.log", {"PYSPARK_PYTHON": sys.executable})
-    port = daemon.said(r"Spark Connect server started at: \S*:(\d+)")
-    yield f"sc://127.0.0.1:{port}"
+    daemon, url = serve(flags.split(), tmp_path / "server.log")
+    yield url
     daemon.kill()
 
 

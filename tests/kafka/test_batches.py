@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import statemark
 from support import sinks, topics
 from support.line_files import failure, rewind
 from support.modes import IS_WHOLE
@@ -219,6 +220,22 @@ def test_what_is_refused(
 ) -> None:
     message = failure(lambda: write(frame(spark, "a"), **options))
     assert part in message, message
+
+
+def test_failures_by_their_kinds(spark: SparkSession, write: Callable[..., None]) -> None:
+    """Those of tasks, too."""
+
+    def kind_of(*values: str, **options: Any) -> type | None:
+        with pytest.raises(Exception) as failed:  # which one is Spark's affair
+            write(frame(spark, *values), **options)
+        error = statemark.error_of(failed.value)
+        return error and type(error)
+
+    assert kind_of("a", **{"kafka.acks": "1"}) is statemark.RefusedSettingError
+    small = {"kafka.max.request.size": "1000", "kafka.batch.size": "1000"}
+    assert kind_of("x" * 2000, **small) is statemark.UnsendableRowError
+    write(frame(spark, "b"), txnAppId="kinds", txnVersion=2)
+    assert kind_of("c", txnAppId="kinds", txnVersion=1) is statemark.WrongHistoryError
 
 
 @pytest.mark.parametrize("phases", [PHASES if IS_WHOLE else SOME], ids=["phases"])

@@ -179,8 +179,9 @@ def kinds() -> dict[str, bool]:
     """
     from pyspark import SparkContext
 
-    known: Any = SparkContext._jvm.statemark.spark.errors.FailureKinds  # type: ignore[union-attr]
-    return dict(known.all())
+    jvm: Any = SparkContext._jvm
+    known = dict(jvm.statemark.spark.errors.FailureKinds.all())
+    return known | dict(jvm.statemark.kafka.conf.SinkKind.all())
 
 
 def _java_exception(error: BaseException) -> object | None:

@@ -160,6 +160,54 @@ class IllegalCallError(EngineError):
     """Correct the code: an object does not allow the call any more, as a closed scan."""
 
 
+class SinkError(EngineError):
+    """Base of the kinds of failures of the Kafka sink."""
+
+
+class RefusedSettingError(SinkError):
+    """Correct the option: it is refused, or what it asks for does not fit the topic."""
+
+
+class UnfitClusterError(SinkError):
+    """Change the brokers, or what the user may do: they cannot do what the sink needs."""
+
+
+class WrongHistoryError(SinkError):
+    """Say what is right: the commit topic and the checkpoint, or `txnVersion`, do not fit."""
+
+
+class LostRowsError(SinkError):
+    """Decide about rows that were lost: a batch was decided, and the log does not have it."""
+
+
+class SupersededError(SinkError):
+    """End: another run writes for the same sink."""
+
+
+class FailedWriteError(SinkError):
+    """Run the batch again: Kafka ended its transaction, or did not take a row for now."""
+
+    is_retryable = True
+
+
+class UnsendableRowError(SinkError):
+    """Leave the row out, or name a topic for such rows: Kafka will never take it."""
+
+
+class UnfinishedWriteError(SinkError):
+    """Look before you repeat: parts of a write without a number may show."""
+
+
+class UnavailableError(SinkError):
+    """Start the query again: brokers gave no answer, and the next run finds out what was done."""
+
+    is_retryable = True
+
+
+class UnreadableRecordError(SinkError):
+    """Use the release that wrote a record of the commit topic, or another commit topic."""
+
+
 #: The classes of the kinds of failures, by the names that the virtual machine has for them.
 KINDS: dict[str, type[EngineError]] = {
     kind.__name__.removesuffix("Error"): kind
@@ -179,5 +227,15 @@ KINDS: dict[str, type[EngineError]] = {
         StaleTaskError,
         CheckpointDamagedError,
         LiveReadError,
+        RefusedSettingError,
+        UnfitClusterError,
+        WrongHistoryError,
+        LostRowsError,
+        SupersededError,
+        FailedWriteError,
+        UnsendableRowError,
+        UnfinishedWriteError,
+        UnavailableError,
+        UnreadableRecordError,
     )
 }

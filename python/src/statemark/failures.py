@@ -16,7 +16,8 @@ def error_of(error: Exception) -> EngineError | None:
     Parameters
     ----------
     error : Exception
-        Raised by an action on a table of `live`, or returned by ``query.exception()``.
+        Raised by an action on a table of `live`, by a write to Kafka, or returned by
+        ``query.exception()``.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 package statemark.common
 
 /** Says what a caller can do about a failure. Each kind has one class of exceptions, and a class of errors in Python.
-  * A kind belongs to a module, which closes its list: [[CoreKind]] here, `StoreKind` in jvm/spark.
+  * A kind belongs to a module, which closes its list: [[CoreKind]] here, `StoreKind` in jvm/spark, `SinkKind` in
+  * jvm/kafka.
   */
 trait FailureKind extends Serializable {
 

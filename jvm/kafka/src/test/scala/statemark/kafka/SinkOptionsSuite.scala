@@ -211,7 +211,7 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
         options = Map("kafka.max.request.size" -> most, "sinkName" -> sink, small)
       )) { s =>
         val e =
-          intercept[SinkException.FailedWrite](write(s, 0, row(name, new Array(size.length + 1))))
+          intercept[SinkException.UnsendableRow](write(s, 0, row(name, new Array(size.length + 1))))
         assert(!e.isRetryable && e.getMessage.contains("refusedRowsTopic"))
         assert(e.values("topic") == name && e.values("key") == "key")
       }

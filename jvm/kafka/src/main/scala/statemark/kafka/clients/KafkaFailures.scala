@@ -96,35 +96,45 @@ private[kafka] object KafkaFailures {
         )
       case e if isNotLoggedIn(e) => ofLogin(e, s"$what failed", values)
       case e: RecordTooLargeException =>
-        new SinkException.FailedWrite(
+        new SinkException.UnsendableRow(
           s"$what failed: the row is too large",
           SinkException.sentence(e.getMessage),
           s"Raise kafka.max.request.size and the topic's max.message.bytes, or $Elsewhere",
           values,
-          isRetryable = false,
           Some(e)
         )
       case e if isWithoutPlace(e) =>
-        new SinkException.FailedWrite(
+        ofWrite(
           s"$what failed: the row's topic, or its partition, is not there",
           SinkException.sentence(e.getMessage),
           (if (String.valueOf(e.getMessage).startsWith("Partition"))
              s"Partitions are counted from 0: name one that the topic has, or $Elsewhere"
            else s"Are all brokers up? Make the topic, or $Elsewhere"),
           values,
-          isRetryable(e),
-          Some(e)
+          e,
+          isRetryable(e)
         )
       case e =>
-        new SinkException.FailedWrite(
+        ofWrite(
           s"$what failed",
           SinkException.sentence(Option(e.getMessage).getOrElse(e.toString)),
           "See the cause",
           values,
-          isRetryable(e) || isFenced(e),
-          Some(e)
+          e,
+          isRetryable(e) || isFenced(e)
         )
     }
+
+  private def ofWrite(
+      problem: String,
+      reason: String,
+      remedy: String,
+      values: Map[String, String],
+      cause: Throwable,
+      isRetryable: Boolean
+  ): SinkException =
+    if (isRetryable) new SinkException.FailedWrite(problem, reason, remedy, values, Some(cause))
+    else new SinkException.UnsendableRow(problem, reason, remedy, values, Some(cause))
 
   private val Elsewhere =
     "leave such rows out, or name a topic for them in option 'refusedRowsTopic'"

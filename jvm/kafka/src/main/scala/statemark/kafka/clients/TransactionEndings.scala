@@ -49,7 +49,6 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
             s"the broker ended it after ${settings.transactionTimeoutMs} ms",
             "Raise kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms",
             all + ("transaction.timeout.ms" -> settings.transactionTimeoutMs.toString),
-            isRetryable = true,
             Some(failure)
           )
         case state =>

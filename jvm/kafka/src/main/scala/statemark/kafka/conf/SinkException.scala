@@ -1,18 +1,53 @@
 package statemark.kafka.conf
 
+import java.util.{Map => JMap}
+import scala.jdk.CollectionConverters._
+import statemark.common.{CoreKind, FailureKind, StatemarkException}
+
+/** The kinds of failures of the sink. */
+sealed abstract class SinkKind(override val name: String, override val isRetryable: Boolean)
+    extends FailureKind
+
+object SinkKind {
+  case object RefusedSetting extends SinkKind("RefusedSetting", isRetryable = false)
+  case object UnfitCluster extends SinkKind("UnfitCluster", isRetryable = false)
+  case object WrongHistory extends SinkKind("WrongHistory", isRetryable = false)
+  case object LostRows extends SinkKind("LostRows", isRetryable = false)
+  case object Superseded extends SinkKind("Superseded", isRetryable = false)
+  case object FailedWrite extends SinkKind("FailedWrite", isRetryable = true)
+  case object UnsendableRow extends SinkKind("UnsendableRow", isRetryable = false)
+  case object UnfinishedWrite extends SinkKind("UnfinishedWrite", isRetryable = false)
+  case object Unavailable extends SinkKind("Unavailable", isRetryable = true)
+  case object UnreadableRecord extends SinkKind("UnreadableRecord", isRetryable = false)
+
+  val kinds: Seq[SinkKind] = Seq(
+    RefusedSetting,
+    UnfitCluster,
+    WrongHistory,
+    LostRows,
+    Superseded,
+    FailedWrite,
+    UnsendableRow,
+    UnfinishedWrite,
+    Unavailable,
+    UnreadableRecord
+  )
+
+  /** Returns the names of all kinds, and whether each is retryable. Python calls it over py4j. */
+  def all: JMap[String, Boolean] = kinds.map(kind => kind.name -> kind.isRetryable).toMap.asJava
+}
+
 /** What the sink throws. One class per thing that the caller can do next; a message says the problem, the reason and the
   * remedy, with the values.
-  *
-  * @param isRetryable whether the same run again, after a pause perhaps, may succeed without anybody changing anything
   */
 sealed abstract class SinkException(
+    kind: FailureKind,
     val problem: String,
     val reason: String,
     val remedy: String,
     val values: Map[String, String],
-    val isRetryable: Boolean,
     cause: Option[Throwable]
-) extends RuntimeException(SinkException.text(problem, reason, remedy, values), cause.orNull)
+) extends StatemarkException(kind, SinkException.text(problem, reason, remedy, values), cause)
 
 object SinkException {
 
@@ -22,7 +57,7 @@ object SinkException {
       reason: String,
       remedy: String,
       values: Map[String, String]
-  ) extends SinkException(problem, reason, remedy, values, isRetryable = false, None)
+  ) extends SinkException(SinkKind.RefusedSetting, problem, reason, remedy, values, None)
 
   /** The brokers cannot do what the sink needs, or do not let this user. */
   final class UnfitCluster(
@@ -31,7 +66,7 @@ object SinkException {
       remedy: String,
       values: Map[String, String],
       cause: Option[Throwable] = None
-  ) extends SinkException(problem, reason, remedy, values, isRetryable = false, cause)
+  ) extends SinkException(SinkKind.UnfitCluster, problem, reason, remedy, values, cause)
 
   /** The commit topic and the checkpoint, or `txnVersion`, do not fit: somebody has to say what is right. */
   final class WrongHistory(
@@ -39,7 +74,7 @@ object SinkException {
       reason: String,
       remedy: String,
       values: Map[String, String]
-  ) extends SinkException(problem, reason, remedy, values, isRetryable = false, None)
+  ) extends SinkException(SinkKind.WrongHistory, problem, reason, remedy, values, None)
 
   /** Rows of a decision are not in the log any more. */
   final class LostRows(
@@ -47,29 +82,46 @@ object SinkException {
       reason: String,
       remedy: String,
       values: Map[String, String]
-  ) extends SinkException(problem, reason, remedy, values, isRetryable = false, None)
+  ) extends SinkException(SinkKind.LostRows, problem, reason, remedy, values, None)
 
   /** Another run of the same identity has taken over: this one has to end. */
   final class Superseded(reason: String, values: Map[String, String], cause: Option[Throwable])
       extends SinkException(
+        SinkKind.Superseded,
         "Another run writes for the same sink",
         reason,
         "Run one query per sink: stop the other one, or give this one an option 'sinkName' of its " +
           "own",
         values,
-        isRetryable = false,
         cause
       )
 
-  /** Kafka ended an attempt's transaction, or did not take a row: the task, or the batch, runs again. */
+  /** Kafka ended an attempt's transaction, or did not take a row for now: the task, or the batch, runs again. */
   final class FailedWrite(
       problem: String,
       reason: String,
       remedy: String,
       values: Map[String, String],
-      isRetryable: Boolean,
       cause: Option[Throwable]
-  ) extends SinkException(problem, reason, remedy, values, isRetryable, cause)
+  ) extends SinkException(SinkKind.FailedWrite, problem, reason, remedy, values, cause)
+
+  /** Kafka will never take a row: leave it out, or name a topic for such rows. */
+  final class UnsendableRow(
+      problem: String,
+      reason: String,
+      remedy: String,
+      values: Map[String, String],
+      cause: Option[Throwable]
+  ) extends SinkException(SinkKind.UnsendableRow, problem, reason, remedy, values, cause)
+
+  /** Parts of a write that has no number may show: whoever repeats it writes all of its rows again. */
+  final class UnfinishedWrite(
+      problem: String,
+      reason: String,
+      remedy: String,
+      values: Map[String, String],
+      cause: Option[Throwable]
+  ) extends SinkException(SinkKind.UnfinishedWrite, problem, reason, remedy, values, cause)
 
   /** An answer did not come in time: what was asked for may have been done. The next run finds out. */
   final class Unavailable(
@@ -78,25 +130,25 @@ object SinkException {
       remedy: String,
       values: Map[String, String],
       cause: Option[Throwable] = None
-  ) extends SinkException(problem, reason, remedy, values, isRetryable = true, cause)
+  ) extends SinkException(SinkKind.Unavailable, problem, reason, remedy, values, cause)
 
   /** A record of the commit topic that this release cannot read. */
   final class UnreadableRecord(reason: String, cause: Option[Throwable]) extends SinkException(
+        SinkKind.UnreadableRecord,
         "A record of the commit topic cannot be read",
         reason,
         "Use the release of Statemark that wrote it, or a commit topic that nothing else writes to",
         Map.empty,
-        isRetryable = false,
         cause
       )
 
   /** A call that the state of the object does not allow, such as a write after the attempt has ended. */
   final class IllegalCall(problem: String, reason: String) extends SinkException(
+        CoreKind.IllegalCall,
         problem,
         reason,
         "Begin another attempt",
         Map.empty,
-        isRetryable = false,
         None
       )
 

@@ -298,7 +298,11 @@ final class BatchCoordinator private[kafka] (
       messages: Seq[AttemptMessage]
   ): BatchFigures = {
     val start = begun.start
-    reopened.filter(_.missing.isDefined).foreach(Verdict.requirePartitions(identity, _, messages.size))
+    reopened.filter(_.missing.isDefined).foreach(Verdict.requirePartitions(
+      identity,
+      _,
+      messages.size
+    ))
     val transactions = DecidedTransaction.of(messages)
     observer.reached(SinkPhase.BeforeDecision)
     // Of a batch that was decided before, the decision is replaced also where it has no rows any more.

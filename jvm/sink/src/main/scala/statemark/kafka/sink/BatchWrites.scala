@@ -218,12 +218,11 @@ private[sink] object BatchWrites {
   }
 
   private def unsettled(sink: OpenSink, reason: String, parts: String, failure: Throwable) =
-    new SinkException.FailedWrite(
+    new SinkException.UnfinishedWrite(
       s"A write without '$Version' is not known to be whole",
       s"$reason: ${SinkException.sentence(failure.getMessage)}",
       s"$parts. Whoever repeats it writes all of its rows again",
       Map("sink" -> sink.identity.toString),
-      isRetryable = false,
       Some(failure)
     )
 
