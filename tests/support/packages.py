@@ -25,7 +25,7 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "jvm/kafka/src/main": (
         "statemark.kafka",
         # Its own package has names that all of them use.
-        ("", "conf", "clients", "rows", "decision", "log", "executor", "driver"),
+        ("", "conf", "clients", "rows", "decision", "log", "executor", "driver", "tools", "doctor"),
     ),
     "jvm/spark/src/main": (
         "statemark.spark",
@@ -38,7 +38,10 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             "offline",
         ),
     ),
-    "jvm/sink/src/main": ("statemark.kafka.sink", ("conf", "executor", "driver", "warnings", "")),
+    "jvm/sink/src/main": (
+        "statemark.kafka.sink",
+        ("conf", "executor", "driver", "warnings", "", "commands"),
+    ),
 }
 MAX_FILES = 15
 #: Of the lines in which the graph is printed.

@@ -274,7 +274,7 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
     running(sink("second", new Deaths)) { s =>
       s.runBatch()
       assert(s.reports.last.notes.exists(note =>
-        note.contains("renamed/first") && note.contains("which is not complete")
+        note.contains("renamed/first") && note.contains("statemark topic finish")
       ))
     }
   }

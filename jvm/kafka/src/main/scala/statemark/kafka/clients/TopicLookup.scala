@@ -73,6 +73,12 @@ private[kafka] object TopicLookup {
 
   private val PausesMs = Vector[Long](20, 40, 80, 160, 320, 640, 740) ++ Vector.fill(8)(1000L)
 
+  /** A topic, if a broker knows it within two seconds: where no other topic says that it is not behind. */
+  def patiently(admin: Admin, topic: String): Option[TopicDescription] =
+    repeated[Map[String, TopicDescription]]((found, asked) =>
+      found.contains(topic) || asked >= ForRows
+    )(ask(admin, Seq(topic))).get(topic)
+
   /** What one broker knows of the topics. */
   def ask(admin: Admin, topics: Seq[String]): Map[String, TopicDescription] = {
     val options = new DescribeTopicsOptions().includeAuthorizedOperations(true)

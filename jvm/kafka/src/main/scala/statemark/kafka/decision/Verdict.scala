@@ -103,7 +103,8 @@ object Verdict {
           s"txnVersion ${start.batch} of txnAppId ${identity.appId} is not of this query",
           s"query ${decision.queryId} has decided versions up to ${decision.batch}, and this one " +
             "begins anew: its rows would be dropped",
-          "Use another txnAppId, such as the query id; rows that the other query wrote stay",
+          "Use another txnAppId, such as the query id, or remove what the other query has decided " +
+            "with `statemark topic forget`; rows that it wrote stay",
           identity,
           start,
           Some(decision.batch)
@@ -163,7 +164,7 @@ object Verdict {
     reason,
     "Was the checkpoint copied, or set back? Stop the copy, start the query on its own checkpoint, and " +
       "give a copy that is to be a query of its own another 'sinkName'. On a checkpoint that was set " +
-      "back, another 'sinkName' writes again what came after it",
+      "back, another 'sinkName', or `statemark topic forget`, writes again what came after it",
     identity,
     start,
     newest

@@ -237,10 +237,17 @@ final class BatchCoordinator private[kafka] (
   }
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
-  def recover(): RecoveryReport = {
+  def recover(): RecoveryReport = takenOver(recovery.run(checks()))
+
+  /** Takes the sink over and leaves the last decision as it is: `statemark topic forget --force`. Rows of it that are not
+    * with the readers never will be, so nothing but [[forgetDecisions]] or [[forget]] may follow.
+    */
+  def seize(): RecoveryReport = takenOver(recovery.run(Vector.empty, completes = false))
+
+  private def takenOver(recovered: => RecoveryReport): RecoveryReport = {
     val done =
       try {
-        val done = recovery.run(checks())
+        val done = recovered
         last = log.read(identity).last
         topicLog.foreign.headOption.fold(done)(first =>
           done.noting(
@@ -263,7 +270,7 @@ final class BatchCoordinator private[kafka] (
   def forget(): Unit = remove(_ => true)
 
   /** Removes what was decided, and keeps the identity: `statemark topic forget`. The next batch is written, whatever its
-    * number; it may have been before. To be called after [[recover]].
+    * number; it may have been before. To be called after [[recover]], or [[seize]].
     */
   def forgetDecisions(): Unit = remove {
     case _: IdentityRecord => false

@@ -139,8 +139,9 @@ private[kafka] final class Completion(
        "Option 'onLostRows' = rerun writes the missing partitions again: their rows may " +
          "differ from those that were decided. "
      else "The partitions of the lost rows have others with the readers, so none can run again. ") +
-      "Another 'sinkName' writes the batch whole once more. Rows are lost by retention, by a topic that was made anew, and by the " +
-      "cleaner of a compacted topic: raise its min.compaction.lag.ms above the longest outage",
+      "Another 'sinkName', or `statemark topic forget --force`, writes the batch whole once more. Rows " +
+      "are lost by retention, by a topic that was made anew, and by the cleaner of a compacted topic: " +
+      "raise its min.compaction.lag.ms above the longest outage",
     Map(
       "sink" -> identity.toString,
       "batch" -> decision.batch.toString,

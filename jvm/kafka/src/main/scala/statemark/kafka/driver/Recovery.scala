@@ -37,9 +37,10 @@ private[kafka] final class Recovery(
 
   /** Recovers. Afterwards the last decision is complete, and nobody but this driver can decide.
     * @param checks run once the id is initialized; lines for the log
+    * @param completes whether the last decision is completed; false gives up what readers do not have of it
     * @throws SinkException where the sink cannot, or must not, go on
     */
-  def run(checks: => Vector[String]): RecoveryReport = {
+  def run(checks: => Vector[String], completes: Boolean = true): RecoveryReport = {
     val hadCommitTopic = CommitTopic.ensure(admin, settings)
     initialize()
     observer.reached(SinkPhase.DriverInitialized)
@@ -68,8 +69,13 @@ private[kafka] final class Recovery(
     val completed = state.last match {
       case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
         val unfinished = state.unfinished(decision).map(_._1.name).toSet
-        val committed = decision.transactions.map(_.name).toSet -- unfinished
-        Some(completion.complete(decision, committed)(fenceOpenAnd))
+        if (completes) {
+          val committed = decision.transactions.map(_.name).toSet -- unfinished
+          Some(completion.complete(decision, committed)(fenceOpenAnd))
+        } else {
+          fenceOpenAnd(unfinished.map(_.transactionalId) - ownId)
+          None
+        }
       case _ =>
         fenceOpenAnd(Set.empty)
         None
@@ -192,8 +198,8 @@ private[kafka] final class Recovery(
           case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
             Some(
               s"Sink $other of the same query has decided batch ${decision.batch}, which is not " +
-                "complete: run the query once more with the options that it had; this sink may write " +
-                "the batch's rows again"
+                "complete: run the query once more with the options that it had, or complete it with " +
+                "`statemark topic finish`; this sink may write the batch's rows again"
             )
           case _ => None
         }

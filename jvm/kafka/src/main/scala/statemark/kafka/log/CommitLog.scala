@@ -135,7 +135,7 @@ private[kafka] final class TopicCommitLog(
         RecordCodec.identityOf(record.key) match {
           case Some(identity) =>
             val state = states(place).getOrElse(identity, CommitState.empty)
-              .updated(record.key, Option(record.value))
+              .updated(record.key, Option(record.value), record.timestamp)
             states(place) = states(place).updated(identity, state)
           case None => foreign += s"$place at offset ${record.offset}"
         }

@@ -10,22 +10,36 @@ import statemark.kafka.decision.{DecidedTransaction, Decision, LastDecision}
   * @param drivers all transactional ids that identity records name, also those that were replaced: any of them may have
   *   been about to decide (K7)
   * @param unreadable why a record cannot be read, by its key: it stops its own sink, and no other
+  * @param begunAtMs when the last run began
+  * @param decidedAtMs when the last decision was written, or taken back
   */
 final case class CommitState(
     records: Map[ArraySeq[Byte], CommitRecord],
     drivers: Set[String],
-    unreadable: Map[ArraySeq[Byte], SinkException] = Map.empty
+    unreadable: Map[ArraySeq[Byte], SinkException] = Map.empty,
+    begunAtMs: Option[Long] = None,
+    decidedAtMs: Option[Long] = None
 ) {
 
   /** The state with one record more; without a value it removes what has the key. */
-  private[kafka] def updated(key: Array[Byte], value: Option[Array[Byte]]): CommitState = {
+  private[kafka] def updated(
+      key: Array[Byte],
+      value: Option[Array[Byte]],
+      timestampMs: Long
+  ): CommitState = {
     val wrapped = ArraySeq.unsafeWrapArray(key)
     val others = copy(records = records.removed(wrapped), unreadable = unreadable.removed(wrapped))
     try
       value.map(RecordCodec.decode(key, _)) match {
         case Some(record: IdentityRecord) =>
-          others.copy(others.records.updated(wrapped, record), drivers + record.driverId)
-        case Some(record) => others.copy(others.records.updated(wrapped, record))
+          others.copy(
+            others.records.updated(wrapped, record),
+            drivers + record.driverId,
+            begunAtMs = Some(timestampMs)
+          )
+        case Some(record: Token) => others.copy(others.records.updated(wrapped, record))
+        case Some(record) =>
+          others.copy(others.records.updated(wrapped, record), decidedAtMs = Some(timestampMs))
         case None => others
       }
     catch {
@@ -42,7 +56,7 @@ final case class CommitState(
 
   def isReadable: Boolean = unreadable.isEmpty && Try(last).isSuccess
 
-  def isEmpty: Boolean = records.isEmpty
+  def isEmpty: Boolean = records.isEmpty && unreadable.isEmpty
 
   def identity: Option[IdentityRecord] =
     records.valuesIterator.collectFirst { case record: IdentityRecord => record }
