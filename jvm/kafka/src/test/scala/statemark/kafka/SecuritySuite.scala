@@ -7,7 +7,8 @@ import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceT
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
+import statemark.kafka.conf.{SinkException, SinkPhase, SinkSettings, SinkTransactionalId}
+import statemark.kafka.doctor.{Check, CheckState, KafkaDoctor}
 import statemark.kafka.driver.BatchPlan
 import statemark.kafka.sim._
 
@@ -128,6 +129,37 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
       allow(Seq((ResourceType.TRANSACTIONAL_ID, driver, PatternType.LITERAL, WRITE)))
       assert(denied(s).getMessage.contains("transactional"))
     }
+  }
+
+  /** What `statemark doctor` finds with these rights, and the options that the sink would have. */
+  private def doctor(what: String)(isMissing: Grant => Boolean): Seq[Check] = {
+    val name = topic(s"doctor-$what")
+    allow(grants(name, what).filterNot(isMissing))
+    val options = login(what) ++ Map("topic" -> name, "commitTopic" -> s"$name-commits")
+    val found = KafkaDoctor.open(SinkSettings.of(options)).checks()
+    assert(!found.toString.contains(secret))
+    found
+  }
+
+  private def problems(found: Seq[Check]): Seq[(String, String)] =
+    found.filter(_.state == CheckState.Problem).map(c => c.name -> c.remedy.getOrElse(""))
+
+  test("the doctor finds nothing missing with what the documents say") {
+    val found = doctor("healthy")(_ => false)
+    assert(problems(found).isEmpty)
+    // Of the cluster and of the brokers' own topic a user may see nothing.
+    assert(found.filter(_.text.contains("not checked")).map(_.name) ==
+      Seq("transaction timeout", "transaction log"))
+  }
+
+  test("the doctor finds what is missing") {
+    val ids = problems(doctor("ids")(_._1 == ResourceType.TRANSACTIONAL_ID))
+    assert(ids == Seq("access" -> ("Grant WRITE and DESCRIBE on transactional ids that begin " +
+      "with 'ids.'")))
+    val read = problems(doctor("read")(g => isOnTopic(g, isCommits = false) && g._4 == READ))
+    assert(read.map(_._1) == Seq("output topic") && read.head._2.contains("READ"))
+    val create = problems(doctor("create")(_._4 == CREATE))
+    assert(create.map(_._1) == Seq("commit topic") && create.head._2.contains("16 partitions"))
   }
 
   test("without DESCRIBE_CONFIGS the checks are left out, with a line each") {

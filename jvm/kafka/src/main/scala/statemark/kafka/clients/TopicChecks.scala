@@ -94,11 +94,14 @@ private[kafka] object TopicChecks {
 
   /** Whether a topic comes when rows are sent to it; None where the brokers do not say. */
   def brokersMakeTopics(admin: Admin): Option[Boolean] =
-    try {
-      val node = admin.describeCluster().nodes().get().iterator.next()
-      val config = configOf(admin, new ConfigResource(ConfigResource.Type.BROKER, node.idString))
-      config.get("auto.create.topics.enable").map(_ == "true")
-    } catch { case NonFatal(_) => None }
+    try brokerConfig(admin).get("auto.create.topics.enable").map(_ == "true")
+    catch { case NonFatal(_) => None }
+
+  /** The settings of one broker. */
+  def brokerConfig(admin: Admin): Map[String, String] = {
+    val node = admin.describeCluster().nodes().get().iterator.next()
+    configOf(admin, new ConfigResource(ConfigResource.Type.BROKER, node.idString))
+  }
 
   /** Whether the user may write to a topic, as far as the brokers say. */
   def isWritable(topic: TopicDescription): Boolean =
@@ -168,7 +171,7 @@ private[kafka] object TopicChecks {
     )
 
   /** The topic's settings, or why they are not known. */
-  private def configOf(admin: Admin, topic: String): Either[String, Map[String, String]] =
+  private[kafka] def configOf(admin: Admin, topic: String): Either[String, Map[String, String]] =
     try Right(configOf(admin, new ConfigResource(ConfigResource.Type.TOPIC, topic)))
     catch {
       case NonFatal(e) =>

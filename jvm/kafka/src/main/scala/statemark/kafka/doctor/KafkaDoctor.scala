@@ -1,0 +1,146 @@
+package statemark.kafka.doctor
+
+import java.time.Duration
+import org.apache.kafka.clients.admin.Admin
+import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
+import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicChecks, TopicLookup}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings, SinkTransactionalId}
+import statemark.kafka.driver.{DriverFailures, SinkContext}
+import statemark.kafka.log.CommitTopic
+
+/** `statemark doctor --kafka`: whether brokers, topics and rights are fit for the sink. Nothing is made, and no row written.
+  *
+  * ''Thread:'' one at a time.
+  */
+final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) {
+  import KafkaDoctor._
+
+  /** What was found, in the order in which a query would meet it. */
+  def checks(): Seq[Check] = {
+    val made = Check.of(BrokerChecks.Brokers, settings) {
+      val admin = clients.admin()
+      try all(admin)
+      finally admin.close(Duration.ZERO)
+    }
+    made
+  }
+
+  private def all(admin: Admin): Seq[Check] = {
+    val cluster = new BrokerChecks(admin, settings)
+    val brokers = Check.of(BrokerChecks.Brokers, settings)(Seq(cluster.brokers))
+    cluster.clients +: brokers :++ {
+      // Each of them would wait for an answer as long.
+      if (!Check.areOk(brokers)) Nil
+      else
+        Check.of(BrokerChecks.Timeout, settings)(cluster.timeout) ++
+          Check.of(BrokerChecks.Log, settings)(cluster.transactionLog) ++
+          Check.of(Commits, settings)(commitTopic(admin)) ++
+          (settings.topic.toSeq ++ settings.refusedRowsTopic).flatMap(topic =>
+            Check.of(Output, settings)(output(admin, topic))
+          ) ++
+          Check.of(Access, settings)(transactions(admin))
+    }
+  }
+
+  private def commitTopic(admin: Admin): Seq[Check] = {
+    val name = settings.commitTopic
+    TopicLookup.patiently(admin, name) match {
+      case None =>
+        val copies = CommitTopic.couldBeMade(admin, settings)
+        val made =
+          s"$name is not there: the first batch makes it, with ${CommitTopic.Partitions} " +
+            s"partitions${copies.fold("")(n => s" and replication $n")}"
+        Seq(
+          if (copies.contains(1)) Check.warning(
+            Commits,
+            s"$made: a broker that is lost takes what was decided with it",
+            "Set option 'commitTopicReplicationFactor' to 3, or make the topic: " +
+              s"${CommitTopic.Partitions} partitions, cleanup.policy=compact, 3 replicas"
+          )
+          else Check.ok(Commits, made)
+        )
+      case Some(topic) =>
+        CommitTopic.requirePartitions(topic)
+        val notes = TopicChecks.commitTopic(admin, settings)
+        val config = TopicChecks.configOf(admin, name).getOrElse(Map.empty)
+        val wrong = notes.map(Check.warning(Commits, _, Unchecked)) ++
+          Replication.checks(Commits, topic, config)
+        if (wrong.nonEmpty) wrong
+        else Seq(Check.ok(Commits, Replication.text(topic, config, Seq("cleanup.policy"))))
+    }
+  }
+
+  private def output(admin: Admin, name: String): Seq[Check] =
+    TopicLookup.patiently(admin, name) match {
+      case None if TopicChecks.brokersMakeTopics(admin) =>
+        Seq(Check.warning(
+          Output,
+          s"$name is not there: the brokers make it with their defaults when the first row comes",
+          "Make it with the partitions and replicas that it is to have"
+        ))
+      case None =>
+        Seq(Check.problem(
+          Output,
+          s"$name is not there, and the brokers make no topics by themselves",
+          "Make it"
+        ))
+      case Some(topic) =>
+        val notes = TopicChecks.output(admin, settings, name).notes
+        val config = TopicChecks.configOf(admin, name).getOrElse(Map.empty)
+        val wrong = notes.map(Check.warning(Output, _, Unchecked)) ++
+          Replication.checks(Output, topic, config)
+        if (wrong.nonEmpty) wrong
+        else Seq(Check.ok(Output, Replication.text(topic, config, Shown)))
+    }
+
+  /** Begins a transaction and aborts it, under an id that no sink has, and asks for its state. */
+  private def transactions(admin: Admin): Seq[Check] = {
+    val id = SinkTransactionalId.driver(settings.prefix, Nobody).text
+    val producer = clients.producer(id)
+    try {
+      try {
+        producer.initTransactions()
+        producer.beginTransaction()
+        producer.abortTransaction()
+      } catch {
+        case NonFatal(e) =>
+          throw DriverFailures.ofInitialization(e, SinkContext(Nobody, settings, "", ""))
+      }
+      val described = admin.describeTransactions(List(id).asJava).description(id)
+      try {
+        described.get(): Unit
+        Seq(Check.ok(
+          Access,
+          s"a transaction of an id '${settings.prefix}.…' begins and is aborted"
+        ))
+      } catch {
+        case NonFatal(e) if KafkaFailures.isDenied(e) =>
+          throw new SinkException.UnfitCluster(
+            "Open transactions of an earlier run cannot be found",
+            KafkaFailures.unwrapped(e).getMessage,
+            s"Grant DESCRIBE on transactional ids that begin with '${settings.prefix}.'",
+            Map.empty,
+            Some(e)
+          )
+      }
+    } finally producer.close(Duration.ZERO)
+  }
+}
+
+object KafkaDoctor {
+
+  /** @param settings of the sink that is to write: `topic` is looked at where it is named */
+  def open(settings: SinkSettings): KafkaDoctor =
+    new KafkaDoctor(settings, KafkaClients.of(settings))
+
+  private val Commits = "commit topic"
+  private val Output = "output topic"
+  private val Access = "access"
+  private val Unchecked = "See \"Access\" and \"What it does not do\" in the documents of the sink"
+  private val Shown =
+    Seq("cleanup.policy", "retention.ms", "min.compaction.lag.ms", "max.message.bytes")
+
+  /** Brokers remember an id for days, so it is always the same one. */
+  private val Nobody = SinkIdentity("doctor", "check")
+}
