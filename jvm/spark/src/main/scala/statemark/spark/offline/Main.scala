@@ -1,8 +1,10 @@
 package statemark.spark.offline
 
 import java.io.{FileDescriptor, FileOutputStream, PrintWriter, StringWriter}
+import java.util.ServiceLoader
 import org.apache.spark.SparkConf
 import org.apache.spark.sql.SparkSession
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.{Causes, Clock, StatemarkException}
 import statemark.spark.offline.cli.{
@@ -24,8 +26,9 @@ import statemark.spark.offline.verify.VerifyCommand
 /** The entry point of the offline tools, for spark-submit, with one argument: a [[Request]] as JSON. */
 object Main {
 
-  private val commands: Seq[Command] =
-    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand, LocalCommand)
+  private lazy val commands: Seq[Command] =
+    Seq(SwitchCommand, RepartitionCommand, InspectCommand, VerifyCommand, LocalCommand) ++
+      ServiceLoader.load(classOf[Command], getClass.getClassLoader).asScala
 
   def main(args: Array[String]): Unit = {
     val console = new StreamConsole(
@@ -37,7 +40,7 @@ object Main {
     sys.exit(code.value)
   }
 
-  /** Runs one command in a session of its own. */
+  /** Runs one command, in a session of its own where it needs one. */
   def run(args: Seq[String], console: Console): ExitCode =
     // Where the request cannot be read, whether it is verbose is not known.
     attempt(console, isVerbose = false) {
@@ -45,9 +48,14 @@ object Main {
       attempt(console, request.isVerbose) {
         val command = commandOf(request.command)
         val prepared = command.prepared(request.fields)
-        val spark = session(command)
+        var started = Option.empty[SparkSession]
+        def spark: SparkSession = {
+          val made = session(command)
+          started = Some(made)
+          made
+        }
         try prepared(new CommandContext(spark, console, Clock.system, Waiter.system))
-        finally spark.stop()
+        finally started.foreach(_.stop())
       }
     }
 

@@ -18,7 +18,9 @@ object ExitCode {
   case object Failed extends ExitCode(2)
 }
 
-/** A tool on what a query keeps: a subcommand of `statemark`. */
+/** A tool on what a query keeps: a subcommand of `statemark`. Other modules of the jar name theirs in
+  * `META-INF/services`.
+  */
 trait Command {
 
   /** Its arguments, whose fields have the names that they have in JSON. */
@@ -45,15 +47,21 @@ trait Command {
   }
 }
 
-/** What a command works with. */
+/** What a command works with.
+  * @param session made when a command asks for it: some need none
+  */
 final class CommandContext(
-    val spark: SparkSession,
+    session: => SparkSession,
     val console: Console,
     val clock: Clock,
     val waiter: Waiter
 ) {
-  // Spark's provider reports to the coordinator, which the session makes with this.
-  spark.streams: Unit
+  lazy val spark: SparkSession = {
+    val made = session
+    // Spark's provider reports to the coordinator, which the session makes with this.
+    made.streams: Unit
+    made
+  }
 
   lazy val hadoopConf: Configuration = StatemarkBridge.hadoopConf(spark)
 }
