@@ -5,15 +5,26 @@ import org.apache.spark.SPARK_VERSION
 /** Kafka's client library, which Statemark leaves to the user: Spark's own connector brings it. */
 private[sink] object KafkaLibrary {
 
+  val Missing: String =
+    "Kafka's client library (org.apache.kafka:kafka-clients) is not on the class path"
+
+  /** What brings it to Spark. */
+  val Packages: String =
+    s"--packages org.apache.spark:spark-sql-kafka-0-10_2.13:$SPARK_VERSION"
+
   /** Fails where the library is not on the class path of `loader`. */
-  def require(loader: ClassLoader): Unit =
-    try Class.forName("org.apache.kafka.clients.producer.KafkaProducer", false, loader): Unit
-    catch {
-      case e: ClassNotFoundException => throw new IllegalStateException(
-          s"Format '${SinkFormat.Name}' cannot be used: Kafka's client library " +
-            "(org.apache.kafka:kafka-clients) is not on the class path. Start Spark with --packages " +
-            s"org.apache.spark:spark-sql-kafka-0-10_2.13:$SPARK_VERSION, which brings it.",
-          e
-        )
-    }
+  def require(loader: ClassLoader): Unit = absence(loader).foreach { e =>
+    throw new IllegalStateException(
+      s"Format '${SinkFormat.Name}' cannot be used: $Missing. Start Spark with $Packages, which " +
+        "brings it.",
+      e
+    )
+  }
+
+  /** Why the library is not there, where it is not on the class path of `loader`. */
+  def absence(loader: ClassLoader): Option[ClassNotFoundException] =
+    try {
+      Class.forName("org.apache.kafka.clients.producer.KafkaProducer", false, loader): Unit
+      None
+    } catch { case e: ClassNotFoundException => Some(e) }
 }

@@ -1,0 +1,68 @@
+package statemark.kafka.sink.commands
+
+import org.json4s.JObject
+import org.json4s.JsonDSL._
+import org.json4s.jackson.JsonMethods.{compact, render}
+import statemark.kafka.doctor.{Check, CheckState, KafkaDoctor}
+import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
+
+/** `doctor --kafka BOOTSTRAP [--topic T]`: whether brokers, topics and rights are fit for the sink. */
+final class DoctorCommand extends KafkaCommand {
+  override type Arguments = DoctorCommand.Arguments
+  override val name: String = "doctor"
+
+  override def read(fields: Fields): Arguments = DoctorCommand.Arguments(
+    fields.text("kafka"),
+    fields.optionalText("topic"),
+    fields.text("commitTopic"),
+    fields.text("prefix"),
+    fields.optionalText("commandConfig"),
+    fields.flag("json")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
+    val options = Map(
+      "commitTopic" -> args.commitTopic,
+      "transactionalIdPrefix" -> args.prefix
+    ) ++ args.topic.map("topic" -> _)
+    val settings = KafkaCommand.settings(args.kafka, args.commandConfig, options)
+    val checks = KafkaDoctor.open(settings).checks()
+    if (args.json) context.console.result(compact(render(DoctorCommand.json(checks))))
+    else DoctorCommand.lines(checks).foreach(context.console.result)
+    if (checks.exists(_.state == CheckState.Problem)) ExitCode.Findings else ExitCode.Ok
+  }
+}
+
+object DoctorCommand {
+
+  /** @param kafka addresses of brokers
+    * @param prefix option `transactionalIdPrefix` of the sink
+    * @param commandConfig a file of client properties
+    */
+  final case class Arguments(
+      kafka: String,
+      topic: Option[String],
+      commitTopic: String,
+      prefix: String,
+      commandConfig: Option[String],
+      json: Boolean
+  )
+
+  private[commands] def lines(checks: Seq[Check]): Seq[String] = {
+    val width = checks.map(_.name.length).max
+    val counts = Seq(CheckState.Problem -> "problem", CheckState.Warning -> "warning").map {
+      case (state, what) => TopicText.counted(checks.count(_.state == state).toLong, what)
+    }
+    checks.flatMap { c =>
+      s"${c.state.name.padTo(9, ' ')}${c.name.padTo(width, ' ')}  ${c.text}" +:
+        c.remedy.toSeq.map(r => s"  remedy: $r")
+    } :+ s"${checks.size} checks: ${counts.mkString(", ")}"
+  }
+
+  private[commands] def json(checks: Seq[Check]): JObject =
+    ("ok" -> !checks.exists(_.state == CheckState.Problem)) ~
+      ("checks" -> checks.map { c =>
+        ("name" -> c.name) ~ ("state" -> c.state.name) ~ ("text" -> c.text) ~
+          ("remedy" -> c.remedy)
+      })
+}

@@ -1,0 +1,72 @@
+package statemark.kafka.sink.commands
+
+import scala.util.Using
+import statemark.kafka.tools.{NextStart, SinkStatus, SinkTools, StatusReport}
+import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
+
+/** `topic finish IDENTITY [--yes]`: completes what a sink has decided, where its query does not come back to do it. */
+final class TopicFinishCommand extends KafkaCommand {
+  override type Arguments = TopicFinishCommand.Arguments
+  override val name: String = "topic finish"
+
+  override def read(fields: Fields): Arguments = TopicFinishCommand.Arguments(
+    fields.text("bootstrapServers"),
+    fields.text("commitTopic"),
+    fields.optionalText("commandConfig"),
+    fields.text("identity"),
+    fields.flag("yes")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
+    val options = Map("commitTopic" -> args.commitTopic)
+    val settings = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, options)
+    Using.resource(SinkTools.open(settings)) { tools =>
+      val (sink, report) = tools.one(args.identity)
+      def show(line: String): Unit = context.console.result(line)
+      if (!isUnfinished(sink, report)) {
+        show(s"${sink.identity}: ${sink.next.text}. There is nothing to finish")
+        ExitCode.Ok
+      } else if (!args.yes) {
+        TopicText.ofSink(sink, report.openOf(sink.identity)).foreach(show)
+        show(s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it")
+        ExitCode.Findings
+      } else {
+        context.console.progress(s"${sink.identity} is taken over: a query that runs for it fails")
+        val done = tools.finish(sink)
+        show(done.line)
+        done.notes.foreach(note => show(s"note: $note"))
+        ExitCode.Ok
+      }
+    }
+  }
+
+  /** Whether there is something to do, or to find behind a transaction that hides it. */
+  private def isUnfinished(sink: SinkStatus, report: StatusReport): Boolean = {
+    val isDone = sink.next match {
+      case NextStart.Completes(_, _, _) | NextStart.Fails(_) => false
+      case NextStart.Begins | NextStart.GoesOn(_) | NextStart.RunsAgain(_, _) => true
+    }
+    val isHidden = report.open.exists(_.held.exists(h =>
+      h.topicPartition.topic == report.commitTopic &&
+        h.topicPartition.partition == sink.identity.commitPartition
+    ))
+    !isDone || isHidden || report.openOf(sink.identity).nonEmpty
+  }
+}
+
+object TopicFinishCommand {
+
+  /** What it means to a query. */
+  private[commands] val Takeover: String =
+    "this takes the sink from a query that runs for it, which fails with 'Another run writes for the " +
+      "same sink'"
+
+  /** @param yes whether it is done; false only shows it */
+  final case class Arguments(
+      bootstrapServers: String,
+      commitTopic: String,
+      commandConfig: Option[String],
+      identity: String,
+      yes: Boolean
+  )
+}

@@ -1,0 +1,82 @@
+package statemark.kafka.sink.commands
+
+import scala.util.Using
+import statemark.kafka.tools.{NextStart, SinkStatus, SinkTools}
+import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields, UserError}
+
+/** `topic forget IDENTITY [--all] [--force] [--yes]`: removes what the commit topic knows of a sink. */
+final class TopicForgetCommand extends KafkaCommand {
+  override type Arguments = TopicForgetCommand.Arguments
+  override val name: String = "topic forget"
+
+  override def read(fields: Fields): Arguments = TopicForgetCommand.Arguments(
+    fields.text("bootstrapServers"),
+    fields.text("commitTopic"),
+    fields.optionalText("commandConfig"),
+    fields.text("identity"),
+    fields.flag("all"),
+    fields.flag("force"),
+    fields.flag("yes")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
+    val options = Map("commitTopic" -> args.commitTopic)
+    val settings = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, options)
+    Using.resource(SinkTools.open(settings)) { tools =>
+      val (sink, report) = tools.one(args.identity)
+      def show(line: String): Unit = context.console.result(line)
+      if (!args.force) requireComplete(sink)
+      if (!args.yes) {
+        TopicText.ofSink(sink, report.openOf(sink.identity)).foreach(show)
+        show(s"would remove ${effect(args, sink)}")
+        show(s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it")
+      } else {
+        context.console.progress(s"${sink.identity} is taken over: a query that runs for it fails")
+        val _ = tools.forget(sink, isGivenUp = args.force, isWhole = args.all)
+        show(s"removed ${effect(args, sink)}")
+      }
+      ExitCode.Ok
+    }
+  }
+
+  private def requireComplete(sink: SinkStatus): Unit = sink.next match {
+    case NextStart.Completes(_, _, _) => throw UserError(
+        s"the last decision of ${sink.identity} would be given up",
+        sink.next.text,
+        s"complete it first: statemark topic finish ${sink.identity}; or add --force, and readers " +
+          "never get those rows"
+      )
+    case NextStart.Begins | NextStart.GoesOn(_) | NextStart.RunsAgain(_, _) | NextStart.Fails(_) =>
+      ()
+  }
+
+  private def effect(args: Arguments, sink: SinkStatus): String = {
+    val what = if (args.all) "everything that is known of" else "what was decided by"
+    val then =
+      if (args.all) "a query whose checkpoint knows it does not start any more"
+      else "the next batch is written whatever its number, also where its rows are there already"
+    val lost = sink.next match {
+      case NextStart.Completes(batch, _, unfinished) =>
+        s"; ${TopicText.counted(unfinished.map(_.rows).sum, "row")} of batch $batch are given up"
+      case _ => ""
+    }
+    s"$what ${sink.identity}: $then$lost"
+  }
+}
+
+object TopicForgetCommand {
+
+  /** @param all whether the sink itself is removed, and not only what it has decided
+    * @param force whether a decision that is not complete is given up
+    * @param yes whether it is done; false only shows it
+    */
+  final case class Arguments(
+      bootstrapServers: String,
+      commitTopic: String,
+      commandConfig: Option[String],
+      identity: String,
+      all: Boolean,
+      force: Boolean,
+      yes: Boolean
+  )
+}

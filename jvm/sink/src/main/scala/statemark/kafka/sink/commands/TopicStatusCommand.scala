@@ -1,0 +1,46 @@
+package statemark.kafka.sink.commands
+
+import org.json4s.jackson.JsonMethods.{compact, render}
+import scala.util.Using
+import statemark.kafka.tools.SinkTools
+import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
+
+/** `topic status [IDENTITY]`: what the commit topic knows of sinks, and what their next start does. */
+final class TopicStatusCommand extends KafkaCommand {
+  override type Arguments = TopicStatusCommand.Arguments
+  override val name: String = "topic status"
+
+  override def read(fields: Fields): Arguments = TopicStatusCommand.Arguments(
+    fields.text("bootstrapServers"),
+    fields.text("commitTopic"),
+    fields.optionalText("commandConfig"),
+    fields.optionalText("identity"),
+    fields.optionalText("prefix"),
+    fields.flag("json")
+  )
+
+  override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
+    val options = Map("commitTopic" -> args.commitTopic)
+    val settings = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, options)
+    val report = Using.resource(SinkTools.open(settings))(_.status(args.identity, args.prefix))
+    if (args.json) context.console.result(compact(render(TopicText.json(report))))
+    else TopicText.lines(report).foreach(context.console.result)
+    ExitCode.Ok
+  }
+}
+
+object TopicStatusCommand {
+
+  /** @param commandConfig a file of client properties
+    * @param identity of the sinks wanted; None for all
+    * @param prefix of the transactional ids of those; None for any
+    */
+  final case class Arguments(
+      bootstrapServers: String,
+      commitTopic: String,
+      commandConfig: Option[String],
+      identity: Option[String],
+      prefix: Option[String],
+      json: Boolean
+  )
+}

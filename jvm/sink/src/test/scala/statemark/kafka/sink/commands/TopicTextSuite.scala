@@ -1,0 +1,146 @@
+package statemark.kafka.sink.commands
+
+import java.nio.file.Files
+import org.apache.kafka.common.TopicPartition
+import org.json4s.jackson.JsonMethods.{compact, render}
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.common.InvalidInputException
+import statemark.kafka.conf.{SinkException, SinkIdentity}
+import statemark.kafka.doctor.{Check, CheckState}
+import statemark.kafka.log.IdentityRecord
+import statemark.kafka.rows.TransactionName
+import statemark.kafka.tools.{
+  DecisionStatus,
+  HeldPartition,
+  NextStart,
+  OpenTransaction,
+  SinkStatus,
+  StatusReport,
+  UnfinishedTransaction
+}
+
+/** What the commands on topics print, and what they make of their arguments. */
+class TopicTextSuite extends AnyFunSuite {
+  private val identity = SinkIdentity("q", "orders")
+  private val second = 1000L
+  private val id = "statemark.q.orders.e1"
+
+  private val sink = {
+    val unfinished = Vector(UnfinishedTransaction(TransactionName(id, 3), 500, false))
+    SinkStatus(
+      identity,
+      Some(IdentityRecord(
+        identity,
+        "q",
+        "statemark.q.orders.driver",
+        "statemark",
+        3,
+        "counts",
+        Vector("orders")
+      )),
+      Some(61 * second),
+      Some(DecisionStatus(17, Some(3600 * second), 1200, 3, Set("orders"), unfinished)),
+      NextStart.Completes(17, 3, unfinished)
+    )
+  }
+  private val ours = OpenTransaction(
+    4001,
+    Some(id),
+    Some(identity),
+    Some(3599 * second),
+    Some(900 * second),
+    isEnding = false,
+    Vector(HeldPartition(new TopicPartition("orders", 0), 120, 120, 640))
+  )
+  private val stranger = OpenTransaction(
+    5001,
+    None,
+    None,
+    None,
+    None,
+    isEnding = false,
+    Vector(HeldPartition(new TopicPartition("orders", 1), 77, 77, 90))
+  )
+
+  test("a status in lines") {
+    val report = StatusReport("commits", Vector(sink), Vector(ours, stranger), Vector("a note"))
+    assert(
+      TopicText.lines(report) == Seq(
+        "q/orders",
+        "  query       'counts'",
+        "  run         3, begun 1970-01-01T00:01:01Z",
+        "  topics      orders",
+        "  last        batch 17, decided 1970-01-01T01:00:00Z: 1200 rows in 3 transactions, not " +
+          "complete, 1 of them not with the readers",
+        "  next start  batch 17 is decided, not complete: of 3 transactions 2 are with the readers, " +
+          "1 is to be copied (500 rows)",
+        "  open",
+        s"    $id (producer 4001), since 1970-01-01T00:59:59Z, the brokers end it after 900 s",
+        "      orders-0: from offset 120 on; readers see up to 120, the log ends at 640",
+        "transactions of others that hold readers back",
+        "  transactional id unknown (producer 5001)",
+        "    orders-1: from offset 77 on; readers see up to 77, the log ends at 90",
+        "  remedy: they end with their application, or after its transaction timeout; " +
+          "kafka-transactions.sh abort ends one",
+        "not looked at: a note",
+        "commits: 1 sink, 1 not complete: a run that goes on completes it, or statemark topic " +
+          "finish, 1 transaction of others"
+      )
+    )
+  }
+
+  test("a status of nothing") {
+    assert(TopicText.lines(StatusReport("commits", Vector.empty, Vector.empty, Vector.empty)) ==
+      Seq("commits: 0 sinks"))
+  }
+
+  test("a status for programs") {
+    val report = StatusReport("commits", Vector(sink), Vector(ours, stranger), Vector.empty)
+    val json = compact(render(TopicText.json(report)))
+    for (
+      part <- Seq(
+        """"identity":"q/orders","appId":"q","sink":"orders","queryId":"q","queryName":"counts"""",
+        """"run":3,"begunAt":"1970-01-01T00:01:01Z","topics":["orders"]""",
+        """"lastDecision":{"batch":17,"decidedAt":"1970-01-01T01:00:00Z","rows":1200""",
+        s""""unfinished":[{"transactionalId":"$id","rows":500,"committing":false}]""",
+        """"nextStart":{"kind":"completes","text":"batch 17 is decided""",
+        """"others":[{"producerId":5001,"ending":false,"partitions":[{"topic":"orders"""",
+        """"since":120,"lastStableOffset":120,"end":640"""
+      )
+    ) assert(json.contains(part), json)
+  }
+
+  test("what a doctor found in lines") {
+    val checks = Seq(
+      Check("clients", CheckState.Ok, "fine", None),
+      Check("output topic", CheckState.Problem, "t is not there", Some("Make it"))
+    )
+    assert(DoctorCommand.lines(checks) == Seq(
+      "ok       clients       fine",
+      "problem  output topic  t is not there",
+      "  remedy: Make it",
+      "2 checks: 1 problem, 0 warnings"
+    ))
+  }
+
+  test("a file of client properties, and what it must not have") {
+    def settings(text: String) = {
+      val file = Files.createTempFile("client", ".properties")
+      Files.writeString(file, text)
+      KafkaCommand.settings("b:9092", Some(file.toString), Map("commitTopic" -> "c")).kafka
+    }
+    val given = settings("security.protocol=SASL_SSL\nbootstrap.servers=other:1\n")
+    assert(given("security.protocol") == "SASL_SSL" && given("bootstrap.servers") == "b:9092")
+    assert(given("default.api.timeout.ms") == "20000")
+    val patient = settings("request.timeout.ms=60000\nmax.block.ms=1\n")
+    assert(!patient.contains("default.api.timeout.ms") && patient("max.block.ms") == "1")
+    val e = intercept[SinkException.RefusedSetting](settings("transactional.id=mine"))
+    assert(e.problem == "Option 'kafka.transactional.id' is refused")
+    val absent = intercept[InvalidInputException](KafkaCommand.settings(
+      "b:9092",
+      Some("/no/such/file"),
+      Map.empty
+    ))
+    assert(absent.getMessage.startsWith("the file /no/such/file cannot be read\n  reason: "))
+  }
+}
