@@ -152,6 +152,15 @@ _LINES = [
     "verify /ä",
     "local",
     "local --local-dir /d --prune --max-age 12h --max-bytes 1g --json",
+    "topic status --bootstrap-servers b:1",
+    "topic status q/s --bootstrap-servers b:1 --commit-topic c --command-config /f --prefix p"
+    " --json",
+    "topic finish q/s --bootstrap-servers b:1",
+    "topic finish q/s --bootstrap-servers b:1 --commit-topic c --command-config /f --yes",
+    "topic forget q/s --bootstrap-servers b:1 --force",
+    "topic forget q/s --bootstrap-servers b:1 --command-config /f --all --yes",
+    "doctor --kafka b:1",
+    "doctor --kafka b:1 --topic t --commit-topic c --prefix p --command-config /f --json",
 ]
 
 
@@ -169,4 +178,12 @@ def test_the_process_reads_what_users_type() -> None:
         "Arguments(/ä,false,false)",
         "Arguments(None,None,None,false,false)",
         "Arguments(Some(/d),Some(12h),Some(1g),true,true)",
+        "Arguments(b:1,statemark-commits,None,None,None,false)",
+        "Arguments(b:1,c,Some(/f),Some(q/s),Some(p),true)",
+        "Arguments(b:1,statemark-commits,None,q/s,false)",
+        "Arguments(b:1,c,Some(/f),q/s,true)",
+        "Arguments(b:1,statemark-commits,None,q/s,false,true,false)",
+        "Arguments(b:1,statemark-commits,Some(/f),q/s,true,false,true)",
+        "Arguments(b:1,None,statemark-commits,statemark,None,false)",
+        "Arguments(b:1,Some(t),c,p,Some(/f),true)",
     ]

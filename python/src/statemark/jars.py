@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from statemark import _jvm
 from statemark._version import __version__
@@ -15,7 +16,8 @@ from statemark.errors import JarNotFoundError, MissingDependencyError, SparkVers
 JARS_DIR = Path(__file__).parent / "jars"
 
 _NAME = re.compile(r"statemark-spark_(?P<line>\d+\.\d+)_\d+\.\d+-(?P<version>.+)\.jar")
-_CORE_NAME = re.compile(r"spark-core_\d+\.\d+-(?P<version>.+)\.jar")
+_CORE_NAME = re.compile(r"spark-core_(?P<scala>\d+\.\d+)-(?P<version>.+)\.jar")
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
 # Vendors append to the version (4.2.0-amzn-0, 4.2.0.7.2); the line is what decides.
 _LINE = re.compile(r"(\d+)\.(\d+)")
 
@@ -146,6 +148,52 @@ def spark_home(*, env: Mapping[str, str]) -> Path:
     package = Path(spec.origin).parent
     downloaded = package / "spark-distribution"  # where pyspark puts another Hadoop build
     return downloaded if (downloaded / "bin" / "spark-submit").is_file() else package
+
+
+class SparkRelease(NamedTuple):
+    """What Maven calls a Spark.
+
+    Parameters
+    ----------
+    scala : str
+        Line of Scala.
+    version : str
+        Release, without what a vendor appends.
+    """
+
+    scala: str
+    version: str
+
+
+def spark_release(home: Path) -> SparkRelease:
+    """Return the release of the Spark in a directory.
+
+    Parameters
+    ----------
+    home : pathlib.Path
+        Its home.
+
+    Returns
+    -------
+    SparkRelease
+        Its release.
+
+    Raises
+    ------
+    MissingDependencyError
+        If nothing there says it.
+    """
+    for path in (home / "jars").glob("spark-core_*.jar"):
+        named = _CORE_NAME.fullmatch(path.name)
+        release = named and _RELEASE.match(named["version"])
+        if named and release:
+            return SparkRelease(named["scala"], release[0])
+    problem = f"the version of Spark in {home} is unknown"
+    raise MissingDependencyError(
+        problem,
+        reason="it has no jars/spark-core_*.jar",
+        remedy="correct SPARK_HOME, or name Kafka's client library with --jars",
+    )
 
 
 def _bundled() -> dict[str, list[Path]]:

@@ -96,6 +96,21 @@ class SubmitArgs:
         named = self._values("--jars")
         return named[-1] if named else self.conf.get(JARS, "")
 
+    def value(self, name: str) -> str:
+        """Return the value of an option that counts once, the last one; empty if it is not there.
+
+        Parameters
+        ----------
+        name : str
+            The option, as ``--packages``.
+
+        Returns
+        -------
+        str
+            Its value.
+        """
+        return (self._values(name) or [""])[-1]
+
     @property
     def properties_files(self) -> list[str]:
         """Properties files in the order in which they are read, later ones hiding earlier ones."""

@@ -1,7 +1,7 @@
-"""Commands on what a query keeps, while it does not run: a JVM that spark-submit starts.
+"""Commands on what a query keeps: a JVM that spark-submit starts.
 
-Each is one entry of ``commands.COMMANDS``, and its work is in the JVM package
-``statemark.spark.offline``.
+Each is one entry of ``commands.COMMANDS``, and its work is in the JVM packages
+``statemark.spark.offline`` and ``statemark.kafka.sink.commands``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statemark.commands import COMMANDS
+from statemark import kafka_library
+from statemark.commands import COMMANDS, Command
 from statemark.errors import MissingDependencyError
 from statemark.jars import jar_path, spark_home
+from statemark.layers import SubmitArgs
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -27,8 +29,12 @@ _MAIN = "statemark.spark.offline.Main"
 _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
 # Exit codes of the JVM. Any other is an error too: spark-submit has its own.
 _EXIT_CODES = {0: 0, 10: 1}
+_NOT_STARTED = 1
 
 NAMES = frozenset(command.name for command in COMMANDS)
+_ASK_KAFKA = frozenset(command.name for command in COMMANDS if command.asks_kafka)
+# What those need of Spark is its class path.
+_WITHOUT_CLUSTER = ("--master", "local", "--deploy-mode", "client")
 
 _SUBMIT_OPTIONS = {
     "--master": ("URL", "where Spark runs (default: that of spark-defaults.conf, else local[*])"),
@@ -48,14 +54,18 @@ def add_parsers(commands: Subparsers) -> None:
     commands : argparse subparsers
         Those of the command `statemark`.
     """
-    parent = _parent()
+    groups: dict[str, Subparsers] = {}
     for command in COMMANDS:
-        parser = commands.add_parser(
-            command.name,
-            parents=[parent],
+        group, _, name = command.name.rpartition(" ")
+        if group and group not in groups:
+            groups[group] = _group(commands, group)
+        parser = groups.get(group, commands).add_parser(
+            name,
+            parents=[_parent(command)],
             help=command.summary,
             description=command.description,
         )
+        parser.set_defaults(command=command.name)
         if command.has_checkpoint:
             text = "a path, or a URI for Spark"
             parser.add_argument("checkpoint", metavar="CHECKPOINT", help=text)
@@ -84,19 +94,34 @@ def run(args: argparse.Namespace) -> int:
     SparkVersionError
         If no bundled jar is for the line of Spark.
     """
+    home = spark_home(env=os.environ)
+    given = _given(args)
+    added: dict[str, str] = {}
+    if args.command in _ASK_KAFKA:
+        added = dict(kafka_library.options(given, home=home, env=os.environ))
     done = subprocess.run(
-        _submit(args, env=os.environ),
+        _submit(args, home, given, added),
         env=_environment(os.environ, is_verbose=args.verbose),
         check=False,
     )
+    if "--packages" in added and done.returncode == _NOT_STARTED:
+        raise kafka_library.not_fetched(added["--packages"])
     return _EXIT_CODES.get(done.returncode, 2)
 
 
-def _parent() -> argparse.ArgumentParser:
-    """Return the parser of the options of all commands, with their meaning in spark-submit."""
+def _group(commands: Subparsers, name: str) -> Subparsers:
+    """Add a command that only has subcommands."""
+    parser = commands.add_parser(name, help=f"commands on a {name}: {name} --help lists them")
+    return parser.add_subparsers(metavar="COMMAND", required=True)
+
+
+def _parent(command: Command) -> argparse.ArgumentParser:
+    """Return the parser of a command's common options, with their meaning in spark-submit."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("options of spark-submit")
     for option, (metavar, text) in _SUBMIT_OPTIONS.items():
+        if command.asks_kafka and option == "--master":
+            continue
         action = "append" if option == "--conf" else "store"
         group.add_argument(option, metavar=metavar, action=action, help=text)
     parser.add_argument(
@@ -105,9 +130,21 @@ def _parent() -> argparse.ArgumentParser:
     return parser
 
 
-def _submit(args: argparse.Namespace, *, env: Mapping[str, str]) -> list[str]:
+def _given(args: argparse.Namespace) -> SubmitArgs:
+    """Return the options for spark-submit that were given."""
+    options: list[tuple[str, str | None]] = []
+    for option in _SUBMIT_OPTIONS:
+        value = getattr(args, _name(option), None)
+        values = value if isinstance(value, list) else [value]
+        options += [(option, one) for one in values if one is not None]
+    return SubmitArgs(tuple(options), ())
+
+
+def _submit(
+    args: argparse.Namespace, home: Path, given: SubmitArgs, added: Mapping[str, str]
+) -> list[str]:
     """Return the words that start spark-submit."""
-    submit = spark_home(env=env) / "bin" / "spark-submit"
+    submit = home / "bin" / "spark-submit"
     if not submit.is_file():
         problem = f"{submit} does not exist"
         raise MissingDependencyError(
@@ -116,10 +153,10 @@ def _submit(args: argparse.Namespace, *, env: Mapping[str, str]) -> list[str]:
             remedy="correct SPARK_HOME, or install pyspark: pip install 'statemark[pyspark]'",
         )
     words = [str(submit), "--class", _MAIN]
-    for option in _SUBMIT_OPTIONS:
-        value = getattr(args, option.removeprefix("--").replace("-", "_"))
-        for one in value if isinstance(value, list) else [value]:
-            words += [] if one is None else [option, one]
+    words += _WITHOUT_CLUSTER if args.command in _ASK_KAFKA else ()
+    own = [(option, value) for option, value in given.options if option not in added]
+    for option, value in [*own, *added.items()]:
+        words += [option, str(value)]
     return [*words, str(jar_path()), _request(args)]
 
 
@@ -128,9 +165,16 @@ def _request(args: argparse.Namespace) -> str:
 
     It is flat: where a cluster starts the driver, YARN replaces what stands in double braces.
     """
-    submit = {option.removeprefix("--").replace("-", "_") for option in _SUBMIT_OPTIONS}
-    given = {name: value for name, value in vars(args).items() if name not in submit}
+    given = {name: value for name, value in vars(args).items() if name not in _submit_names()}
     return json.dumps({_camel(name): _value(value) for name, value in given.items()})
+
+
+def _submit_names() -> set[str]:
+    return {_name(option) for option in _SUBMIT_OPTIONS}
+
+
+def _name(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
 
 
 def _camel(name: str) -> str:

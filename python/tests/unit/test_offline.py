@@ -105,6 +105,151 @@ def test_local(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
     assert request(seen) == {"command": "local", "verbose": False, **given}
 
 
+@pytest.fixture
+def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user for whom Spark has fetched nothing yet."""
+    home = tmp_path / "user"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+BROKERS = ["--bootstrap-servers", "b:9092"]
+LIBRARY = ["--jars", "/kafka-clients-3.9.2.jar"]
+ASKED = {
+    "verbose": False,
+    "bootstrapServers": "b:9092",
+    "commitTopic": "statemark-commits",
+    "commandConfig": None,
+}
+
+
+def test_topic_status(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
+    seen = spark_submit(0)
+    assert main(["topic", "status", *BROKERS, *LIBRARY]) == 0
+    without_cluster = ["--master", "local", "--deploy-mode", "client"]
+    start = ["--class", "statemark.spark.offline.Main", *without_cluster]
+    assert seen()["words"][:-1] == [*start, *LIBRARY, bundled]
+    plain = {**ASKED, "command": "topic status", "identity": None, "prefix": None, "json": False}
+    assert request(seen) == plain
+    more = ["--commit-topic", "c", "--command-config", "/f", "--prefix", "p", "--json"]
+    assert main(["topic", "status", "q/orders", *BROKERS, *LIBRARY, *more]) == 0
+    given = {"commitTopic": "c", "commandConfig": "/f", "prefix": "p", "json": True}
+    assert request(seen) == {**plain, **given, "identity": "q/orders"}
+
+
+def test_topic_finish_and_forget(spark_submit: Callable[[int], Submitted]) -> None:
+    seen = spark_submit(10)
+    assert main(["topic", "finish", "q/orders", *BROKERS, *LIBRARY]) == 1
+    asked = {**ASKED, "identity": "q/orders", "yes": False}
+    assert request(seen) == {**asked, "command": "topic finish"}
+    assert main(["topic", "forget", "q/orders", *BROKERS, *LIBRARY, "--yes", "--all"]) == 1
+    forget = {**asked, "command": "topic forget", "yes": True, "all": True, "force": False}
+    assert request(seen) == forget
+
+
+def test_doctor(spark_submit: Callable[[int], Submitted]) -> None:
+    seen = spark_submit(0)
+    assert main(["doctor", "--kafka", "b:9092", "--topic", "orders", *LIBRARY, "--json"]) == 0
+    asked = {"command": "doctor", "kafka": "b:9092", "topic": "orders", "prefix": "statemark"}
+    assert request(seen) == {
+        **asked,
+        "verbose": False,
+        "commitTopic": "statemark-commits",
+        "commandConfig": None,
+        "json": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("argv", "usage"),
+    [
+        (["topic"], "topic"),
+        (["topic", "compact"], "topic"),
+        (["topic", "status"], "topic status"),
+        (["topic", "status", *BROKERS, "--master", "yarn"], ""),
+        (["topic", "finish", *BROKERS], "topic finish"),
+        (["topic", "forget", *BROKERS], "topic forget"),
+        (["doctor"], "doctor"),
+    ],
+)
+def test_wrong_usage_of_topic_and_doctor(
+    argv: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    assert f"usage: statemark {usage}" in capsys.readouterr().err
+
+
+def library(seen: Submitted) -> list[str]:
+    """The words for spark-submit that bring Kafka's client library."""
+    words = seen()["words"]
+    return list(words[words.index("client") + 1 : -2])
+
+
+def test_kafkas_library_is_fetched_with_sparks_connector(
+    spark_submit: Callable[[int], Submitted], user_home: Path
+) -> None:
+    seen = spark_submit(0)
+    assert main(["topic", "status", *BROKERS]) == 0
+    release = ".".join(pyspark.__version__.split(".")[:3])
+    connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{release}"
+    assert library(seen) == ["--packages", connector]
+    # Neither hides what the user asks for.
+    assert main(["topic", "status", *BROKERS, "--packages", "g:a:1", "--jars", "/a.jar"]) == 0
+    assert library(seen) == ["--jars", "/a.jar", "--packages", f"g:a:1,{connector}"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--packages", "org.apache.kafka:kafka-clients:4.1.1"],
+        ["--jars", "/lib/kafka-clients-4.1.1.jar"],
+        ["--conf", "spark.jars.packages=org.apache.kafka:kafka-clients:4.1.1"],
+        ["--conf", "spark.driver.extraClassPath=/opt/kafka/libs/*"],
+    ],
+)
+def test_kafkas_library_is_the_one_that_is_named(
+    spark_submit: Callable[[int], Submitted], user_home: Path, given: list[str]
+) -> None:
+    seen = spark_submit(0)
+    assert main(["topic", "status", *BROKERS, *given]) == 0
+    assert library(seen) == given
+
+
+def test_kafkas_library_is_not_fetched_twice(
+    spark_submit: Callable[[int], Submitted],
+    user_home: Path,
+    tmp_path: Path,
+    make_jar: Callable[..., Path],
+) -> None:
+    seen = spark_submit(0)
+    kept = user_home / ".ivy2.5.2/jars"
+    for version in ("3.9.2", "3.10.0", "3.8.1"):
+        make_jar(kept / f"org.apache.kafka_kafka-clients-{version}.jar")
+    newest = str(kept / "org.apache.kafka_kafka-clients-3.10.0.jar")
+    assert main(["topic", "status", *BROKERS, "--jars", "/a.jar"]) == 0
+    assert library(seen) == ["--jars", f"/a.jar,{newest}"]
+    make_jar(tmp_path / "home/jars/kafka-clients-3.9.2.jar")
+    assert main(["topic", "status", *BROKERS]) == 0
+    assert library(seen) == []
+
+
+def test_a_library_that_cannot_be_fetched(
+    spark_submit: Callable[[int], Submitted],
+    user_home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spark_submit(1)
+    assert main(["topic", "status", *BROKERS]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("statemark: the command was not started\n  reason: spark-submit failed")
+    assert "--jars kafka-clients" in error
+    assert main(["topic", "status", *BROKERS, *LIBRARY]) == 2
+    assert capsys.readouterr().err == ""
+
+
 def test_local_has_no_checkpoint() -> None:
     with pytest.raises(SystemExit):
         main(["local", "/c"])
