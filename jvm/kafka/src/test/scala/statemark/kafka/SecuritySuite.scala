@@ -7,10 +7,12 @@ import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceT
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import scala.util.Using
 import statemark.kafka.conf.{SinkException, SinkPhase, SinkSettings, SinkTransactionalId}
 import statemark.kafka.doctor.{Check, CheckState, KafkaDoctor}
 import statemark.kafka.driver.BatchPlan
 import statemark.kafka.sim._
+import statemark.kafka.tools.{NextStart, SinkTools}
 
 /** A user who logs in by SASL over TLS, and may do what access control lists say. */
 class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
@@ -143,6 +145,18 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
 
   private def problems(found: Seq[Check]): Seq[(String, String)] =
     found.filter(_.state == CheckState.Problem).map(c => c.name -> c.remedy.getOrElse(""))
+
+  test("a status without rights on an output topic says so, and shows the rest") {
+    val name = topic("blind")
+    allow(grants(name, "blind").filter(isOnTopic(_, isCommits = true)))
+    running(new Simulation(brokers, name, new Deaths)) { s =>
+      s.runBatch()
+      val settings = SinkSettings.of(login("blind") + ("commitTopic" -> s"$name-commits"))
+      val report = Using.resource(SinkTools.open(settings))(_.status(None))
+      assert(report.sinks.map(_.next) == Vector(NextStart.GoesOn(0)))
+      assert(report.notes == Vector(s"topic $name: The user may not DESCRIBE topic $name"))
+    }
+  }
 
   test("the doctor finds nothing missing with what the documents say") {
     val found = doctor("healthy")(_ => false)

@@ -14,7 +14,7 @@ import scala.jdk.CollectionConverters._
 import scala.jdk.OptionConverters._
 import scala.util.control.NonFatal
 import statemark.kafka.clients.{KafkaFailures, TopicLookup}
-import statemark.kafka.conf.{SinkIdentity, SinkTransactionalId}
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkTransactionalId}
 
 /** A transaction that is open.
   * @param transactionalId None where the brokers do not say whose the producer is: the user may not see it, or its
@@ -117,9 +117,8 @@ private[kafka] final class OpenTransactions(admin: Admin) {
 
   /** Partitions of the topics whose readers wait, by the producer that they wait for; and what was not looked at. */
   private def heldIn(topics: Set[String]): (Map[Long, Vector[HeldPartition]], Vector[String]) = {
-    val places = TopicLookup.ask(admin, topics.toSeq).toVector.flatMap { case (name, topic) =>
-      topic.partitions.asScala.map(p => new TopicPartition(name, p.partition))
-    }
+    val looked = topics.toVector.sorted.map(partitionsOf)
+    val places = looked.collect { case Right(of) => of }.flatten
     val stable = ends(places, IsolationLevel.READ_COMMITTED)
     val log = ends(places, IsolationLevel.READ_UNCOMMITTED)
     val waiting = places.filter(place => stable(place) < log(place))
@@ -141,8 +140,16 @@ private[kafka] final class OpenTransactions(admin: Admin) {
       }
     }
     val found = answers.collect { case Right(of) => of }.flatten
-    (found.groupMap(_._1)(_._2), answers.collect { case Left(note) => note })
+    val notes = looked.collect { case Left(note) => note } ++ answers.collect { case Left(n) => n }
+    (found.groupMap(_._1)(_._2), notes)
   }
+
+  /** Its partitions, none where it is not there, or why the user may not see them. */
+  private def partitionsOf(topic: String): Either[String, Vector[TopicPartition]] =
+    try Right(TopicLookup.ask(admin, Seq(topic)).get(topic).toVector.flatMap(
+        _.partitions.asScala.map(p => new TopicPartition(topic, p.partition))
+      ))
+    catch { case e: SinkException.UnfitCluster => Left(s"topic $topic: ${e.problem}") }
 
   private def ends(
       places: Vector[TopicPartition],

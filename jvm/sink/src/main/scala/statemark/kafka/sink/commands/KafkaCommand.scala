@@ -43,9 +43,9 @@ private[commands] object KafkaCommand {
       commandConfig: Option[String],
       options: Map[String, String]
   ): SinkSettings = {
-    val given = commandConfig.fold(Map.empty[String, String])(properties)
-    val waits = if (given.keySet.exists(Timeouts.contains)) Map.empty else Timeouts
-    val kafka = Blocking ++ waits ++ given + (SinkSettings.BootstrapServers -> bootstrapServers)
+    val own = commandConfig.fold(Map.empty[String, String])(properties)
+    val waits = if (own.keySet.exists(Timeouts.contains)) Map.empty else Timeouts
+    val kafka = Blocking ++ waits ++ own + (SinkSettings.BootstrapServers -> bootstrapServers)
     SinkSettings.of(kafka.map { case (key, value) => s"kafka.$key" -> value } ++ options)
   }
 

@@ -52,7 +52,7 @@ final class TopicForgetCommand extends KafkaCommand {
 
   private def effect(args: Arguments, sink: SinkStatus): String = {
     val what = if (args.all) "everything that is known of" else "what was decided by"
-    val then =
+    val after =
       if (args.all) "a query whose checkpoint knows it does not start any more"
       else "the next batch is written whatever its number, also where its rows are there already"
     val lost = sink.next match {
@@ -60,7 +60,7 @@ final class TopicForgetCommand extends KafkaCommand {
         s"; ${TopicText.counted(unfinished.map(_.rows).sum, "row")} of batch $batch are given up"
       case _ => ""
     }
-    s"$what ${sink.identity}: $then$lost"
+    s"$what ${sink.identity}: $after$lost"
   }
 }
 

@@ -24,14 +24,16 @@ private[commands] object TopicText {
   /** One sink. */
   def ofSink(sink: SinkStatus, open: Seq[OpenTransaction]): Seq[String] = {
     val rows = sink.record.toSeq.flatMap { record =>
-      val named = Option.when(record.queryName.nonEmpty)(s"'${record.queryName}'")
-      val id = Option.when(record.queryId != sink.identity.appId)(record.queryId)
+      val names = Seq(
+        Option.when(record.queryName.nonEmpty)(s"'${record.queryName}'"),
+        Option.when(record.queryId != sink.identity.appId)(record.queryId)
+      ).flatten
       Seq(
-        "query" -> (named ++ id).mkString(", "),
+        "query" -> names.mkString(", "),
         "run" -> (record.run.toString + sink.begunAtMs.fold("")(ms => s", begun ${time(ms)}")),
         "topics" -> sink.topics.toSeq.sorted.mkString(", ")
       )
-    } ++ sink.decision.map("last" -> decision(_)) :+ ("next start" -> sink.next.text)
+    } ++ sink.decision.map(d => "last" -> decision(d)) :+ ("next start" -> sink.next.text)
     sink.identity.toString +: rows.filter(_._2.nonEmpty).map { case (name, text) =>
       s"  ${name.padTo(12, ' ')}$text"
     } :++ (if (open.isEmpty) Nil

@@ -129,9 +129,9 @@ class TopicTextSuite extends AnyFunSuite {
       Files.writeString(file, text)
       KafkaCommand.settings("b:9092", Some(file.toString), Map("commitTopic" -> "c")).kafka
     }
-    val given = settings("security.protocol=SASL_SSL\nbootstrap.servers=other:1\n")
-    assert(given("security.protocol") == "SASL_SSL" && given("bootstrap.servers") == "b:9092")
-    assert(given("default.api.timeout.ms") == "20000")
+    val own = settings("security.protocol=SASL_SSL\nbootstrap.servers=other:1\n")
+    assert(own("security.protocol") == "SASL_SSL" && own("bootstrap.servers") == "b:9092")
+    assert(own("default.api.timeout.ms") == "20000")
     val patient = settings("request.timeout.ms=60000\nmax.block.ms=1\n")
     assert(!patient.contains("default.api.timeout.ms") && patient("max.block.ms") == "1")
     val e = intercept[SinkException.RefusedSetting](settings("transactional.id=mine"))
