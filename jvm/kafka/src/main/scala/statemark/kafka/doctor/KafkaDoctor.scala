@@ -73,7 +73,7 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
 
   private def output(admin: Admin, name: String): Seq[Check] =
     TopicLookup.patiently(admin, name) match {
-      case None if TopicChecks.brokersMakeTopics(admin) =>
+      case None if !TopicChecks.brokersMakeTopics(admin).contains(false) =>
         Seq(Check.warning(
           Output,
           s"$name is not there: the brokers make it with their defaults when the first row comes",
