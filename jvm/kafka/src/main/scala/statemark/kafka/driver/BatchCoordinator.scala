@@ -5,7 +5,7 @@ import org.apache.kafka.common.IsolationLevel
 import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.Clock
-import statemark.kafka.clients.{AdminFencing, TopicChecks, TopicFacts}
+import statemark.kafka.clients.AdminFencing
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.{
   BatchFigures,
@@ -74,7 +74,7 @@ final class BatchCoordinator private[kafka] (
   private val topicLog = new TopicCommitLog(clients, admin, settings, clock, seams.logEnd)
   private val log = seams.log(topicLog)
   private val fencing = seams.fencing(new AdminFencing(admin))
-  private val topics = mutable.Map.empty[String, TopicFacts]
+  private val topics = new OutputTopics(admin, settings)
   private val completion = {
     val rows =
       new TopicLogRows(clients, admin, clock, settings.commitTopic, settings.transactionTimeoutMs)
@@ -95,7 +95,7 @@ final class BatchCoordinator private[kafka] (
       copy,
       line,
       observer,
-      topic => topics.get(topic).forall(_.mayBeCompacted)
+      topics.mayBeCompacted
     )
   }
   private val recovery =
@@ -237,7 +237,7 @@ final class BatchCoordinator private[kafka] (
   }
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
-  def recover(): RecoveryReport = takenOver(recovery.run(checks()))
+  def recover(): RecoveryReport = takenOver(recovery.run(topics.checkNamed()))
 
   /** Takes the sink over and leaves the last decision as it is: `statemark topic forget --force`. Rows of it that are not
     * with the readers never will be, so nothing but [[forgetDecisions]] or [[forget]] may follow.
@@ -316,7 +316,7 @@ final class BatchCoordinator private[kafka] (
     if (transactions.isEmpty && reopened.isEmpty)
       BatchFigures(start.batch, 0, 0, 0, 0, 0, isDiscarded = false, 0)
     else {
-      transactions.flatMap(_.rows).map(_.topicPartition.topic).distinct.foreach(check)
+      transactions.flatMap(_.rows).map(_.topicPartition.topic).distinct.foreach(topics.check)
       val decision = Decision(
         start.batch,
         round,
@@ -450,17 +450,6 @@ final class BatchCoordinator private[kafka] (
 
   private def spec(batch: Long, discards: Boolean, partitions: Option[Set[Int]]) =
     WriterSpec(identity, settings, run, generations, batch, local.isDefined, discards, partitions)
-
-  private def checks(): Vector[String] =
-    TopicChecks.commitTopic(admin, settings) ++
-      (settings.topic.toVector ++ settings.refusedRowsTopic).distinct.flatMap { topic =>
-        check(topic)
-        topics(topic).notes
-      }
-
-  /** Looks at a topic once, before rows of it are decided. */
-  private def check(topic: String): Unit =
-    if (!topics.contains(topic)) topics(topic) = TopicChecks.output(admin, settings, topic)
 
   private def ownLine: TransactionLine = new TransactionLine(
     context.driverId.text,
