@@ -196,7 +196,7 @@ private[sink] object BatchWrites {
           throw unsettled(
             sink,
             "it is not known whether it was decided, or it could not be completed",
-            "If it was decided, parts of it may show already",
+            "If it was decided, parts of it may show already: `statemark topic finish` completes it",
             failure
           )
       }
