@@ -14,7 +14,7 @@ private[commands] object TopicText {
     report.sinks.flatMap(sink => ofSink(sink, report.openOf(sink.identity))) ++
       (if (others.isEmpty) Nil
        else
-         "transactions of others that hold readers back" +: others.flatMap(ofTransaction).map(
+         "transactions of others that hold readers back" +: others.flatMap(ofOther).map(
            "  " + _
          ) :+ "  remedy: they end with their application, or after its transaction timeout; " +
            "kafka-transactions.sh abort ends one") ++
@@ -37,7 +37,7 @@ private[commands] object TopicText {
     sink.identity.toString +: rows.filter(_._2.nonEmpty).map { case (name, text) =>
       s"  ${name.padTo(12, ' ')}$text"
     } :++ (if (open.isEmpty) Nil
-           else "  open" +: open.flatMap(ofTransaction).map("    " + _))
+           else "  open" +: open.flatMap(ofTransaction(_, "")).map("    " + _))
   }
 
   private def decision(d: DecisionStatus): String = {
@@ -49,9 +49,11 @@ private[commands] object TopicText {
       s"${counted(d.transactions.toLong, "transaction")}, $state"
   }
 
-  private def ofTransaction(t: OpenTransaction): Seq[String] = {
+  private def ofOther(t: OpenTransaction): Seq[String] =
+    ofTransaction(t, t.sink.fold("")(s => s", of sink $s"))
+
+  private def ofTransaction(t: OpenTransaction, of: String): Seq[String] = {
     val id = t.transactionalId.getOrElse("transactional id unknown")
-    val of = t.sink.fold("")(s => s", of sink $s")
     val since = t.sinceMs.fold("")(ms => s", since ${time(ms)}")
     val end =
       if (t.isEnding) ", is ending"
