@@ -21,22 +21,34 @@ if TYPE_CHECKING:
     from support.brokers import Brokers
 
     Topic = Callable[..., str]
-    Command = subprocess.Popen[str]
 
+Done = subprocess.CompletedProcess[str]
 LIBRARY = next(jar for jar in jars("spark-connector") if "kafka-clients" in jar)
 
 
-def statemark(*words: str) -> Command:
-    """Start a command."""
-    command = [sys.executable, "-m", "statemark", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def side_by_side(*commands: list[str]) -> list[Done]:
+    """Run commands, each a process, and return what became of them."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "statemark", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for words in commands
+    ]
+    printed = [process.communicate(timeout=LIMIT_S) for process in started]
+    return [
+        Done(words, process.returncode, *texts)
+        for words, process, texts in zip(commands, started, printed, strict=True)
+    ]
 
 
-def ended(command: Command, code: int) -> str:
-    """Return what a command has printed; its errors where it failed."""
-    out, err = command.communicate(timeout=LIMIT_S)
-    assert command.returncode == code, out + err
-    return err if code == 2 else out
+def said(done: Done, code: int = 0) -> str:
+    """Return what a command has printed, with an exit code of 2 its errors."""
+    assert done.returncode == code, (done.args, done.stdout, done.stderr)
+    # Spark itself warns there of modules of Java.
+    return done.stderr if code == 2 else done.stdout
 
 
 @pytest.fixture
@@ -53,8 +65,8 @@ def job(broker: Brokers, topic: Topic, tmp_path: Path) -> Job:
 def test_a_decision_that_nobody_carried_out(job: Job, spark: SparkSession, tmp_path: Path) -> None:
     asked = ["--bootstrap-servers", job.bootstrap, "--commit-topic", job.options["commitTopic"]]
 
-    def topic(command: str, *words: str) -> Command:
-        return statemark("topic", command, *words, *asked, "--jars", LIBRARY)
+    def topic(command: str, *words: str) -> list[str]:
+        return ["topic", command, *words, *asked, "--jars", LIBRARY]
 
     stranger = topics.producer(job.bootstrap, "a-stranger")
     stranger.begin_transaction()
@@ -62,16 +74,16 @@ def test_a_decision_that_nobody_carried_out(job: Job, spark: SparkSession, tmp_p
     stranger.flush()
     config = tmp_path / "client.properties"
     config.write_text("client.id=somebody\n")
-    # None of these changes anything, so they run side by side.
-    status = topic("status", "--json", "--command-config", str(config))
-    nobody = topic("status", "nobody/out")
-    without = statemark("topic", "status", *asked, "--conf", "spark.driver.extraClassPath=/kafka")
-    doctor = statemark(
-        *("doctor", "--kafka", job.bootstrap, "--topic", job.topic, "--json"),
-        *("--commit-topic", job.options["commitTopic"], "--jars", LIBRARY),
+    status, nobody, without, doctor = side_by_side(
+        topic("status", "--json", "--command-config", str(config)),
+        topic("status", "nobody/out"),
+        ["topic", "status", *asked, "--conf", "spark.driver.extraClassPath=/kafka"],
+        [
+            *("doctor", "--kafka", job.bootstrap, "--topic", job.topic, "--json"),
+            *("--commit-topic", job.options["commitTopic"], "--jars", LIBRARY),
+        ],
     )
-
-    report: dict[str, Any] = json.loads(ended(status, 0))
+    report: dict[str, Any] = json.loads(said(status))
     (sink,) = report["sinks"]
     assert sink["sink"] == job.topic
     assert (sink["run"], sink["topics"]) == (1, [job.topic])
@@ -84,31 +96,31 @@ def test_a_decision_that_nobody_carried_out(job: Job, spark: SparkSession, tmp_p
     assert other["transactionalId"] == "a-stranger"
     assert [p["partition"] for p in other["partitions"]] == [1]
     stranger.abort_transaction()
-    assert ended(nobody, 2).startswith("statemark: no sink nobody/out is known\n  reason: there ")
-    error = ended(without, 2)
-    assert error.startswith("statemark: the command topic status cannot run\n  reason: Kafka's ")
+    assert "statemark: no sink nobody/out is known\n  reason: there are " in said(nobody, 2)
+    error = said(without, 2)
+    assert "statemark: the command topic status cannot run\n  reason: Kafka's client " in error
     assert "remedy: add --packages org.apache.spark:spark-sql-kafka-0-10_2.13:" in error
-    checks = {check["name"]: check for check in json.loads(ended(doctor, 0))["checks"]}
+    checks = {check["name"]: check for check in json.loads(said(doctor))["checks"]}
     assert checks["access"]["state"] == checks["transaction timeout"]["state"] == "ok"
     assert "one copy" in checks["output topic"]["text"]
 
     identity = sink["identity"]
-    forget, finish = topic("forget", identity), topic("finish", identity)
-    assert f"statemark topic finish {identity}" in ended(forget, 2)
-    shown = ended(finish, 1)
+    forget, finish = side_by_side(topic("forget", identity), topic("finish", identity))
+    assert f"statemark topic finish {identity}" in said(forget, 2)
+    shown = said(finish, 1)
     assert "next start  batch 0 is decided, not complete: " in shown
     assert shown.endswith("Add --yes to do it\n")
     assert not topics.read(job.bootstrap, job.topic), "nothing was done"
 
-    done = ended(topic("finish", identity, "--yes"), 0)
-    assert f"Sink {identity}, run 2: batch 0 was decided last" in done
+    (finish,) = side_by_side(topic("finish", identity, "--yes"))
+    assert f"Sink {identity}, run 2: batch 0 was decided last" in said(finish)
     verdict = job.judge()
     assert verdict.is_right, verdict
     assert verdict.rows == last["rows"]
 
-    again, forget = topic("finish", identity, "--yes"), topic("forget", identity)
-    assert "batch 0 is complete: goes on with 1, or a later one. There is" in ended(again, 0)
-    assert f"would remove what was decided by {identity}: " in ended(forget, 0)
+    again, forget = side_by_side(topic("finish", identity, "--yes"), topic("forget", identity))
+    assert "batch 0 is complete: goes on with 1, or a later one. There is" in said(again)
+    assert f"would remove what was decided by {identity}: " in said(forget)
     job.add()
     job.run_in(spark)
     assert job.judge().is_right
