@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: In the cluster's folder: address for clients, then the processes, a line each.
 _RECORD = "up"
+#: People name a topic and write to it.
+_SETTINGS = {"auto.create.topics.enable": "true", "num.partitions": 3}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{len(running)} brokers run in {directory} already: `make kafka-down` ends them")
         return 1
     shutil.rmtree(directory, ignore_errors=True)
-    brokers = Brokers(directory, nodes=options.brokers, stays=True)
+    brokers = Brokers(directory, nodes=options.brokers, stays=True, settings=_SETTINGS)
     record = [brokers.bootstrap, *map(str, brokers.processes.values())]
     (directory / _RECORD).write_text("\n".join(record) + "\n")
     print(brokers.bootstrap)
