@@ -29,7 +29,7 @@ TESTS := target/tests-$(SPARK)
 COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
-.PHONY: help build venv test check conformance crash demo bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-nexmark bench-soak fmt clean
+.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-nexmark bench-soak fmt clean
 .PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -136,6 +136,10 @@ check-python: $(VENV)/.installed
 demo: ## real flights on Spark's RocksDB provider and on Statemark, one injected failure, live counts
 	$(MAKE) -j2 build
 	$(PY) demo/run.py
+
+demo-kafka: ## flights from topic to topic by Spark's Kafka sink and by ours, executors, driver and broker killed, rows counted; 5 minutes
+	$(MAKE) -j2 build $(KAFKA_JARS)
+	PYTHONPATH=tests $(PY) examples/exactly_once/run.py
 
 # spark-submit brings Spark's jars and the flags that Spark needs on this JVM.
 BENCH_RUN = PYSPARK_PYTHON=$(PY) $(VENV)/bin/spark-submit --driver-memory 4g
