@@ -49,6 +49,7 @@ LONGER: dict[str, tuple[float, str]] = {
     "tests/e2e/test_submit.py": (60, _PROCESSES),
     "tests/e2e/test_switch.py": (150, _PROCESSES),
     "tests/e2e/test_transform_with_state.py": (60, "starts two Python workers for each task"),
+    "tests/kafka/test_guide.py": (60, _PROCESSES),
     "tests/kafka/test_sink_attempts.py": (90, _CLUSTER),
     "tests/kafka/test_sink_deaths.py": (90, _PROCESSES),
     "tests/kafka/test_sink_executors.py": (90, _CLUSTER),
