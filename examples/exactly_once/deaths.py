@@ -35,6 +35,8 @@ DEATHS = (
 MOST_RUNS = 12
 #: Of the output.
 PARTITIONS = 3
+#: What the command of such a process has in it.
+_CLASSES = {"executor": "CoarseGrainedExecutorBackend", "driver": "SparkSubmit", "broker": "kafka"}
 #: Options of driver and executors: with an archive of classes, where tests have left one.
 JAVA = " ".join(
     [archives.SHORT_LIVED, *archives.flags(archives.pyspark(LINE, ROOT / "target/archives"))]
@@ -61,6 +63,7 @@ class Victim:
         self._asked = asked
         self.killed = dict.fromkeys(("executor", "driver", "broker"), 0)
         self.runs = 0
+        self._victims: list[int] = []
         self._log = Consumer({**client_settings(brokers.bootstrap), "group.id": "looks at the end"})
         self._driver = self._start()
 
@@ -69,12 +72,14 @@ class Victim:
         begun = time.monotonic()
         try:
             for batch, kind in DEATHS:
-                if not self._await_rows_behind(batch):
+                if not self._await_rows_behind(batch, kind):
                     break
-                at = self.newest("offsets")
                 getattr(self, f"_kill_{kind}")()
+                at = self.newest("offsets")
                 self.killed[kind] += 1
                 self.say(f"batch {at:2}: {kind} killed, {time.monotonic() - begun:.0f} s")
+                if kind == "driver":
+                    self._driver = self._start()
             while not self._is_over():
                 time.sleep(0.1)
         finally:
@@ -87,16 +92,18 @@ class Victim:
         """Return the last batch of a log of the checkpoint, -1 before the first."""
         return max((int(file.name) for file in (self.checkpoint / log).glob("[0-9]*")), default=-1)
 
-    def _await_rows_behind(self, batch: int) -> bool:
+    def _await_rows_behind(self, batch: int, kind: str) -> bool:
         """Wait until a later batch has written rows and has not ended; False where all is over."""
         end, before = 0, -2
         while not self._is_over():
             committed = self.newest("commits")
             if committed != before:
+                # Looked for now, as the batch is soon over when it has written its first row.
+                self._victims = self._jvms(kind)
                 before, end = committed, self._end()
             elif committed >= batch and self.newest("offsets") > committed and self._end() > end:
                 return True
-            time.sleep(0.005)
+            time.sleep(0.002)
         return False
 
     def _end(self) -> int:
@@ -133,14 +140,11 @@ class Victim:
         return Daemon(command, self.work / f"run-{self.runs}.log", environment)
 
     def _kill_executor(self) -> None:
-        executors = self._jvms("CoarseGrainedExecutorBackend")
-        os.kill(executors[0], signal.SIGKILL)
+        os.kill(self._victims[0], signal.SIGKILL)
 
     def _kill_driver(self) -> None:
-        for driver in self._jvms("deploy.SparkSubmit"):
-            os.kill(driver, signal.SIGKILL)
+        os.kill(self._victims[0], signal.SIGKILL)
         self._driver.kill()
-        self._driver = self._start()
 
     def _kill_broker(self) -> None:
         (node,) = self.brokers.running
@@ -148,8 +152,5 @@ class Victim:
         self.brokers.start(node)
         self.brokers.wait()
 
-    def _jvms(self, name: str) -> list[int]:
-        def found() -> list[int]:
-            return [pid for pid in group(self._driver.process.pid) if name in command_of(pid)]
-
-        return list(wait_for(f"a process of {name}", found))
+    def _jvms(self, kind: str) -> list[int]:
+        return [pid for pid in group(self._driver.process.pid) if _CLASSES[kind] in command_of(pid)]

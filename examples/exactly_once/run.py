@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import statistics
 import sys
@@ -47,11 +48,14 @@ CONF = {
     # An executor that is killed is a failure of each of its tasks.
     "spark.task.maxFailures": "20",
 }
+#: Threads for each processor above which others have a part in it.
+_QUIET = 3
 _NOTES = """\
 Each character is a batch: . right, + with rows twice, x with rows of two tries (of two runs of the
 job, or of two attempts at one task), ! with rows missing or wrong. What must be there is computed
 from the input and the checkpoint's offsets, without Spark; rows are read with librdkafka at
 read_committed. State is kept by Statemark on both sides; only the sink differs.
+{load}
 Logs, checkpoints and topics of the run: {work}"""
 
 
@@ -64,6 +68,7 @@ class Side:
     runs: int
     seconds: float
     flights_a_second: float
+    load: float
 
 
 def main() -> int:
@@ -77,7 +82,7 @@ def main() -> int:
     print("\n" + table(sides) + "\n")
     for title, side in sides.items():
         print(f"{title:<14} {side.verdict.chart()}")
-    print("\n" + _NOTES.format(work=WORK.relative_to(ROOT)))
+    print("\n" + _NOTES.format(work=WORK.relative_to(ROOT), load=load(sides)))
     print(f"\n{time.monotonic() - start:.0f} s in all")
     return exit_code(*(sides[title].verdict for title in SINKS))
 
@@ -133,7 +138,9 @@ def run(title: str, sink: str, brokers: Brokers) -> Side:
     say(title, f"a reader finds {verdict.rows:,} rows of {verdict.wanted:,}")
     progress = [json.loads(line) for line in Path(asked["progress"]).read_text().splitlines()]
     rates = [batch["processedRowsPerSecond"] for batch in progress if batch["numInputRows"]]
-    return Side(verdict, victim.killed, victim.runs, seconds, statistics.median(rates))
+    return Side(
+        verdict, victim.killed, victim.runs, seconds, statistics.median(rates), os.getloadavg()[1]
+    )
 
 
 def table(sides: Mapping[str, Side]) -> str:
@@ -159,6 +166,15 @@ def table(sides: Mapping[str, Side]) -> str:
     return "\n".join(
         "   ".join([name.ljust(first), *map(str.rjust, cells, rest)]) for name, *cells in lines
     )
+
+
+def load(sides: Mapping[str, Side]) -> str:
+    """Say how busy the machine was in the last minutes of each side."""
+    each = ", ".join(f"{title} {side.load:.0f}" for title, side in sides.items())
+    line = f"Threads that ran or waited for a processor, of {os.cpu_count()}: {each}."
+    if max(side.load for side in sides.values()) <= _QUIET * (os.cpu_count() or 1):
+        return line
+    return f"{line}\nWITH SO MUCH ELSE RUNNING, TIMES AND RATES SAY LITTLE; counts are exact."
 
 
 def exit_code(sparks: Verdict, ours: Verdict) -> int:
