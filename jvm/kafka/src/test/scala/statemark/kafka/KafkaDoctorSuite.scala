@@ -12,11 +12,14 @@ import statemark.kafka.sim.Simulated
 class KafkaDoctorSuite extends AnyFunSuite with Simulated {
   override def prefix = "doctor"
 
+  private lazy val commits: String =
+    brokers.topic("doctor-commits", partitions = 16, Map("cleanup.policy" -> "compact"))
+
   private def checks(options: (String, String)*): Map[String, Seq[Check]] = KafkaDoctor.open(
     SinkSettings.of(
       Map(
         "kafka.bootstrap.servers" -> brokers.bootstrap,
-        "commitTopic" -> "doctor-none"
+        "commitTopic" -> commits
       ) ++ options
     )
   ).checks().groupBy(_.name)
@@ -27,7 +30,7 @@ class KafkaDoctorSuite extends AnyFunSuite with Simulated {
   }
 
   test("brokers that are fit, of which there is one") {
-    val found = checks("topic" -> topic("fit"))
+    val found = checks("topic" -> topic("fit"), "commitTopic" -> "doctor-none")
     assert(only(found, "clients").text.startsWith("Kafka's client library is "))
     assert(only(found, "brokers").text.startsWith("1 broker of Kafka 4.1: "), found("brokers"))
     assert(only(found, "transaction timeout").state == CheckState.Ok)
