@@ -3,7 +3,7 @@ package statemark.kafka.driver
 import org.apache.kafka.clients.admin.Admin
 import scala.collection.mutable
 import statemark.kafka.clients.{TopicChecks, TopicFacts}
-import statemark.kafka.conf.{SinkException, SinkSettings}
+import statemark.kafka.conf.SinkSettings
 
 /** The topics of one run, each looked at once, before rows of it are decided. ''Thread:'' the driver's. */
 private[kafka] final class OutputTopics(admin: Admin, settings: SinkSettings) {
