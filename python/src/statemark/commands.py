@@ -283,7 +283,7 @@ COMMANDS: Sequence[Command] = (
         "doctor",
         "check whether Kafka is fit for the exactly-once sink",
         "Check clients, brokers, transactions, the commit topic, an output topic and access, each"
-        " with ok, warning or problem and what to do. Writes no row and makes no topic. Exits with"
+        " with ok, warning or problem and what to do. Writes no row. Exits with"
         " 1 where there is a problem.",
         _doctor_arguments,
         has_checkpoint=False,

@@ -137,6 +137,7 @@ class RecordCodecSuite extends AnyFunSuite {
     val e = intercept[SinkException.UnreadableRecord](RecordCodec.decode(key, newer))
     assert(e.getMessage.contains("format is 2"))
     assert(RecordCodec.identityOf(key.updated(0, 2.toByte)).isEmpty)
+    assert(RecordCodec.identityOf(Option.empty[Array[Byte]].orNull).isEmpty)
     intercept[SinkException.UnreadableRecord](RecordCodec.decode(key, value.take(5)))
     intercept[SinkException.UnreadableRecord](RecordCodec.decode(key.take(3), value))
     val token = RecordCodec.value(records.last._2)

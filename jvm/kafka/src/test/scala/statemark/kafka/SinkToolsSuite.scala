@@ -3,8 +3,10 @@ package statemark.kafka
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
 import org.scalatest.funsuite.AnyFunSuite
+import scala.jdk.CollectionConverters._
 import scala.util.Using
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkSettings}
+import statemark.kafka.decision.Outcome
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 import statemark.kafka.tools.{NextStart, SinkTools, StatusReport, UnfinishedTransaction}
@@ -142,6 +144,24 @@ class SinkToolsSuite extends AnyFunSuite with Simulated {
       s.runBatches(2)
       judged(s)
       assert(copied(s) == 0)
+    }
+  }
+
+  test("rows that are lost are not finished, and not forgotten without a word") {
+    withUnfinished("lost") { s =>
+      val open = Conditions.openTransactions(brokers, s.identity)
+      brokers.admin.fenceProducers(open.asJava).all().get(): Unit
+      brokers.deleteTopic(s.topic)
+      brokers.topic(s.topic)
+      val (sink, _) = tools(s)(_.one(s.identity.toString))
+      intercept[SinkException.LostRows](tools(s)(_.forget(
+        sink,
+        isGivenUp = false,
+        isWhole = false
+      )))
+      assert(nextOf(s) == NextStart.RunsAgain(1, None))
+      // Found again, it still is not complete.
+      assert(tools(s)(_.finish(sink)).outcome == Outcome.Lost)
     }
   }
 

@@ -63,6 +63,14 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
     assert(unknown.contains("isolationLevle") && unknown.contains("isolationLevel"))
   }
 
+  test("whether queries are warned is read without looking at other settings") {
+    def warns(confs: (String, String)*): Boolean = StoreSettings.warnsOfKafka(
+      confs.map { case (k, v) => (StoreSettings.Prefix + k, v) }.toMap + ("other" -> "false")
+    )
+    assert(warns() && warns("noSuch" -> "1") && !warns("Kafka.Warnings" -> "FALSE"))
+    intercept[InvalidInputException](warns("kafka.warnings" -> "perhaps"))
+  }
+
   test("a setting that is there twice, in two spellings, is refused") {
     val twice = intercept[InvalidInputException](parse("localDir" -> "/a", "localdir" -> "/b"))
     val keys = Seq("localDir", "localdir").map(StoreSettings.Prefix + _)

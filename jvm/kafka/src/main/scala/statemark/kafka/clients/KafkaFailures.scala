@@ -3,6 +3,7 @@ package statemark.kafka.clients
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.{CompletionException, ExecutionException}
 import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.InvalidRecordException
 import org.apache.kafka.common.errors._
 import scala.annotation.tailrec
 import statemark.common.Causes
@@ -111,8 +112,7 @@ private[kafka] object KafkaFailures {
              s"Partitions are counted from 0: name one that the topic has, or $Elsewhere"
            else s"Are all brokers up? Make the topic, or $Elsewhere"),
           values,
-          e,
-          isRetryable(e)
+          e
         )
       case e =>
         ofWrite(
@@ -120,8 +120,7 @@ private[kafka] object KafkaFailures {
           SinkException.sentence(Option(e.getMessage).getOrElse(e.toString)),
           "See the cause",
           values,
-          e,
-          isRetryable(e) || isFenced(e)
+          e
         )
     }
 
@@ -130,11 +129,13 @@ private[kafka] object KafkaFailures {
       reason: String,
       remedy: String,
       values: Map[String, String],
-      cause: Throwable,
-      isRetryable: Boolean
-  ): SinkException =
-    if (isRetryable) new SinkException.FailedWrite(problem, reason, remedy, values, Some(cause))
-    else new SinkException.UnsendableRow(problem, reason, remedy, values, Some(cause))
+      cause: Throwable
+  ): SinkException = cause match {
+    case _: InvalidTopicException | _: InvalidTimestampException | _: InvalidRecordException |
+        _: SerializationException =>
+      new SinkException.UnsendableRow(problem, reason, remedy, values, Some(cause))
+    case _ => new SinkException.FailedWrite(problem, reason, remedy, values, Some(cause))
+  }
 
   private val Elsewhere =
     "leave such rows out, or name a topic for them in option 'refusedRowsTopic'"

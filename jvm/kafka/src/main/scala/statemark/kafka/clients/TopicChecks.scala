@@ -1,6 +1,7 @@
 package statemark.kafka.clients
 
 import java.util.Collections
+import java.util.concurrent.ExecutionException
 import org.apache.kafka.clients.admin.{Admin, TopicDescription}
 import org.apache.kafka.common.acl.AclOperation
 import org.apache.kafka.common.config.ConfigResource
@@ -32,10 +33,11 @@ private[kafka] object TopicChecks {
     val lookup = new TopicLookup(admin, settings.commitTopic, TopicLookup.ForRows)
     lookup.find(Seq(topic))().get(topic) match {
       case None if isTarget => throw absentTarget(topic)
-      case None if brokersMakeTopics(admin).contains(false) =>
+      // Executors would take each row of it for one that can never be sent.
+      case None if !mayBeMade(admin, settings) =>
         throw new SinkException.UnfitCluster(
           s"Topic $topic is not there",
-          "the brokers make no topics by themselves (auto.create.topics.enable)",
+          "the brokers make no topics by themselves (auto.create.topics.enable), or do not say so",
           "Make it",
           Map("topic" -> topic)
         )
@@ -92,10 +94,13 @@ private[kafka] object TopicChecks {
   def describe(admin: Admin, topic: String): Option[TopicDescription] =
     TopicLookup.ask(admin, Seq(topic)).get(topic)
 
-  /** Whether a topic comes when rows are sent to it; None where the brokers do not say. */
+  /** Whether a topic comes when rows are sent to it; None where the user may not know. */
   def brokersMakeTopics(admin: Admin): Option[Boolean] =
     try brokerConfig(admin).get("auto.create.topics.enable").map(_ == "true")
-    catch { case NonFatal(_) => None }
+    catch { case e: ExecutionException if KafkaFailures.isDenied(e) => None }
+
+  private def mayBeMade(admin: Admin, settings: SinkSettings): Boolean =
+    brokersMakeTopics(admin).getOrElse(settings.refusedRowsTopic.isEmpty)
 
   /** The settings of one broker. */
   def brokerConfig(admin: Admin): Map[String, String] = {

@@ -57,6 +57,7 @@ object Outcome {
 
 /** What a run found before its first batch, or a retry after a failure, and what was done.
   * @param decided the batch that was decided last
+  * @param outcome what became of it
   * @param fenced transactional ids whose transactions were open
   * @param completion of that batch, where it was not complete
   * @param notes warnings, and checks that were not allowed; a line each
@@ -65,15 +66,11 @@ final case class RecoveryReport(
     identity: SinkIdentity,
     run: Long,
     decided: Option[Long],
+    outcome: Outcome,
     fenced: Set[String],
     completion: Option[CompletionReport],
     notes: Vector[String]
 ) {
-
-  def outcome: Outcome =
-    if (completion.exists(_.reopened.isDefined)) Outcome.Lost
-    else if (decided.isEmpty) Outcome.Undecided
-    else Outcome.Complete
 
   private[kafka] def noting(note: String): RecoveryReport = copy(notes = notes :+ note)
 

@@ -75,6 +75,10 @@ private[doctor] final class BrokerChecks(admin: Admin, settings: SinkSettings) {
     )
   }
 
+  /** Whether that log is there, or may be. */
+  def hasTransactionLog: Boolean =
+    Try(TopicChecks.describe(admin, TransactionLog)).fold(_ => true, _.isDefined)
+
   private def ofTheFirst(copies: Int): Seq[Check] = {
     val nodes = admin.describeCluster().nodes().get().size
     if (nodes < copies) Seq(Check.problem(

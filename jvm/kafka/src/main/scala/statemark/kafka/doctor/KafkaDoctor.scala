@@ -29,17 +29,20 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
   private def all(admin: Admin): Seq[Check] = {
     val cluster = new BrokerChecks(admin, settings)
     val brokers = Check.of(BrokerChecks.Brokers, settings)(Seq(cluster.brokers))
+    lazy val log = Check.of(BrokerChecks.Log, settings)(cluster.transactionLog)
     cluster.clients +: brokers :++ {
       // Each of them would wait for an answer as long.
       if (!Check.areOk(brokers)) Nil
       else
-        Check.of(BrokerChecks.Timeout, settings)(cluster.timeout) ++
-          Check.of(BrokerChecks.Log, settings)(cluster.transactionLog) ++
+        Check.of(BrokerChecks.Timeout, settings)(cluster.timeout) ++ log ++
           Check.of(Commits, settings)(commitTopic(admin)) ++
           (settings.topic.toSeq ++ settings.refusedRowsTopic).flatMap(topic =>
             Check.of(Output, settings)(output(admin, topic))
           ) ++
-          Check.of(Access, settings)(transactions(admin))
+          // The first id has the brokers make their log, as it is set up now.
+          (if (Check.areOk(log) || cluster.hasTransactionLog)
+             Check.of(Access, settings)(transactions(admin))
+           else Nil)
     }
   }
 
@@ -94,16 +97,14 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
         else Seq(Check.ok(Output, Replication.text(topic, config, Shown)))
     }
 
-  /** Begins a transaction and aborts it, under an id that no sink has, and asks for its state. */
+  /** Initializes an id that no sink has, and asks for its state. */
   private def transactions(admin: Admin): Seq[Check] = {
     val id = SinkTransactionalId.driver(settings.prefix, Nobody).text
     val producer = clients.producer(id)
     try {
-      try {
+      try
         producer.initTransactions()
-        producer.beginTransaction()
-        producer.abortTransaction()
-      } catch {
+      catch {
         case NonFatal(e) =>
           throw DriverFailures.ofInitialization(e, SinkContext(Nobody, settings, "", ""))
       }
@@ -112,7 +113,7 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
         described.get(): Unit
         Seq(Check.ok(
           Access,
-          s"a transaction of an id '${settings.prefix}.…' begins and is aborted"
+          s"a transactional id '${settings.prefix}.…' is initialized"
         ))
       } catch {
         case NonFatal(e) if KafkaFailures.isDenied(e) =>

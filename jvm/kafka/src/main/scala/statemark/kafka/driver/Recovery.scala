@@ -15,7 +15,7 @@ import statemark.kafka.conf.{
   SinkPhase,
   SinkTransactionalId
 }
-import statemark.kafka.decision.{LastDecision, RecoveryReport}
+import statemark.kafka.decision.{CompletionReport, LastDecision, Outcome, RecoveryReport}
 import statemark.kafka.executor.TransactionLine
 import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord}
 
@@ -85,11 +85,19 @@ private[kafka] final class Recovery(
       identity,
       run,
       state.last.decided.headOption.map(_.batch),
+      outcomeOf(state.last, completed),
       open.getOrElse(Set.empty) ++ ended,
       completed,
       notes ++ warnings ++ open.left.toOption
     )
   }
+
+  private def outcomeOf(found: LastDecision, completed: Option[CompletionReport]): Outcome =
+    found match {
+      case LastDecision.Nothing => Outcome.Undecided
+      case LastDecision.Decided(_) if completed.forall(_.reopened.isEmpty) => Outcome.Complete
+      case LastDecision.Decided(_) | LastDecision.Reopened(_, _, _, _, _, _) => Outcome.Lost
+    }
 
   /** Fences every driver that the state names; reads again until nobody new is named. */
   private def fenceDrivers(

@@ -28,8 +28,9 @@ private[kafka] final class RefusedRows(
   private val newest = new AtomicLong(Long.MinValue)
   private val waits = new AtomicInteger
   private var opened = Option.empty[Admin]
-  // Where the brokers do not say, a topic that is not there stays so.
-  private lazy val makesTopics = TopicChecks.brokersMakeTopics(admin).contains(true)
+  private var isClosed = false
+  // Known once the brokers have said so, or that the user may not know: a topic that is not there stays so then.
+  @volatile private var making = Option.empty[Boolean]
 
   /** The row of the other topic where the row's own can never take it; None where the row may be sent.
     * @param batch of the row: a topic is asked for once in a batch
@@ -58,14 +59,22 @@ private[kafka] final class RefusedRows(
   def forget(): Unit = known.clear()
 
   override def close(): Unit = synchronized {
+    isClosed = true
     opened.foreach(_.close(Duration.ZERO))
-    opened = None
   }
 
   /** Topics that are kept in mind. */
   private[kafka] def knownNames: Int = known.size
 
+  private def makesTopics: Boolean = making.getOrElse {
+    val makes = TopicChecks.brokersMakeTopics(admin).contains(true)
+    making = Some(makes)
+    makes
+  }
+
   private def admin: Admin = synchronized {
+    if (isClosed)
+      throw new SinkException.IllegalCall("A row cannot be looked at", "the sink's run has ended")
     opened.getOrElse {
       val made = clients.admin()
       opened = Some(made)

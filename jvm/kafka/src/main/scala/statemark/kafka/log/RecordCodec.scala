@@ -87,8 +87,11 @@ object RecordCodec {
 
   /** Whose key it is; None where it is no key of ours. */
   def identityOf(key: Array[Byte]): Option[SinkIdentity] =
-    try Some(reading("key", key)(readKey(_)._2))
-    catch { case _: SinkException.UnreadableRecord => None }
+    // Of a record without a key it is null.
+    Option(key).flatMap { bytes =>
+      try Some(reading("key", bytes)(readKey(_)._2))
+      catch { case _: SinkException.UnreadableRecord => None }
+    }
 
   /** The record of a key and a value.
     * @throws SinkException.UnreadableRecord where another release wrote it, or it is no record of ours

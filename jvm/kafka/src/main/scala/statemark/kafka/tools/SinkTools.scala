@@ -5,7 +5,7 @@ import org.apache.kafka.common.IsolationLevel
 import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
-import statemark.kafka.decision.RecoveryReport
+import statemark.kafka.decision.{Outcome, RecoveryReport}
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, SinkContext}
 import statemark.kafka.executor.CommitOrders
 import statemark.kafka.log.{IdentityRecord, TopicCommitLog}
@@ -88,12 +88,19 @@ final class SinkTools private (settings: SinkSettings, clients: KafkaClients)
     takingOver(sink)(_.recover())
 
   /** Takes the sink over, and removes what was decided. A driver that runs is fenced.
+    * @throws SinkException.LostRows where rows of it that are not given up are lost
     * @param isGivenUp whether rows of the last decision that readers do not have are given up; they are completed otherwise
     * @param isWhole whether the sink itself is removed as well: a query whose checkpoint knows it fails then
     */
   def forget(sink: SinkStatus, isGivenUp: Boolean, isWhole: Boolean): RecoveryReport =
     takingOver(sink) { coordinator =>
       val report = if (isGivenUp) coordinator.seize() else coordinator.recover()
+      if (!isGivenUp && report.outcome == Outcome.Lost) throw new SinkException.LostRows(
+        s"What ${sink.identity} has decided is not removed",
+        "rows of its last decision are not in the log any more, and the next run writes them again",
+        "Let the query run, or add --force to give the rows up",
+        Map("commitTopic" -> settings.commitTopic)
+      )
       if (isWhole) coordinator.forget() else coordinator.forgetDecisions()
       report
     }

@@ -142,12 +142,17 @@ object StoreSettings {
     )
   }
 
-  /** Whether queries are warned of output to Kafka, and input from it, that is not exactly-once.
+  /** Whether queries are warned of output to Kafka, and input from it, that is not exactly-once. Other settings do not
+    * count: the session may have another provider.
     *
-    * @throws InvalidInputException as [[from]]
+    * @throws InvalidInputException where the value is bad
     */
-  def warnsOfKafka(confs: Map[String, String]): Boolean =
-    KafkaWarnings.in(own(confs)).contains(true)
+  def warnsOfKafka(confs: Map[String, String]): Boolean = {
+    val values = confs.collect {
+      case (key, value) if isOwn(key) => key.drop(Prefix.length) -> value
+    }
+    KafkaWarnings.in(values).contains(true)
+  }
 
   /** Settings of Statemark by their names, all of which are known. */
   private def own(confs: Map[String, String]): Map[String, String] = {

@@ -1,6 +1,7 @@
 package statemark.kafka.sink.commands
 
 import scala.util.Using
+import statemark.kafka.decision.Outcome
 import statemark.kafka.tools.{NextStart, SinkStatus, SinkTools, StatusReport}
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
 
@@ -35,7 +36,13 @@ final class TopicFinishCommand extends KafkaCommand {
         val done = tools.finish(sink)
         show(done.line)
         done.notes.foreach(note => show(s"note: $note"))
-        ExitCode.Ok
+        if (done.outcome == Outcome.Lost) {
+          show(
+            "not finished: rows of the decision are not in the log any more. A query writes them again when it runs; of a " +
+              "write without txnVersion nobody does, and it has to be repeated"
+          )
+          ExitCode.Findings
+        } else ExitCode.Ok
       }
     }
   }

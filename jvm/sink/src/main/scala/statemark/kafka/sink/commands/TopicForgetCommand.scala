@@ -32,7 +32,8 @@ final class TopicForgetCommand extends KafkaCommand {
         show(s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it")
       } else {
         context.console.progress(s"${sink.identity} is taken over: a query that runs for it fails")
-        val _ = tools.forget(sink, isGivenUp = args.force, isWhole = args.all)
+        val done = tools.forget(sink, isGivenUp = args.force, isWhole = args.all)
+        done.notes.foreach(note => show(s"note: $note"))
         show(s"removed ${effect(args, sink)}")
       }
       ExitCode.Ok
@@ -46,7 +47,15 @@ final class TopicForgetCommand extends KafkaCommand {
         s"complete it first: statemark topic finish ${sink.identity}; or add --force, and readers " +
           "never get those rows"
       )
-    case NextStart.Begins | NextStart.GoesOn(_) | NextStart.RunsAgain(_, _) | NextStart.Fails(_) =>
+    case NextStart.RunsAgain(_, Some(_)) => throw UserError(
+        s"rows of ${sink.identity} that are with the readers would be written again",
+        sink.next.text,
+        "let the query run, which writes the others; or add --force"
+      )
+    case NextStart.Begins | NextStart.GoesOn(_) | NextStart.RunsAgain(
+          _,
+          None
+        ) | NextStart.Fails(_) =>
       ()
   }
 

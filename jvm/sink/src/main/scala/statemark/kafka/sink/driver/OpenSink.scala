@@ -2,8 +2,10 @@ package statemark.kafka.sink.driver
 
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.locks.ReentrantLock
 import org.slf4j.LoggerFactory
+import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.Interrupts
@@ -33,16 +35,22 @@ private[sink] final class OpenSink(
 
   private val lock = new ReentrantLock
   private val lost = ConcurrentHashMap.newKeySet[String]()
+  private val losses = new AtomicLong
   private var seen = Option.empty[RecoveryReport]
-  // Changed with the lock held.
+  // From the begin of a batch until it is committed, or has failed.
   @volatile private var isWriting = false
+  // Changed with the lock held.
   @volatile private var isClosed = false
 
   def begin(start: BatchStart): BatchPlan = exclusively {
     if (isClosed) throw new SinkException.IllegalCall("A batch cannot begin", "its run has ended")
     isWriting = true
     try coordinator.begin(start)
-    finally report()
+    catch {
+      case e: Throwable =>
+        isWriting = false
+        throw e
+    } finally report()
   }
 
   def commit(batch: Long, messages: Seq[AttemptMessage]): BatchFigures = exclusively {
@@ -70,15 +78,24 @@ private[sink] final class OpenSink(
   def forget(): Unit = exclusively(coordinator.forget())
 
   /** Notes that an executor is gone. */
-  def lose(executorId: String): Unit = lost.add(executorId): Unit
+  def lose(executorId: String): Unit = {
+    lost.add(executorId): Unit
+    losses.incrementAndGet(): Unit
+  }
 
   /** Ends what executors have left open that are gone, at once, or after the batch that is being written, whose decision
     * may need it.
     */
-  def endLostIfIdle(): Unit =
-    if (lock.tryLock())
+  @tailrec
+  def endLostIfIdle(): Unit = {
+    val seen = losses.get
+    if (lock.tryLock()) {
       try if (!isWriting && !isClosed) endLost()
       finally lock.unlock()
+      // Whoever lost another one meanwhile has found the lock taken.
+      if (losses.get != seen) endLostIfIdle()
+    }
+  }
 
   private def endLost(): Unit = {
     val gone = lost.asScala.toSet

@@ -6,6 +6,8 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.slf4j.LoggerFactory
+import scala.util.control.NonFatal
+import statemark.common.InvalidInputException
 import statemark.spark.conf.StoreSettings
 
 /** Warns of queries whose output to Kafka, or whose input from it, is not exactly-once, though they could be. It changes
@@ -34,13 +36,25 @@ private object KafkaWarnings {
     override def apply(plan: SparkPlan): SparkPlan = {
       for {
         spark <- SparkSession.getActiveSession
-        query <- StatemarkBridge.ownQuery(spark) if StoreSettings.warnsOfKafka(conf.getAllConfs)
-      } {
-        WriteWarnings.check(query, plan)
-        ReadWarnings.check(query)
+        // While a query is made, its sources may have queries of their own.
+        _ <- StatemarkBridge.currentBatch(spark)
+        query <- StatemarkBridge.ownQuery(spark)
       }
+        try {
+          WriteWarnings.check(query, plan, isWanted)
+          ReadWarnings.check(query, isWanted)
+        } catch {
+          // What a query is warned of must not end it.
+          case e @ (NonFatal(_) | _: LinkageError) if !e.isInstanceOf[InvalidInputException] =>
+            KafkaWarnings.log.warn(
+              s"Whether query ${query.id} is exactly-once on Kafka was not looked at.",
+              e
+            )
+        }
       plan
     }
+
+    private def isWanted: Boolean = StoreSettings.warnsOfKafka(conf.getAllConfs)
   }
 
   def warn(query: OutputQuery, what: String): Unit = log.warn(

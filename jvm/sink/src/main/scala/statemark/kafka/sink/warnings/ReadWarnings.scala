@@ -24,14 +24,15 @@ private object ReadWarnings {
   private val Stream = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
   private val Connection = Seq("bootstrap.servers", "security.", "sasl.", "ssl.")
 
-  def check(query: OutputQuery): Unit = if (checked.add(query.runId)) {
+  /** @param isWanted asked where there is something to warn of */
+  def check(query: OutputQuery, isWanted: => Boolean): Unit = if (checked.add(query.runId)) {
     val sources = query.plan().collect {
       case source: StreamingDataSourceV2ScanRelation if source.stream.getClass.getName == Stream =>
         source.relation.options.asCaseSensitiveMap.asScala.toMap
     }
-    sources.filterNot(isCommittedOnly).distinct.foreach { options =>
-      reading.execute(() => checkSource(query, options))
-    }
+    val others = sources.filterNot(isCommittedOnly).distinct
+    if (others.nonEmpty && isWanted)
+      others.foreach(options => reading.execute(() => checkSource(query, options)))
   }
 
   private def isCommittedOnly(options: Map[String, String]): Boolean =
@@ -55,7 +56,7 @@ private object ReadWarnings {
           "that failed. Set the option on the source."
       )
     } catch {
-      case NonFatal(e) => log.info(
+      case e @ (NonFatal(_) | _: LinkageError) => log.info(
           s"Whether query ${query.name.getOrElse(query.id)} reads what transactions write, could not be found out.",
           e
         )

@@ -22,23 +22,25 @@ private object WriteWarnings {
   private val StreamingWrite = "org.apache.spark.sql.kafka010.KafkaStreamingWrite"
   private val Provider = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
-  def check(query: OutputQuery, plan: SparkPlan): Unit = optionsOf(query, plan).foreach { options =>
-    if (warned.add(query.runId)) {
-      KafkaWarnings.warn(
-        query,
-        "writes to Kafka with Spark's own sink: rows of a batch that fails may appear twice. " +
-          s"""format("${SinkFormat.Name}") writes each row once."""
-      )
-      val kafka = KafkaWarnings.kafkaOptions(options)
-      ProducerRules.withoutIdempotence(kafka).foreach { case (name, value) =>
+  /** @param isWanted asked where there is something to warn of */
+  def check(query: OutputQuery, plan: SparkPlan, isWanted: => Boolean): Unit =
+    optionsOf(query, plan).foreach { options =>
+      if (isWanted && warned.add(query.runId)) {
         KafkaWarnings.warn(
           query,
-          s"switches the idempotence of Kafka's producer off with option kafka.$name=$value: a row that the producer " +
-            "sends again may appear twice, or behind later ones. Leave the option out."
+          "writes to Kafka with Spark's own sink: rows of a batch that fails may appear twice. " +
+            s"""format("${SinkFormat.Name}") writes each row once."""
         )
+        val kafka = KafkaWarnings.kafkaOptions(options)
+        ProducerRules.withoutIdempotence(kafka).foreach { case (name, value) =>
+          KafkaWarnings.warn(
+            query,
+            s"switches the idempotence of Kafka's producer off with option kafka.$name=$value: a row that the producer " +
+              "sends again may appear twice, or behind later ones. Leave the option out."
+          )
+        }
       }
     }
-  }
 
   /** The options of a write to Kafka by Spark's own sink, if the plan is one. */
   private def optionsOf(query: OutputQuery, plan: SparkPlan): Option[Map[String, String]] =
