@@ -34,8 +34,7 @@ class KafkaDoctorSuite extends AnyFunSuite with Simulated {
     assert(only(found, "clients").text.startsWith("Kafka's client library is "))
     assert(only(found, "brokers").text.startsWith("1 broker of Kafka 4.1: "), found("brokers"))
     assert(only(found, "transaction timeout").state == CheckState.Ok)
-    assert(only(found, "access").text ==
-      "a transaction of an id 'statemark.…' begins and is aborted")
+    assert(only(found, "access").text == "a transactional id 'statemark.…' is initialized")
     for (name <- Seq("transaction log", "output topic")) {
       assert(only(found, name).state == CheckState.Warning)
       assert(only(found, name).text.contains("has one copy of each row"))
