@@ -6,23 +6,50 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.SinkSettings
 import statemark.kafka.doctor.{Check, CheckState, KafkaDoctor, Replication}
-import statemark.kafka.sim.Simulated
+import statemark.kafka.sim.{ProcessClients, Simulated}
 
 /** What `statemark doctor --kafka` finds. What it says of rights is in [[SecuritySuite]]. */
 class KafkaDoctorSuite extends AnyFunSuite with Simulated {
   override def prefix = "doctor"
 
+  /** Brokers make their transaction log for the first transactional id. */
+  private lazy val hasLog: Unit = {
+    val clients = new ProcessClients(SinkSettings.of(Map(
+      "kafka.bootstrap.servers" -> brokers.bootstrap,
+      "topic" -> "doctor-any"
+    )))
+    clients.producer("doctor-first").initTransactions()
+    clients.kill()
+  }
+
   private lazy val commits: String =
     brokers.topic("doctor-commits", partitions = 16, Map("cleanup.policy" -> "compact"))
 
-  private def checks(options: (String, String)*): Map[String, Seq[Check]] = KafkaDoctor.open(
-    SinkSettings.of(
-      Map(
-        "kafka.bootstrap.servers" -> brokers.bootstrap,
-        "commitTopic" -> commits
-      ) ++ options
-    )
-  ).checks().groupBy(_.name)
+  private def checks(options: (String, String)*): Map[String, Seq[Check]] = {
+    hasLog
+    KafkaDoctor.open(
+      SinkSettings.of(
+        Map(
+          "kafka.bootstrap.servers" -> brokers.bootstrap,
+          "commitTopic" -> commits
+        ) ++ options
+      )
+    ).checks().groupBy(_.name)
+  }
+
+  test("brokers that would make their transaction log with one copy are not made to") {
+    val fresh = new TestBrokers()
+    try {
+      val found = KafkaDoctor.open(SinkSettings.of(Map(
+        "kafka.bootstrap.servers" -> fresh.bootstrap,
+        "topic" -> fresh.topic("doctor-fresh")
+      ))).checks().groupBy(_.name)
+      assert(found("transaction log").map(_.state) == Seq(CheckState.Warning))
+      assert(!found.contains("access"))
+      val internal = new org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(true)
+      assert(!fresh.admin.listTopics(internal).names().get().contains("__transaction_state"))
+    } finally fresh.close()
+  }
 
   private def only(found: Map[String, Seq[Check]], name: String): Check = {
     val Seq(check) = found(name): @unchecked
