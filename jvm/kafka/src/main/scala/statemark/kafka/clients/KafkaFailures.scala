@@ -28,9 +28,6 @@ private[kafka] object KafkaFailures {
   def isTimeout(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[TimeoutException])
 
-  def isRetryable(failure: Throwable): Boolean =
-    Causes.of(failure).exists(_.isInstanceOf[RetriableException])
-
   /** Whether a broker does not know yet what others know. */
   def isBehind(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[InvalidMetadataException])

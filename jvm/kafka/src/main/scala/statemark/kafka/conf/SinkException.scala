@@ -169,8 +169,12 @@ object SinkException {
       reason: String,
       remedy: String,
       values: Map[String, String]
-  ): String = {
-    val shown = values.toSeq.sorted.map { case (name, value) => s"$name=$value" }
-    s"$problem: $reason. $remedy.${if (shown.isEmpty) "" else shown.mkString(" (", ", ", ")")}"
+  ): String =
+    s"$problem: $reason. $remedy.${shown(values)}"
+
+  /** The values as an error ends with them. */
+  private[kafka] def shown(values: Map[String, String]): String = {
+    val pairs = values.toSeq.sorted.map { case (name, value) => s"$name=$value" }
+    if (pairs.isEmpty) "" else pairs.mkString(" (", ", ", ")")
   }
 }

@@ -88,9 +88,7 @@ object SinkSettings {
   def of(options: Map[String, String]): SinkSettings = {
     val lower = options.map { case (name, value) => name.toLowerCase(Locale.ROOT) -> value }
     def option(name: String): Option[String] = lower.get(name.toLowerCase(Locale.ROOT))
-    val kafka = lower.collect {
-      case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
-    }
+    val kafka = kafkaOptions(options)
     OptionNames.check(options.keySet)
     if (!kafka.contains(BootstrapServers)) throw refused(
       s"$KafkaPrefix$BootstrapServers",
@@ -137,6 +135,12 @@ object SinkSettings {
       refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _))
     )
   }
+
+  /** Options `kafka.…`, as the documentation of Kafka's clients writes them: Spark's own sink and source have them too. */
+  private[kafka] def kafkaOptions(options: Map[String, String]): Map[String, String] =
+    options.map { case (name, value) => name.toLowerCase(Locale.ROOT) -> value }.collect {
+      case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
+    }
 
   private[kafka] def refused(name: String, value: String, reason: String, allowed: String) =
     new SinkException.RefusedSetting(

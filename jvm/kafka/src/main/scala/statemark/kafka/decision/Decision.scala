@@ -28,6 +28,9 @@ final case class Decision(
 ) {
   def count: Long = transactions.map(_.count).sum
 
+  /** The topics that its rows are in. */
+  def topics: Set[String] = transactions.flatMap(_.rows).map(_.topicPartition.topic).toSet
+
   /** Each transaction with its slot: its place among those of its transactional id. */
   def slots: Vector[(DecidedTransaction, Int)] =
     transactions.zipWithIndex.map { case (transaction, at) =>

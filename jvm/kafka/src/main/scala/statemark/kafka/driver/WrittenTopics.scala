@@ -27,12 +27,11 @@ object WrittenTopics {
     finally admin.close()
   }
 
-  private def topicsOf(state: CommitState): Seq[String] = {
+  private def topicsOf(state: CommitState): Set[String] = {
     val decided = state.last match {
-      case LastDecision.Decided(decision) =>
-        decision.transactions.flatMap(_.rows).map(_.topicPartition.topic)
-      case _ => Vector.empty
+      case LastDecision.Decided(decision) => decision.topics
+      case _ => Set.empty[String]
     }
-    state.identity.toSeq.flatMap(_.topics) ++ decided
+    decided ++ state.identity.toSeq.flatMap(_.topics)
   }
 }

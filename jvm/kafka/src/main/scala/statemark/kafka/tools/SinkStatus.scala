@@ -146,7 +146,7 @@ private[kafka] object SinkStatus {
     state.decidedAtMs,
     decision.count,
     decision.transactions.size,
-    decision.transactions.flatMap(_.rows).map(_.topicPartition.topic).toSet,
+    decision.topics,
     state.unfinished(decision).map { case (transaction, slot) =>
       val copied = state.progress(decision, transaction, slot) match {
         case Progress.Copied(rows) => rows

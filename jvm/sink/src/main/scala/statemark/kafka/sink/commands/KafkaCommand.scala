@@ -6,6 +6,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.Using
 import statemark.kafka.conf.{SinkException, SinkSettings}
 import statemark.kafka.sink.conf.KafkaLibrary
+import statemark.kafka.tools.SinkTools
 import statemark.spark.offline.cli.{Command, UserError}
 
 /** A command that asks brokers, and needs no session of Spark's. Spark makes one of each to see its name: nothing that it
@@ -49,6 +50,16 @@ private[commands] object KafkaCommand {
     SinkSettings.of(kafka.map { case (key, value) => s"kafka.$key" -> value } ++ options)
   }
 
+  /** Runs `body` with what looks at the sinks of a commit topic. */
+  def ask[A](
+      bootstrapServers: String,
+      commitTopic: String,
+      commandConfig: Option[String]
+  )(body: SinkTools => A): A = {
+    val of = settings(bootstrapServers, commandConfig, Map("commitTopic" -> commitTopic))
+    Using.resource(SinkTools.open(of))(body)
+  }
+
   private def properties(file: String): Map[String, String] =
     try
       Using.resource(new FileInputStream(file)) { in =>
@@ -66,11 +77,13 @@ private[commands] object KafkaCommand {
         )
     }
 
-  private def explained(e: SinkException) = {
-    val shown = e.values.toSeq.sorted.map { case (name, value) => s"$name=$value" }
-    val values = if (shown.isEmpty) "" else shown.mkString(" (", ", ", ")")
-    UserError(lower(e.problem), s"${e.reason}$values", lower(e.remedy), Some(e))
-  }
+  private def explained(e: SinkException) =
+    UserError(
+      lower(e.problem),
+      s"${e.reason}${SinkException.shown(e.values)}",
+      lower(e.remedy),
+      Some(e)
+    )
 
   /** Errors of commands begin with a small letter, but for names. */
   private def lower(text: String): String =

@@ -1,8 +1,7 @@
 package statemark.kafka.sink.commands
 
-import scala.util.Using
 import statemark.kafka.decision.Outcome
-import statemark.kafka.tools.{NextStart, SinkStatus, SinkTools, StatusReport}
+import statemark.kafka.tools.{NextStart, SinkStatus, StatusReport}
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
 
 /** `topic finish IDENTITY [--yes]`: completes what a sink has decided, where its query does not come back to do it. */
@@ -19,9 +18,7 @@ final class TopicFinishCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    val options = Map("commitTopic" -> args.commitTopic)
-    val settings = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, options)
-    Using.resource(SinkTools.open(settings)) { tools =>
+    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig) { tools =>
       val (sink, report) = tools.one(args.identity)
       def show(line: String): Unit = context.console.result(line)
       if (!isUnfinished(sink, report)) {

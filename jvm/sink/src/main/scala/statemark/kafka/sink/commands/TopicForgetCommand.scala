@@ -1,7 +1,6 @@
 package statemark.kafka.sink.commands
 
-import scala.util.Using
-import statemark.kafka.tools.{NextStart, SinkStatus, SinkTools}
+import statemark.kafka.tools.{NextStart, SinkStatus}
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields, UserError}
 
 /** `topic forget IDENTITY [--all] [--force] [--yes]`: removes what the commit topic knows of a sink. */
@@ -20,9 +19,7 @@ final class TopicForgetCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    val options = Map("commitTopic" -> args.commitTopic)
-    val settings = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, options)
-    Using.resource(SinkTools.open(settings)) { tools =>
+    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig) { tools =>
       val (sink, report) = tools.one(args.identity)
       def show(line: String): Unit = context.console.result(line)
       if (!args.force) requireComplete(sink)

@@ -1,8 +1,6 @@
 package statemark.kafka.sink.commands
 
 import org.json4s.jackson.JsonMethods.{compact, render}
-import scala.util.Using
-import statemark.kafka.tools.SinkTools
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
 
 /** `topic status [IDENTITY]`: what the commit topic knows of sinks, and what their next start does. */
@@ -20,9 +18,9 @@ final class TopicStatusCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    val options = Map("commitTopic" -> args.commitTopic)
-    val settings = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, options)
-    val report = Using.resource(SinkTools.open(settings))(_.status(args.identity, args.prefix))
+    val report = KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig)(
+      _.status(args.identity, args.prefix)
+    )
     if (args.json) context.console.result(compact(render(TopicText.json(report))))
     else TopicText.lines(report).foreach(context.console.result)
     ExitCode.Ok

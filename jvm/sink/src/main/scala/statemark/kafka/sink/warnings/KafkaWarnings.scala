@@ -1,6 +1,5 @@
 package statemark.kafka.sink.warnings
 
-import java.util.Locale
 import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
@@ -25,7 +24,6 @@ final class KafkaWarnings extends SparkSessionExtensionsProvider {
 
 private object KafkaWarnings {
   private val log = LoggerFactory.getLogger(classOf[KafkaWarnings])
-  private val KafkaPrefix = "kafka."
 
   // A plan comes here when its query runs already, and so has an id and all of its sources.
   val rule: ColumnarRule = new ColumnarRule {
@@ -60,10 +58,4 @@ private object KafkaWarnings {
   def warn(query: OutputQuery, what: String): Unit = log.warn(
     s"Query ${query.name.getOrElse(query.id)} $what ${StoreSettings.KafkaWarnings.key}=false silences this line."
   )
-
-  /** Options of Kafka's clients, as their documentation writes them. */
-  def kafkaOptions(options: Map[String, String]): Map[String, String] =
-    options.map { case (name, value) => name.toLowerCase(Locale.ROOT) -> value }.collect {
-      case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
-    }
 }

@@ -36,11 +36,11 @@ private object ReadWarnings {
   }
 
   private def isCommittedOnly(options: Map[String, String]): Boolean =
-    KafkaWarnings.kafkaOptions(options).get("isolation.level").contains("read_committed")
+    SinkSettings.kafkaOptions(options).get("isolation.level").contains("read_committed")
 
   private def checkSource(query: OutputQuery, options: Map[String, String]): Unit =
     try {
-      val kafka = KafkaWarnings.kafkaOptions(options).filter { case (name, _) =>
+      val kafka = SinkSettings.kafkaOptions(options).filter { case (name, _) =>
         Connection.exists(name.startsWith)
       }
       val commitTopic = options.collectFirst {

@@ -10,7 +10,7 @@ import org.apache.spark.sql.execution.streaming.sources.{
   WriteToMicroBatchDataSource
 }
 import org.apache.spark.sql.execution.streaming.state.OutputQuery
-import statemark.kafka.conf.ProducerRules
+import statemark.kafka.conf.{ProducerRules, SinkSettings}
 import statemark.kafka.sink.conf.SinkFormat
 import statemark.kafka.sink.driver.Recent
 
@@ -31,7 +31,7 @@ private object WriteWarnings {
           "writes to Kafka with Spark's own sink: rows of a batch that fails may appear twice. " +
             s"""format("${SinkFormat.Name}") writes each row once."""
         )
-        val kafka = KafkaWarnings.kafkaOptions(options)
+        val kafka = SinkSettings.kafkaOptions(options)
         ProducerRules.withoutIdempotence(kafka).foreach { case (name, value) =>
           KafkaWarnings.warn(
             query,
