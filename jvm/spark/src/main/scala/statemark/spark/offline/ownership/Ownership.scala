@@ -151,7 +151,10 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
 object Ownership {
   private val Prefix = "owner-"
 
-  /** Does `body` as the owner of a checkpoint, and leaves no trace of that.
+  /** Does `body` as the owner of a checkpoint, and leaves no trace of that. By whatever `body` fails once
+    * another command has taken the checkpoint, such as a file of a task that is gone: that it was taken is
+    * what is said, with the failure as its cause.
+    *
     * @throws statemark.common.InvalidInputException where another command has taken the checkpoint before
     *   it was given back; `body` has then done all, a part, or nothing, and the other command has seen what
     */
@@ -159,25 +162,33 @@ object Ownership {
     val directory =
       new Path(checkpoint.ownDirectory, s"$Prefix${UUID.randomUUID()}")
     val owner = new Ownership(checkpoint, directory)
+    var isTaken = false
     val done =
       try {
         owner.take()
+        isTaken = true
         body(owner)
       } catch {
         case e: Throwable =>
-          try owner.release(): Unit
-          catch { case NonFatal(after) => e.addSuppressed(after) }
-          throw e
+          val wasHeld =
+            try owner.release()
+            catch {
+              case NonFatal(after) =>
+                e.addSuppressed(after)
+                true
+            }
+          throw if (isTaken && !wasHeld && NonFatal(e)) lost(checkpoint.root, Some(e)) else e
       }
     if (!owner.release()) throw owner.lost()
     done
   }
 
   /** What a command says that has lost the checkpoint. */
-  def lost(root: Path): InvalidInputException = UserError(
+  def lost(root: Path, failure: Option[Throwable] = None): InvalidInputException = UserError(
     s"$root was taken by another command in the meantime",
     "a switch, a repartition or a rollback was started beside this one",
-    "wait until the other one has ended, look at what it did, then run the command again"
+    "wait until the other one has ended, look at what it did, then run the command again",
+    failure
   )
 
   /** The checkpoint that has a file `held`. */
