@@ -89,7 +89,7 @@ test: tests-built ## everything: formatters, linters, the suites of both languag
 quick: tests-built ## for the inner loop: formatters, linters, the store, each feature once
 	$(RUN_TESTS) --quick
 
-test-full: ## everything at full size, in parts of an hour at most; PART=crash picks, PART=--status shows when each passed last
+test-full: $(VENV)/.installed ## everything at full size, in parts of an hour at most; PART=crash picks, PART=--status shows when each passed last
 	PYTHONPATH=tests $(PY) -m runner.full $(PART)
 
 durations: ## keep what each test took in the last whole `make test`, which has to be of a quiet machine

@@ -66,13 +66,17 @@ PARTS = {
         command="STATEMARK_HISTORIES=3000 STATEMARK_SCHEDULES=100000 "
         "make test ONLY='StatemarkModelSuite IsolationSuite'",
     ),
-    "modes": Part(
-        what="every combination of the interchange matrix, repartition in both formats, imports of "
-        "a million keys, 200 pairs of commands at once in each test of them, end-to-end tests in "
-        "every combination of modes and at full size",
-        command="STATEMARK_MATRIX=all STATEMARK_REPARTITION=all STATEMARK_IMPORT_KEYS=1000000 "
-        "STATEMARK_INTERLEAVINGS=200 STATEMARK_MODES=all make test ONLY='MatrixSuite Repartition "
-        "SwitchBesideSuite ImportSuite test_recovery test_switch test_s3 test_nexmark'",
+    "modes-state": Part(
+        what="every combination of the interchange matrix, imports of a million keys",
+        command="STATEMARK_MATRIX=all STATEMARK_IMPORT_KEYS=1000000 "
+        "make test ONLY='MatrixSuite ImportSuite'",
+    ),
+    "modes-queries": Part(
+        what="repartition in both formats, 200 pairs of commands at once in each test of them, "
+        "end-to-end tests in every combination of modes and at full size",
+        command="STATEMARK_REPARTITION=all STATEMARK_INTERLEAVINGS=200 STATEMARK_MODES=all "
+        "make test ONLY='Repartition SwitchBesideSuite test_recovery test_switch test_s3 "
+        "test_nexmark'",
     ),
     "cluster": Part(
         what="20 kills of executors in each format, live reads of every operator on executors",
