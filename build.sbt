@@ -71,6 +71,9 @@ val testJvmOptions = sparkJvmOptions ++ Seq("-ea", "-Xss4m", "-Xmx4g") ++ shortL
 val interpretedPlans =
   Seq("-Dspark.sql.codegen.wholeStage=false", "-Dspark.sql.codegen.factoryMode=NO_CODEGEN")
 
+/** Spark's `StateStore.stop` waits for maintenance with a lock that maintenance may be waiting for, for five minutes. */
+val shortShutdown = Seq("-Dspark.sql.streaming.stateStore.maintenanceShutdownTimeout=5s")
+
 /** Sessions on this class path have the local file system that starts no processes. */
 val unforked = file("jvm/testkit/unforked").getAbsoluteFile
 
@@ -162,7 +165,7 @@ lazy val provider = (project in file("jvm/spark"))
     Test / unmanagedResourceDirectories += unforked,
     // Stores of a local master lie in the user's cache directory.
     Test / envVars += "XDG_CACHE_HOME" -> ((Test / target).value / "cache").getPath,
-    Test / javaOptions ++= interpretedPlans ++ Seq(
+    Test / javaOptions ++= interpretedPlans ++ shortShutdown ++ Seq(
       "-Dspark.testing=1",
       s"-Dspark.test.home=${(Test / target).value}",
       s"-Djava.io.tmpdir=${(Test / target).value / "tmp"}"

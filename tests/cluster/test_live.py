@@ -11,7 +11,7 @@ from support.live_cells import CELLS
 from support.modes import FORMATS, pairs
 from support.operators import OPERATORS
 from support.processes import wait_for
-from support.session import STATE_STORE
+from support.session import STATE_STORE, skip_where_source_lacks_ids
 from support.streams import events
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ def running(
     request: pytest.FixtureRequest,
 ) -> Iterator[Application]:
     name, checkpoint_format = request.param
+    skip_where_source_lacks_ids(checkpoint_format)
     directory = tmp_path_factory.mktemp("live")
     application.call(
         "start_operator", name=name, directory=directory, checkpoint_format=checkpoint_format
@@ -191,6 +192,7 @@ def _start(
     application: Application, stream: Stream, checkpoint_format: str, *, batches: int = 1
 ) -> None:
     """Start a query, and let it do so many batches."""
+    skip_where_source_lacks_ids(checkpoint_format)
     stream.arrivals.add(*[events(i * BATCH, BATCH, keys=KEYS) for i in range(batches)])
     application.start(stream, partitions=PARTITIONS, checkpoint_format=checkpoint_format)
     application.call("idle")

@@ -27,7 +27,7 @@ Run = tuple[dict[str, str], dict[str, Any]]
 
 #: Many tasks in a heap that is small: rows of a batch, bytes of a row, batches.
 MANY = 200
-ROWS, ROW_BYTES, BATCHES = (10_000, 4_000, 3) if IS_WHOLE else (2_000, 3_000, 3)
+ROWS, ROW_BYTES, BATCHES = (10_000, 4_000, 3) if IS_WHOLE else (2_000, 3_000, 2)
 
 
 def tasks(gates: Gates, batch: int) -> Mapping[int, set[int]]:
@@ -42,7 +42,13 @@ def tasks(gates: Gates, batch: int) -> Mapping[int, set[int]]:
 @pytest.mark.parametrize(
     ("first", "second", "are_pinned"),
     [
-        pytest.param(({}, {"tasks": 5}), ({}, {"tasks": 3}), False, id="as-the-query-says"),
+        pytest.param(
+            ({}, {"tasks": 5}),
+            ({}, {"tasks": 3}),
+            False,
+            id="as-the-query-says",
+            marks=pytest.mark.skipif(not IS_WHOLE, reason="the next test has it, half committed"),
+        ),
         pytest.param(
             ({SHUFFLE: "5", COALESCE: "false"}, {"tasks": None}),
             ({SHUFFLE: "3", COALESCE: "true"}, {"tasks": None}),
