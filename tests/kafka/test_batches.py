@@ -90,25 +90,32 @@ def test_for_each_batch_in_a_pool_of_threads(
 
 
 def test_two_frames_of_one_batch(lines: Lines, sink: Sink, write: Callable[..., None]) -> None:
-    """They need names, or the second would be dropped as decided."""
+    """The second one needs a name, or would be dropped as decided; the error says so."""
     lines.add("a")
 
-    def twice(df: DataFrame, batch: int) -> None:
-        write(df, txnVersion=batch)
-        write(df, txnVersion=batch)
+    def twice(df: DataFrame, batch: int, **second: str) -> None:
+        write(df.selectExpr("'first' AS value"), txnVersion=batch)
+        write(df.selectExpr("'second' AS value"), txnVersion=batch, **second)
 
     message = failure(lambda: run(lines, sink, twice))
     assert "Batch 0 is written a second time" in message, message
-    assert "sinkName" in message
+    assert "Give this write a 'sinkName' of its own, and leave the first one as it is" in message
+    assert sink.values() == ["first"]
+    run(lines, sink, lambda df, batch: twice(df, batch, sinkName="of its own"))
+    assert sink.values() == ["first", "second"]
+
+
+def test_commit_topic_that_does_not_know_the_query(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    """The checkpoint does: a batch that runs again would be written again."""
+    lines.add("a")
+    run(lines, sink, lambda df, batch: write(df, txnVersion=batch))
+    rewind(sink.checkpoint, 0)
+    elsewhere = lambda df, batch: write(df, txnVersion=batch, commitTopic=f"{sink.topic}-new")  # noqa: E731
+    message = failure(lambda: run(lines, sink, elsewhere))
+    assert "The commit topic does not know the sink, but the checkpoint does" in message, message
     assert sink.values() == ["a"]
-
-    def named(df: DataFrame, batch: int) -> None:
-        for name in ("first", "second"):
-            write(df.selectExpr(f"'{name}' AS value"), txnVersion=batch, sinkName=name)
-
-    shutil.rmtree(sink.checkpoint)
-    run(lines, sink, named)
-    assert sink.values() == ["a", "first", "second"]
 
 
 def test_two_topics_under_one_name(

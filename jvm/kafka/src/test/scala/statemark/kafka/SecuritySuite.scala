@@ -17,7 +17,10 @@ import statemark.kafka.tools.{NextStart, SinkTools}
 /** A user who logs in by SASL over TLS, and may do what access control lists say. */
 class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
   override def prefix = "security"
-  override lazy val brokers: TestBrokers = new TestBrokers(secured = true)
+  // Below what clients send as a transaction timeout where nobody says otherwise.
+  private val mostMs = "20000"
+  override lazy val brokers: TestBrokers =
+    new TestBrokers(settings = Map("transaction.max.timeout.ms" -> mostMs), secured = true)
 
   override def afterAll(): Unit = brokers.close()
 
@@ -52,7 +55,11 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
 
   private def login(prefix: String): Map[String, String] =
     brokers.login().map { case (key, value) => s"kafka.$key" -> value } ++
-      Map("transactionalIdPrefix" -> prefix, "kafka.max.block.ms" -> "10000")
+      Map(
+        "transactionalIdPrefix" -> prefix,
+        "kafka.max.block.ms" -> "10000",
+        "kafka.transaction.timeout.ms" -> mostMs
+      )
 
   private def secret = TestBrokers.passwordOf("writer")
 
@@ -149,12 +156,22 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
   test("a status without rights on an output topic says so, and shows the rest") {
     val name = topic("blind")
     allow(grants(name, "blind").filter(isOnTopic(_, isCommits = true)))
-    running(new Simulation(brokers, name, new Deaths)) { s =>
+    val timeout = Map("kafka.transaction.timeout.ms" -> mostMs)
+    running(new Simulation(brokers, name, new Deaths, options = timeout)) { s =>
       s.runBatch()
       val settings = SinkSettings.of(login("blind") + ("commitTopic" -> s"$name-commits"))
       val report = Using.resource(SinkTools.open(settings))(_.status(None))
       assert(report.sinks.map(_.next) == Vector(NextStart.GoesOn(0)))
       assert(report.notes == Vector(s"topic $name: The user may not DESCRIBE topic $name"))
+    }
+  }
+
+  test("a timeout that brokers do not allow fails by name, also where their settings are hidden") {
+    val name = topic("long")
+    allow(grants(name, "long"))
+    val options = login("long") + ("kafka.transaction.timeout.ms" -> s"${mostMs}0")
+    running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
+      assert(denied(s).getMessage.contains("above the brokers' transaction.max.timeout.ms"))
     }
   }
 

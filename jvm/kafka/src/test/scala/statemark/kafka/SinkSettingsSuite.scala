@@ -107,7 +107,7 @@ class SinkSettingsSuite extends AnyFunSuite {
         "kafka.liner.ms" -> "kafka.linger.ms",
         "txnVersoin" -> "txnVersion"
       )
-    ) assert(refused(name -> "1").remedy == s"Is '$meant' meant?")
+    ) assert(refused(name -> "1").remedy == s"Perhaps '$meant' is meant")
     val others = Seq("kafka.my.own.plugin", "includeHeaders", "CHECKPOINTLOCATION", "queryName")
     SinkSettings.of(least ++ others.map(_ -> "x"))
   }

@@ -93,6 +93,8 @@ class SinkToolsSuite extends AnyFunSuite with Simulated {
       tools(s)(tools => tools.finish(tools.one(s.identity.toString)._1))
       val e = intercept[SinkException.Superseded](s.attemptBatch(1))
       assert(e.getMessage.startsWith("Another run writes for the same sink"))
+      // Under another name it would write the batch again that was finished for it.
+      assert(e.getMessage.contains("start this one again as it was"))
     }
   }
 

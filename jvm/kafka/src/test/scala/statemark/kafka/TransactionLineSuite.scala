@@ -145,6 +145,7 @@ class TransactionLineSuite extends AnyFunSuite {
     assert(f.commit(1, a) == CommitAnswer.Unknown)
     val e = intercept[SinkException](f.send(rows(2)))
     assert(KafkaFailures.isFenced(e.getCause), "the first cause")
+    assert(e.isInstanceOf[SinkException.FailedWrite], "by whom, no broker has told")
     intercept[SinkException](f.send(rows(3)))
     assert(f.made.size == 1)
     val b = rows(4)

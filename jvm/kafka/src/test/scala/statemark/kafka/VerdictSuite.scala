@@ -121,8 +121,15 @@ class VerdictSuite extends AnyFunSuite {
     def ofReopened(batch: Long) =
       Verdict.of(identity, start(batch, Some(fingerprint(batch))), reopened)
     assert(ofReopened(6) == Verdict.Write(1, Some(reopened)))
-    assert(ofReopened(7) == Verdict.Write(0, None), "its rerun may have had no rows")
+    assert(ofReopened(7) == Verdict.Write(0, None), "a query has run it again")
     assert(ofReopened(4) == Verdict.Discard(isOld = false))
+  }
+
+  test("a version of a job that was opened again is written before any later one") {
+    val reopened = LastDecision.Reopened(6, 1, None, 4, None, last().decided.tail)
+    def of(batch: Long) = Verdict.of(identity, start(batch, None), reopened)
+    assert(fails(of(7)).contains("Version 6 of txnAppId"))
+    assert(of(6) == Verdict.Write(1, Some(reopened)))
   }
 
   test("where partitions of a batch are with the readers, no other batch takes its place") {

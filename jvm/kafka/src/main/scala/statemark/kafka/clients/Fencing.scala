@@ -1,9 +1,14 @@
 package statemark.kafka.clients
 
-import org.apache.kafka.clients.admin.{Admin, ListTransactionsOptions, TransactionState}
+import org.apache.kafka.clients.admin.{
+  Admin,
+  FenceProducersOptions,
+  ListTransactionsOptions,
+  TransactionState
+}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.kafka.conf.{SinkIdentity, SinkTransactionalId}
+import statemark.kafka.conf.{SinkIdentity, SinkSettings, SinkTransactionalId}
 
 /** Takes transactional ids from whoever has them. ''Thread:'' the driver's. */
 trait Fencing {
@@ -19,7 +24,15 @@ trait Fencing {
   def fence(ids: Set[String]): Unit
 }
 
-private[kafka] final class AdminFencing(admin: Admin) extends Fencing {
+private[kafka] final class AdminFencing(admin: Admin, settings: SinkSettings) extends Fencing {
+
+  // The client sends its limit for the call as the transaction timeout, by default that of requests, and brokers refuse one
+  // above theirs. They have taken the sink's own.
+  private val options = {
+    val ofRequests = settings.kafka.get("request.timeout.ms").flatMap(_.trim.toIntOption)
+    val limits = Seq(settings.transactionTimeoutMs, AdminFencing.MostMs) ++ ofRequests.map(_.toLong)
+    new FenceProducersOptions().timeoutMs(limits.min.toInt)
+  }
 
   override def open(
       identity: SinkIdentity,
@@ -39,6 +52,10 @@ private[kafka] final class AdminFencing(admin: Admin) extends Fencing {
 
   override def fence(ids: Set[String]): Unit =
     if (ids.nonEmpty)
-      try admin.fenceProducers(ids.asJava).all().get(): Unit
+      try admin.fenceProducers(ids.asJava, options).all().get(): Unit
       catch { case NonFatal(e) => throw KafkaFailures.unwrapped(e) }
+}
+
+private object AdminFencing {
+  val MostMs = 60000L
 }

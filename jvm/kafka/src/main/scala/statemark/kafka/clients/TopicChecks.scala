@@ -68,7 +68,8 @@ private[kafka] object TopicChecks {
         if (policy.trim != Compact) throw new SinkException.UnfitCluster(
           "The commit topic would lose decisions",
           s"its $CleanupPolicy is '$policy': old records are deleted, or repeats are kept for ever",
-          s"Set $CleanupPolicy=$Compact on it, or name another topic in option 'commitTopic'",
+          s"Set $CleanupPolicy=$Compact on it. With another topic in option 'commitTopic', " +
+            s"${SinkException.Repeats} by a sink that has written before",
           Map("commitTopic" -> topic, CleanupPolicy -> policy)
         )
         Vector.empty

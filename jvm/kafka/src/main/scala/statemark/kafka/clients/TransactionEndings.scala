@@ -51,11 +51,19 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
             all + ("transaction.timeout.ms" -> settings.transactionTimeoutMs.toString),
             Some(failure)
           )
-        case state =>
-          val seen = state.fold("the brokers do not say why")(s => s"its id is in state $s now")
+        case Some(state) =>
           new SinkException.Superseded(
-            s"the transaction was ended by another producer of its id, and $seen",
+            s"the transaction was ended by another producer of its id, which is in state $state now",
             all,
+            Some(failure)
+          )
+        case None =>
+          new SinkException.FailedWrite(
+            "A transaction was ended",
+            "by the broker, as it was open for too long, or by another run of the sink: the brokers do not say",
+            "Is another run of the sink under way? Else raise kafka.transaction.timeout.ms; the right to " +
+              "DESCRIBE transactional ids lets the sink find out",
+            all + ("transaction.timeout.ms" -> settings.transactionTimeoutMs.toString),
             Some(failure)
           )
       }

@@ -46,7 +46,7 @@ private[kafka] object OptionNames {
       throw new SinkException.RefusedSetting(
         s"Option '$name' is unknown",
         "it would have no effect",
-        s"Is '$known' meant?",
+        s"Perhaps '$known' is meant",
         Map("option" -> name)
       )
     }

@@ -51,6 +51,10 @@ sealed abstract class SinkException(
 
 object SinkException {
 
+  /** What a remedy has to say that begins a new history of a sink. */
+  private[kafka] val Repeats =
+    "the batch that was not finished may then be written twice"
+
   /** An option, or what it asks for together with the topic's own settings, is refused: change it. */
   final class RefusedSetting(
       problem: String,
@@ -90,8 +94,8 @@ object SinkException {
         SinkKind.Superseded,
         "Another run writes for the same sink",
         reason,
-        "Run one query per sink: stop the other one, or give this one an option 'sinkName' of its " +
-          "own",
+        "Stop the other one, and start this one again as it was. An option 'sinkName' is only for a " +
+          s"copy that is to be a query of its own: $Repeats",
         values,
         cause
       )
@@ -137,7 +141,7 @@ object SinkException {
         SinkKind.UnreadableRecord,
         "A record of the commit topic cannot be read",
         reason,
-        "Use the release of Statemark that wrote it, or a commit topic that nothing else writes to",
+        s"Use the release of Statemark that wrote it, or a commit topic that nothing else writes to: $Repeats",
         Map.empty,
         cause
       )

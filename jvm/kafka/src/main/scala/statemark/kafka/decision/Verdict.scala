@@ -1,6 +1,7 @@
 package statemark.kafka.decision
 
 import scala.collection.immutable.ArraySeq
+import statemark.kafka.conf.SinkException.Repeats
 import statemark.kafka.conf.{SinkException, SinkIdentity}
 
 /** What the driver knows of a batch before it runs.
@@ -49,6 +50,17 @@ object Verdict {
           s"rows of batch ${open.batch} were lost, the others of it are with the readers, and it has to " +
             "be written again first",
           Some(open.batch)
+        )
+      // A query runs it again; of a job nobody knows.
+      case open: LastDecision.Reopened
+          if start.fingerprint.isEmpty && start.batch > open.batch =>
+        throw wrong(
+          s"Version ${open.batch} of txnAppId ${identity.appId} is to be written first",
+          "it was decided, and its rows were lost before readers had any: later ones would hide that",
+          s"Write version ${open.batch} again, then this one; or give it up with `statemark topic forget`",
+          identity,
+          start,
+          newest.map(_.batch)
         )
       case _ if newest.forall(start.batch > _.batch) =>
         // A copy of the checkpoint may have decided batches that this one has run without rows, and others.
@@ -114,8 +126,8 @@ object Verdict {
       case _ => throw wrong(
           s"Version ${start.batch} of txnAppId ${identity.appId} comes too late",
           "later ones are decided, and nothing is known of a decision about it: it would be dropped",
-          "Write versions one after another, each above the last; writes that go on side by side need a " +
-            "'sinkName' each",
+          "Write versions one after another, each above the last; of writes that go on side by side, the " +
+            s"second one needs a 'sinkName'. With a new one for a write of before, $Repeats",
           identity,
           start,
           last.decided.headOption.map(_.batch)

@@ -73,7 +73,7 @@ final class BatchCoordinator private[kafka] (
   private val line = local.fold(ownLine)(_.driverLine(settings, identity))
   private val topicLog = new TopicCommitLog(clients, admin, settings, clock, seams.logEnd)
   private val log = seams.log(topicLog)
-  private val fencing = seams.fencing(new AdminFencing(admin))
+  private val fencing = seams.fencing(new AdminFencing(admin, settings))
   private val topics = new OutputTopics(admin, settings)
   private val completion = {
     val rows =
@@ -249,10 +249,9 @@ final class BatchCoordinator private[kafka] (
       try {
         val done = recovered
         last = log.read(identity).last
-        topicLog.foreign.headOption.fold(done)(first =>
+        topicLog.foreign.fold(done)(of =>
           done.noting(
-            s"Something else writes to the commit topic: ${topicLog.foreign.size} records of it are passed over, as of " +
-              s"$first"
+            s"Something else writes to the commit topic: ${of.count} records of it are passed over, as of ${of.first}"
           )
         )
       } catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
@@ -478,7 +477,8 @@ object BatchCoordinator {
   def repeated(identity: SinkIdentity, batch: Long): SinkException = new SinkException.WrongHistory(
     s"Batch $batch is written a second time",
     "this run has decided and completed it: rows of another write with the same number would be dropped",
-    "Give each of several writes in one foreachBatch a 'sinkName' of its own",
+    "Give this write a 'sinkName' of its own, and leave the first one as it is: its rows are there " +
+      "under its name, and under another they would be written again",
     Map("sink" -> identity.toString, "batch" -> batch.toString)
   )
 

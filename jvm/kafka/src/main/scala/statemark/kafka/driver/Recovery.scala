@@ -191,8 +191,7 @@ private[kafka] final class Recovery(
       "the topic was lost or made anew, or this is another cluster, or option 'commitTopic' " +
         "has changed",
       "Name the right cluster and commit topic; or remove what the checkpoint knows, the file " +
-        s"_statemark/kafka/${SinkTransactionalId.escaped(identity.sink)} in it: the batch that was not " +
-        "finished may then be written twice"
+        s"_statemark/kafka/${SinkTransactionalId.escaped(identity.sink)} in it: ${SinkException.Repeats}"
     )
     val readable = all.filter(_._2.isReadable)
     sameName(readable) ++ unfinishedOfQuery(readable)
@@ -293,6 +292,12 @@ private[kafka] object DriverFailures {
       case e => of(e, "The sink cannot be taken over", context)
     }
 
+  // The producer wraps what it does not expect, without its cause.
+  private def isAboveMost(failure: Throwable) = Causes.of(failure).exists { e =>
+    e.isInstanceOf[InvalidTxnTimeoutException] ||
+    Option(e.getMessage).exists(_.contains("transaction.max.timeout.ms"))
+  }
+
   /** Of `initTransactions`. */
   def ofInitialization(failure: Throwable, context: SinkContext): Throwable = {
     val values = Map("transactionalId" -> context.driverId.text)
@@ -309,7 +314,7 @@ private[kafka] object DriverFailures {
           "the brokers have no transactions",
           "Use Kafka 0.11 or later, or Spark's own sink, which may write rows twice"
         )
-      case e if Causes.of(e).exists(_.isInstanceOf[InvalidTxnTimeoutException]) =>
+      case e if isAboveMost(e) =>
         unfit(
           "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
           s"Lower it from ${context.settings.transactionTimeoutMs}"

@@ -1,6 +1,6 @@
 package statemark.kafka.executor
 
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
@@ -134,7 +134,9 @@ final class ExecutorSinks(
     ): Unit
   }
 
-  /** Closes everything, side by side: the process ends in good order, and brokers may be slow. */
+  /** Closes everything, side by side: the process ends in good order, and brokers may be slow. What takes too long ends
+    * with the process.
+    */
   def closeAll(): Unit = {
     val closing = lines.values.asScala.toVector.map { owned =>
       val thread = new Thread(() => owned.line.close(), s"close-${owned.line.transactionalId}")
@@ -142,7 +144,8 @@ final class ExecutorSinks(
       thread.start()
       thread
     }
-    closing.foreach(_.join())
+    val endNanos = clock.nanos() + TimeUnit.SECONDS.toNanos(ExecutorSinks.LongestEndS)
+    closing.foreach(TimeUnit.NANOSECONDS.timedJoin(_, endNanos - clock.nanos()))
   }
 
   /** Transactional ids that have a line. */
@@ -204,4 +207,7 @@ private object ExecutorSinks {
 
   /** Runs are counted from 1; that of a driver which has not recovered is not known. */
   val NotBegun = 0L
+
+  /** Brokers that do not answer are waited for no longer at the end of a process. */
+  val LongestEndS = 60L
 }

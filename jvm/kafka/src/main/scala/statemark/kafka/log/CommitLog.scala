@@ -46,17 +46,27 @@ private[kafka] final class TopicCommitLog(
 ) extends CommitLog {
   import TopicCommitLog.{Known, NoStates, States}
 
-  /** Where records lie that are nobody's: their keys cannot be read. The topic keeps them for ever, so they stop no sink. A
-    * later release is known by its identity record (FORMAT.md).
+  /** Records that are nobody's: their keys cannot be read. The topic keeps them for ever, so they stop no sink. A later
+    * release is known by its identity record (FORMAT.md).
     */
-  val foreign: mutable.Set[String] = mutable.LinkedHashSet.empty
+  def foreign: Option[ForeignRecords] = found
 
-  // What was read stays read: the topic only grows.
-  private val known = mutable.Map.empty[TopicPartition, Known]
+  private var found = Option.empty[ForeignRecords]
+
+  // What was read stays read: the topic only grows. Other sinks' records, which may be many, are not kept.
+  private val own = mutable.Map.empty[(SinkIdentity, TopicPartition), Known]
 
   override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
-    readOn(Seq(place), end, of => held(of.getOrElse(identity, CommitState.empty)))
+    val known = mutable.Map.from(own.get((identity, place)).map(place -> _))
+    readOn(
+      known,
+      Seq(place),
+      end,
+      _ == identity,
+      of => held(of.getOrElse(identity, CommitState.empty))
+    )
+    own((identity, place)) = known(place)
     known(place).states.getOrElse(identity, CommitState.empty).requireReadable()
   }
 
@@ -64,13 +74,19 @@ private[kafka] final class TopicCommitLog(
     val count = TopicChecks.describe(admin, settings.commitTopic)
       .fold(CommitTopic.Partitions)(_.partitions.size)
     val places = (0 until count).map(new TopicPartition(settings.commitTopic, _))
-    readOn(places, IsolationLevel.READ_COMMITTED, _ => ())
+    val known = mutable.Map.empty[TopicPartition, Known]
+    readOn(known, places, IsolationLevel.READ_COMMITTED, _ => true, _ => ())
     places.flatMap(known(_).states).toMap
   }
 
+  /** Reads on from where `known` ends.
+    * @param isWanted whose records are kept
+    */
   private def readOn(
+      known: mutable.Map[TopicPartition, Known],
       places: Seq[TopicPartition],
       isolation: IsolationLevel,
+      isWanted: SinkIdentity => Boolean,
       held: States => Unit
   ): Unit = {
     val ends = endsOf(places, isolation)
@@ -79,7 +95,7 @@ private[kafka] final class TopicCommitLog(
       if (ends(place) < next) throw new SinkException.WrongHistory(
         "The commit topic was made anew while the sink ran",
         "it ends before what was read of it already",
-        "Bring the old topic back, or start anew with another 'sinkName'",
+        s"Bring the old topic back, or start anew with another 'sinkName': ${SinkException.Repeats}",
         Map("partition" -> place.toString, "end" -> ends(place).toString, "read" -> next.toString)
       )
       if (ends(place) == 0) known.getOrElseUpdate(place, Known(0, Map.empty)): Unit
@@ -87,7 +103,7 @@ private[kafka] final class TopicCommitLog(
     val behind = places.filter(place => known.get(place).forall(_.next < ends(place)))
     if (behind.nonEmpty) {
       val consumer = clients.consumer(committedOnly = true)
-      try readTo(consumer, behind.map(place => place -> ends(place)).toMap, held)
+      try readTo(known, consumer, behind.map(place => place -> ends(place)).toMap, isWanted, held)
       finally consumer.close()
     }
   }
@@ -105,8 +121,10 @@ private[kafka] final class TopicCommitLog(
   }
 
   private def readTo(
+      known: mutable.Map[TopicPartition, Known],
       consumer: RowConsumer,
       ends: Map[TopicPartition, Long],
+      isWanted: SinkIdentity => Boolean,
       held: States => Unit
   ): Unit = {
     consumer.assign(ends.keySet.asJava)
@@ -133,11 +151,12 @@ private[kafka] final class TopicCommitLog(
       records.asScala.foreach { record =>
         val place = new TopicPartition(record.topic, record.partition)
         RecordCodec.identityOf(record.key) match {
+          case Some(identity) if !isWanted(identity) => ()
           case Some(identity) =>
             val state = states(place).getOrElse(identity, CommitState.empty)
               .updated(record.key, Option(record.value), record.timestamp)
             states(place) = states(place).updated(identity, state)
-          case None => foreign += s"$place at offset ${record.offset}"
+          case None => noteForeign(place, record.offset)
         }
       }
       open = unfinished
@@ -149,6 +168,16 @@ private[kafka] final class TopicCommitLog(
       }
     }
     states.foreach { case (place, of) => known(place) = Known(consumer.position(place), of) }
+  }
+
+  private def noteForeign(place: TopicPartition, offset: Long): Unit = {
+    val before = found.getOrElse(ForeignRecords(s"$place at offset $offset", Map.empty))
+    val counts = before.counts.updatedWith(place) { known =>
+      val (count, last) = known.getOrElse((0L, -1L))
+      // They are read again, by another reader.
+      Some(if (offset > last) (count + 1, offset) else (count, last))
+    }
+    found = Some(before.copy(counts = counts))
   }
 
   private def blocked(place: TopicPartition, position: Long, end: Long): SinkException =
@@ -180,6 +209,17 @@ private[kafka] final class TopicCommitLog(
             s"since offset ${producer.currentTransactionStartOffset.toScala.getOrElse(-1L)}"
         }
     } catch { case NonFatal(e) => Some(s" (whose it is, the brokers do not say: $e)") }
+}
+
+/** Records of the commit topic that are nobody's.
+  * @param first where one of them lies
+  * @param counts how many there are of a partition, and the offset of the last one
+  */
+private[kafka] final case class ForeignRecords(
+    first: String,
+    counts: Map[TopicPartition, (Long, Long)]
+) {
+  def count: Long = counts.values.map(_._1).sum
 }
 
 private object TopicCommitLog {

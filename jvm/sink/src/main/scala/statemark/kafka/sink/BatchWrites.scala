@@ -18,7 +18,7 @@ import statemark.kafka.decision.{BatchStart, Outcome}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sink.conf.Refusals
-import statemark.kafka.sink.driver.{OpenSink, OpenSinks, Recent}
+import statemark.kafka.sink.driver.{MarkerFile, OpenSink, OpenSinks, Recent}
 import statemark.kafka.sink.executor.{RowColumns, RowsTask}
 
 /** Whose a batch write is, and which: Delta's names for it.
@@ -118,8 +118,10 @@ private[sink] object BatchWrites {
     }
     // Of a job without a query, its name is all that is the same when it runs again.
     val owner = query.fold(number.appId)(_.id.toString)
-    val sink = OpenSinks.find(identity, settings, runId)
-      .getOrElse(open(spark, SinkContext(identity, settings, owner, queryName = ""), runId))
+    val sink = OpenSinks.find(identity, settings, runId).getOrElse {
+      val context = SinkContext(identity, settings, owner, queryName = "")
+      open(spark, context, runId, markerOf(spark, identity, query))
+    }
     // A thread of the query may come here when it has ended, and who closes its sinks may have been here before.
     if (query.exists(!_.isActive())) {
       OpenSinks.close(sink)
@@ -226,8 +228,22 @@ private[sink] object BatchWrites {
       Some(failure)
     )
 
-  private def open(spark: SparkSession, context: SinkContext, runId: Option[UUID]): OpenSink =
-    OpenSinks.open(spark, context, CheckpointMarker.none, runId, _ => ())
+  private def open(
+      spark: SparkSession,
+      context: SinkContext,
+      runId: Option[UUID],
+      marker: CheckpointMarker = CheckpointMarker.none
+  ): OpenSink = OpenSinks.open(spark, context, marker, runId, _ => ())
+
+  /** In the checkpoint of a query, whose histories are its own. */
+  private def markerOf(
+      spark: SparkSession,
+      identity: SinkIdentity,
+      query: Option[OutputQuery]
+  ): CheckpointMarker =
+    query.filter(_.id.toString == identity.appId).fold(CheckpointMarker.none)(of =>
+      new MarkerFile(of.checkpoint, identity, StatemarkBridge.hadoopConf(spark))
+    )
 
   private def alone[A](identity: SinkIdentity)(body: SinkIdentity => A): A = {
     def count(change: Int)(known: Turn) =

@@ -35,8 +35,8 @@ final class TopicFinishCommand extends KafkaCommand {
         done.notes.foreach(note => show(s"note: $note"))
         if (done.outcome == Outcome.Lost) {
           show(
-            "not finished: rows of the decision are not in the log any more. A query writes them again when it runs; of a " +
-              "write without txnVersion nobody does, and it has to be repeated"
+            "not finished: rows of the decision are not in the log any more. A query writes them again when it runs; a job " +
+              "with txnVersion when it writes that version again; a write without one has to be repeated"
           )
           ExitCode.Findings
         } else ExitCode.Ok

@@ -114,7 +114,7 @@ private[sink] object RowColumns {
   private def missing(name: String, schema: StructType, remedy: String) =
     new SinkException.RefusedSetting(
       s"Rows have no column '$name'",
-      s"of ${schema.fieldNames.mkString(", ")} the sink knows ${Names.mkString(", ")} only",
+      s"they have ${schema.fieldNames.mkString(", ")}; the sink knows ${Names.mkString(", ")}",
       remedy,
       Map("column" -> name)
     )
