@@ -38,7 +38,7 @@ def error_of(error: Exception) -> EngineError | None:
     kind = _jvm.kind_of(error)
     if kind is None:
         return None
-    problem = "a query or a read of it failed"
+    problem = "Spark reports a failure of Statemark's"
     return kind(
         problem,
         reason=str(error).partition("\n\nJVM stacktrace:")[0],
