@@ -32,7 +32,7 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (
             *("errors", "process", "conf", "rows", "memory", "checkpoint", "changelog"),
             *("local", "snapshot", "load", "metrics", "cluster", "reads"),
-            *("provider", "live", "plan", ""),
+            *("provider", "live", "plan", "latest", ""),
             *("offline.cli", "offline.checkpoint", "offline.ownership", "offline.verify"),
             *("offline.inspect", "offline.switching", "offline.repartition", "offline.local"),
             "offline",

@@ -59,6 +59,7 @@ from statemark.lookup import get, get_many
 from statemark.operator_metrics import OperatorMetrics
 from statemark.reads import Position, live, position
 from statemark.session import conf, configure
+from statemark.winners import latest
 
 if TYPE_CHECKING:
     from statemark.metrics import MetricsListener
@@ -112,6 +113,7 @@ __all__ = [
     "kafka_batch",
     "kafka_sink",
     "kafka_source",
+    "latest",
     "live",
     "position",
 ]

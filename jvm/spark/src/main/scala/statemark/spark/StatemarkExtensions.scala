@@ -7,12 +7,13 @@ import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvi
 import statemark.spark.checkpoint.CheckpointFormat
 import statemark.spark.cluster.{Placement, SourcePosition}
 import statemark.spark.conf.{LocalRoot, ProviderName, StoreSettings}
+import statemark.spark.latest.Latest
 import statemark.spark.plan.StatefulNodes
 import statemark.spark.process.Relocated.StatefulOperator
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
   * settings, and the checkpoint's format, are checked on the driver when the first batch of a query is planned,
-  * before any task.
+  * before any task. And the function of `statemark.latest`.
   *
   * Spark finds the class by itself where the jar is on the driver's class path when the session is
   * built; `spark.sql.extensions` takes it as well, and both at once do no harm. Sessions and queries
@@ -21,8 +22,10 @@ import statemark.spark.process.Relocated.StatefulOperator
   * ''Source:'' Spark 4.2 `SparkSessionExtensionsProvider`.
   */
 final class StatemarkExtensions extends SparkSessionExtensionsProvider {
-  override def apply(extensions: SparkSessionExtensions): Unit =
+  override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectColumnar(_ => StatemarkExtensions.rule)
+    extensions.injectFunction(Latest.function)
+  }
 }
 
 object StatemarkExtensions {

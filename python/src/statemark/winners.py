@@ -1,0 +1,222 @@
+"""KIP-280 for Spark: of the records of each key the right one, whatever order they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from statemark.errors import SettingsError
+from statemark.winners_ttl import functions_of, remembered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STRATEGIES = ("offset", "timestamp", "header")
+#: Columns of Spark's Kafka source that say where and when a record came.
+_PLACE = ("partition", "offset", "timestamp")
+#: The name of what a query counts, in `observedMetrics` of its progress.
+_OBSERVED = "statemark_latest"
+_FUNCTION = "statemark_latest"
+_CANDIDATE = "candidate"
+_WINNER = "winner"
+
+
+def latest(
+    df: DataFrame,
+    *,
+    key: str | Sequence[str] = "key",
+    strategy: str = "offset",
+    header: str | None = None,
+    ttl: timedelta | None = None,
+) -> DataFrame:
+    """Return the winner of each key: what KIP-280 keeps of the records of a topic.
+
+    Of the records of a key in one partition the one with the highest version is kept, and of two
+    with one version the one with the higher offset. A key that has moved to another partition has
+    a winner in each: of these the one with the highest version is kept, then the latest by its
+    timestamp, then the one of the higher partition.
+
+    A streaming query emits, in each batch, the winner of every key that the batch has records of,
+    in output mode ``update``: also where the winner is one of before, so that a compacted topic
+    that it is written to keeps the right record.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Records, streaming or not, with the columns ``partition``, ``offset`` and ``timestamp`` as
+        Spark's Kafka source has them, and whatever else is wanted of the winner.
+    key : str or sequence of str, optional
+        The column, or columns, that say which records are of one key. A record in which one of
+        them is null is left out, as compaction knows no such record.
+    strategy : str, optional
+        What the version of a record is. ``"offset"``: none, as Kafka compacts. ``"timestamp"``:
+        its timestamp. ``"header"``: a header of it.
+    header : str, optional
+        With strategy ``"header"``, the header's key. Its value is a signed number of 8 bytes, big
+        end first; the last one counts where a record has several. A record without, or with a
+        value of another length, loses against every record that has one. Needs the column
+        ``headers``: option ``includeHeaders`` of the source.
+    ttl : timedelta, optional
+        How long state remembers a winner, by the clock of the executors; unset: for ever. A loser
+        that comes later than that finds nobody who beats it: it is emitted, and a table that is
+        made of the output has it from then on. So `ttl` has to be longer than records are late.
+        Only for streaming queries, on Statemark or Spark's RocksDB provider; rows pass through
+        Python and JSON, which costs several times as much. With trigger ``availableNow`` Spark
+        goes on for the sake of the clock, unless
+        ``spark.sql.streaming.noDataMicroBatches.enabled`` is false.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `df`, a row for each key. A tombstone that wins is a row without a value.
+
+    Raises
+    ------
+    SettingsError
+        If an argument is not one of these, a column is missing, or the session has not
+        Statemark's jar.
+
+    Notes
+    -----
+    A streaming query counts in ``observedMetrics["statemark_latest"]`` of its progress:
+    ``records``, ``withoutKey``, and with strategy ``"header"`` also ``withoutHeader`` and
+    ``otherLength``, records whose header has not 8 bytes.
+
+    Runs on any state store provider and on Spark Connect; Statemark's jar has to be in the session.
+    State has a record for each key and partition. Source: KIP-280, "Compaction Strategies".
+
+    Examples
+    --------
+    >>> import statemark
+    >>> orders = statemark.kafka_source(
+    ...     spark,
+    ...     bootstrap_servers="broker:9092",
+    ...     topics="orders",
+    ...     options={"includeHeaders": True},
+    ... )  # doctest: +SKIP
+    >>> newest = statemark.latest(orders, strategy="header", header="version")  # doctest: +SKIP
+    >>> rows = newest.select("key", "value", "headers")  # doctest: +SKIP
+    >>> statemark.kafka_sink(
+    ...     rows, bootstrap_servers="broker:9092", topic="orders-latest"
+    ... ).outputMode("update")  # doctest: +SKIP
+    """
+    keys = [key] if isinstance(key, str) else list(key)
+    _check(strategy, header, keys)
+    if ttl is None:
+        _require_function(df)
+    else:
+        _check_ttl(df, ttl)
+    _require(df, [*keys, *_PLACE], f"{strategy!r} needs where and when each record came")
+    if strategy == "header":
+        _require(df, ["headers"], "strategy 'header' reads a header of each record")
+    columns = [_quoted(name) for name in keys]
+    value = _header(header or "")
+    version = _version(strategy, value)
+    is_keyless = " OR ".join(f"{column} IS NULL" for column in columns)
+    counts = {"records": "true", "withoutKey": is_keyless}
+    if strategy == "header":
+        counts |= {"withoutHeader": f"{value} IS NULL", "otherLength": f"length({value}) != 8"}
+    names = [f"key{i}" for i in range(len(columns))]
+    candidates = (
+        _observed(df, counts)
+        .where(f"NOT ({is_keyless})")
+        .selectExpr(
+            *(f"{column} AS {name}" for column, name in zip(columns, names, strict=True)),
+            f"named_struct('row', struct(*), 'version', {version}, 'partition', partition, "
+            "'offset', offset, 'timestamp', timestamp) AS candidate",
+        )
+    )
+    if ttl is not None:
+        return remembered(candidates, names, df.schema, ttl)
+    winners = candidates.groupBy(*names).agg({"candidate": _FUNCTION})
+    return winners.toDF(*names, "winner").selectExpr("winner.*")
+
+
+def _check(strategy: str, header: str | None, keys: Sequence[str]) -> None:
+    if strategy not in _STRATEGIES:
+        problem = f"strategy={strategy!r} is refused"
+        raise SettingsError(
+            problem,
+            reason="there is no such strategy",
+            remedy=f"use one of {', '.join(map(repr, _STRATEGIES))}",
+        )
+    if (strategy == "header") != bool(header):
+        problem = f"header={header!r} is refused with strategy={strategy!r}"
+        raise SettingsError(
+            problem,
+            reason="a header is what strategy 'header', and no other, reads the version from",
+            remedy="give header=, the header's key, and strategy='header', or neither",
+        )
+    if not keys:
+        problem = "key is empty"
+        raise SettingsError(problem, reason="no column is named", remedy="name one or more")
+
+
+def _check_ttl(df: DataFrame, ttl: timedelta) -> None:
+    problem = f"ttl={ttl!r} is refused"
+    if ttl < timedelta(milliseconds=1):
+        raise SettingsError(
+            problem,
+            reason="it is less than a millisecond",
+            remedy="give what is longer than records are late",
+        )
+    if not df.isStreaming:
+        raise SettingsError(
+            problem,
+            reason="the DataFrame is no streaming one, and nothing has to be remembered",
+            remedy="leave ttl out",
+        )
+
+
+def _require(df: DataFrame, names: Sequence[str], reason: str) -> None:
+    known = {name.lower() for name in df.columns}
+    missing = [name for name in names if name.lower() not in known]
+    if missing:
+        problem = f"column {missing[0]!r} is missing"
+        raise SettingsError(
+            problem,
+            reason=f"{reason}, and the DataFrame has {', '.join(df.columns)}",
+            remedy="keep the columns of Spark's Kafka source up to here; headers are there with "
+            "its option includeHeaders=true",
+        )
+
+
+def _require_function(df: DataFrame) -> None:
+    if not df.sparkSession.catalog.functionExists(_FUNCTION):
+        problem = f"the session does not know {_FUNCTION}"
+        raise SettingsError(
+            problem,
+            reason="Statemark's jar was not on the driver's class path when the session was built",
+            remedy="build it with statemark.configure(builder), or start it with "
+            "spark-submit --jars $(statemark jar)",
+        )
+
+
+def _observed(df: DataFrame, counts: dict[str, str]) -> DataFrame:
+    """Let a streaming query count the rows for which conditions are true."""
+    if not df.isStreaming:
+        return df
+    functions = functions_of(df)
+    counted = (functions.expr(f"count_if({test})").alias(name) for name, test in counts.items())
+    return df.observe(_OBSERVED, *counted)
+
+
+def _version(strategy: str, header: str) -> str:
+    """Return what decides first, in SQL; null where a record has none."""
+    return {
+        "offset": "CAST(NULL AS BIGINT)",
+        "timestamp": "unix_micros(timestamp)",
+        # `conv` takes 64 bits for a signed number where the new base is negative.
+        "header": f"IF(length({header}) = 8, CAST(conv(hex({header}), 16, -10) AS BIGINT), NULL)",
+    }[strategy]
+
+
+def _header(key: str) -> str:
+    # Bytes need no escapes, which a session's settings may change.
+    name = f"CAST(X'{key.encode().hex()}' AS STRING)"
+    return f"try_element_at(filter(headers, h -> h.key = {name}), -1).value"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
