@@ -24,6 +24,19 @@ def totals(df: Any) -> Any:
     return df.groupBy("key").agg(sf.count("*").alias("n"), sf.sum("value").alias("total"))
 
 
+def newest(spark: Any, events: str) -> list[list[Any]]:
+    """Return the last row of each key by a query that ends."""
+    records = (
+        spark.readStream.schema(EVENT_SCHEMA)
+        .json(events)
+        .selectExpr("key", "value", "0 AS partition", "id AS offset", "ts AS timestamp")
+    )
+    winners = statemark.latest(records).select("key", "value").writeStream.outputMode("complete")
+    query = winners.format("memory").queryName("newest").trigger(availableNow=True).start()
+    query.awaitTermination()
+    return sorted([*row] for row in spark.table("newest").collect())
+
+
 def main(url: str, directory: Path, query_id: str | None) -> None:
     """Start a query or take that of another client, and read it in every way there is."""
     spark = SparkSession.builder.remote(url).create()
@@ -54,6 +67,15 @@ def main(url: str, directory: Path, query_id: str | None) -> None:
         "get_many": [_flat(row) for row in statemark.get_many(query_id, [*keys, {"key": "x"}])],
         "dirty": _flat(statemark.get(query_id, keys[0], isolation_level="READ_UNCOMMITTED")),
         "batch": position.batch_id,
+        "newest": newest(spark, events),
+        "last": sorted(
+            [*row]
+            for row in spark.read.schema(EVENT_SCHEMA)
+            .json(events)
+            .groupBy("key")
+            .agg(sf.max_by("value", "id"))
+            .collect()
+        ),
     }
     print(json.dumps(found), flush=True)
     sys.stdin.read()

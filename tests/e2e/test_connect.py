@@ -72,6 +72,8 @@ def test_a_query_is_read_from_its_own_and_from_another_session(server: str, tmp_
             assert seen["get"] == wanted[:3]
             assert seen["get_many"] == [*wanted, None]
             assert seen["dirty"] == wanted[0]
+            assert seen["newest"] == seen["last"]
+            assert len(seen["last"]) == len(wanted)
         assert own["batch"] == other["batch"]
     finally:
         for client in clients:
