@@ -134,7 +134,8 @@ def kafka_batch(
         Whose number it is (``txnAppId``). Unset: the query whose ``foreachBatch`` this is; on
         Spark Connect, and outside of queries, it has to be given.
     sink_name : str, optional
-        Who writes: two frames of one batch that go to one topic need different names.
+        Who writes: of two frames of one batch that go to one topic, the second needs a name. To
+        change the name of a write that has rows in the topic writes a batch again.
     commit_topic, transactional_id_prefix, refused_rows_topic, on_lost_rows : str, optional
         As for `kafka_sink`.
     producers_per_executor : int, optional
