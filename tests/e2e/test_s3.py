@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(
     LINE != "4.2", reason="its jars are those of the default line's Hadoop"
 )
 
-PARTITIONS = 4 if IS_WHOLE else 2
+PARTITIONS = 4 if IS_WHOLE else 1
 FORMATS = ("1", "2")
 #: Statemark with directories that go with the executor, and with ones that stay.
 VARIANTS = {"spark": SPARK_PROVIDER, "statemark": STATEMARK_PROVIDER, "local": STATEMARK_PROVIDER}
