@@ -145,11 +145,11 @@ class Bench:
 
     def calibrate(self, partitions: int) -> tuple[float, float]:
         """Return the seconds of Spark's sink for a batch without rows, and for each row."""
-        topic = self._topic(partitions)
-        few, many = (
-            statistics.median(self._run(SPARKS, topic, partitions, rows, batches=3 + WARM)[0])
-            for rows in (partitions, PROBE_ROWS)
-        )
+        with self._topic(partitions) as topic:
+            few, many = (
+                statistics.median(self._run(SPARKS, topic, partitions, rows, batches=3 + WARM)[0])
+                for rows in (partitions, PROBE_ROWS)
+            )
         return few, max(1e-6, (many - few) / (PROBE_ROWS - partitions))
 
     def compare(self, partitions: int, rows: int, *, rounds: int, warm: int) -> dict[str, Any]:
@@ -160,7 +160,8 @@ class Bench:
             medians = {}
             # Neither is always the one that comes after the other.
             for sink in (OURS, SPARKS) if turn % 2 else (SPARKS, OURS):
-                seconds, told = self._run(sink, self._topic(partitions), partitions, rows, warm)
+                with self._topic(partitions) as topic:
+                    seconds, told = self._run(sink, topic, partitions, rows, warm)
                 took[sink] += seconds
                 medians[sink] = statistics.median(seconds)
                 metrics += told if sink == OURS else []
@@ -178,10 +179,13 @@ class Bench:
             "throughput_ratio": statistics.median(ratios),
         }
 
-    def _topic(self, partitions: int) -> str:
+    @contextmanager
+    def _topic(self, partitions: int) -> Iterator[str]:
+        """Make a topic that is there for one turn: a small broker answers late with thousands."""
         name = f"bench-{time.monotonic_ns()}"
         topics.create(self.bootstrap, name, partitions=partitions)
-        return name
+        yield name
+        topics.delete(self.bootstrap, name)
 
     def _run(
         self,

@@ -123,6 +123,11 @@ def create(
     wait_for(f"leaders of topic {topic}", has_leaders)
 
 
+def delete(bootstrap: str, topic: str) -> None:
+    """Delete a topic; brokers remove its files later."""
+    _admin(bootstrap, None).delete_topics([topic])[topic].result(LIMIT_S)
+
+
 def producer(
     bootstrap: str, transactional_id: str, client: Mapping[str, Any] | None = None
 ) -> Producer:
