@@ -125,7 +125,8 @@ def create(
 
 def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic; brokers remove its files later."""
-    _admin(bootstrap, None).delete_topics([topic])[topic].result(LIMIT_S)
+    admin = _admin(bootstrap, None)  # it has to live until the answer is there
+    admin.delete_topics([topic])[topic].result(LIMIT_S)
 
 
 def producer(
