@@ -181,7 +181,7 @@ class Bench:
 
     @contextmanager
     def _topic(self, partitions: int) -> Iterator[str]:
-        """Make a topic that is there for one turn: a small broker answers late with thousands."""
+        """Make a topic that is there for one turn."""
         name = f"bench-{time.monotonic_ns()}"
         topics.create(self.bootstrap, name, partitions=partitions)
         yield name

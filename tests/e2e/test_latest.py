@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 STRATEGIES = ("offset", "timestamp", "header")
@@ -252,17 +253,8 @@ def test_random_histories(
     rows = stream(spark, tmp_path, batches)
     seen: list[Record] = []
     table: dict[Key, tuple[object, ...]] = {}
-    emitted: list[dict[Key, tuple[object, ...]]] = []
     keys = ["topic", "story", "key"]
-    query = (
-        statemark.latest(rows, key=keys, **arguments(strategy))
-        .writeStream.outputMode("update")
-        .foreachBatch(lambda df, _: emitted.append(found(df)))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    query, emitted = run(statemark.latest(rows, key=keys, **arguments(strategy)), tmp_path)
     assert len(emitted) == BATCHES
     for batch, rows_of_batch in zip(batches, emitted, strict=True):
         seen += batch
@@ -279,6 +271,20 @@ def test_random_histories(
         other = sum(len(value[0]) != 8 for value in values if value not in ([], [None]))
         assert sum(count.withoutHeader for count in counts) == without > 0
         assert sum(count.otherLength for count in counts) == other > 0
+
+
+def run(df: DataFrame, folder: Path) -> tuple[StreamingQuery, list[dict[Key, tuple[object, ...]]]]:
+    """Run a query to its end, and return it with what each of its batches has emitted."""
+    emitted: list[dict[Key, tuple[object, ...]]] = []
+    query = (
+        df.writeStream.outputMode("update")
+        .foreachBatch(lambda batch, _: emitted.append(found(batch)))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query, emitted
 
 
 def stream(spark: SparkSession, folder: Path, batches: Sequence[Sequence[Record]]) -> DataFrame:
@@ -376,16 +382,8 @@ def test_winners_that_are_remembered_for_long(spark: SparkSession, tmp_path: Pat
     ]
     keys = ["topic", "story", "key"]
     rows = stream(spark, tmp_path, batches).withColumn("exact", sf.lit(Decimal("0.10")))
-    emitted: list[dict[Key, tuple[object, ...]]] = []
-    query = (
-        statemark.latest(rows, key=keys, ttl=timedelta(days=1), **arguments("header"))
-        .writeStream.outputMode("update")
-        .foreachBatch(lambda df, _: emitted.append(found(df)))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    winning = statemark.latest(rows, key=keys, ttl=timedelta(days=1), **arguments("header"))
+    _, emitted = run(winning, tmp_path)
     table = {key: row for batch in emitted for key, row in batch.items()}
     wanted = expected([record for batch in batches for record in batch], "header")
     assert table == {key: (*row, Decimal("0.10")) for key, row in wanted.items()}

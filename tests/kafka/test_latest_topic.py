@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-import struct
 from typing import TYPE_CHECKING, Any
 
 import statemark
 from confluent_kafka import Producer
 from support import topics
-from support.kip280 import Key, Record, model
+from support.kip280 import VERSION, Key, Record, model, number
 from support.processes import wait_for
 from support.session import ROOT
 
@@ -40,7 +39,7 @@ GUIDE = (ROOT / "docs/kafka.md").read_text()
 def produce(producer: Producer, topic: str, dice: random.Random) -> None:
     """Send what producers would that do not know of each other."""
     for _ in range(60):
-        versions = [struct.pack(">q", dice.randrange(-4, 9)) for _ in range(2)]
+        versions = [number(dice.randrange(-4, 9)) for _ in range(2)]
         headers = dice.choice([[], [b"short"], versions[:1], versions])
         producer.produce(
             topic,
@@ -52,7 +51,7 @@ def produce(producer: Producer, topic: str, dice: random.Random) -> None:
 
 
 def as_record(row: Row) -> Record:
-    headers = tuple(("v'1`" if name == "version" else name, value) for name, value in row.headers)
+    headers = tuple((VERSION if name == "version" else name, value) for name, value in row.headers)
     key = Key("", 0, row.key)
     return Record(row.value, row.offset, row.timestamp, row.partition, headers, key)
 

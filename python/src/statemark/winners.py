@@ -18,8 +18,6 @@ _PLACE = ("partition", "offset", "timestamp")
 #: The name of what a query counts, in `observedMetrics` of its progress.
 _OBSERVED = "statemark_latest"
 _FUNCTION = "statemark_latest"
-_CANDIDATE = "candidate"
-_WINNER = "winner"
 
 
 def latest(

@@ -162,11 +162,11 @@ object Ownership {
     val directory =
       new Path(checkpoint.ownDirectory, s"$Prefix${UUID.randomUUID()}")
     val owner = new Ownership(checkpoint, directory)
-    var isTaken = false
+    var hasBegun = false
     val done =
       try {
         owner.take()
-        isTaken = true
+        hasBegun = true
         body(owner)
       } catch {
         case e: Throwable =>
@@ -177,13 +177,15 @@ object Ownership {
                 e.addSuppressed(after)
                 true
             }
-          throw if (isTaken && !wasHeld && NonFatal(e)) lost(checkpoint.root, Some(e)) else e
+          throw if (hasBegun && !wasHeld && NonFatal(e)) lost(checkpoint.root, Some(e)) else e
       }
     if (!owner.release()) throw owner.lost()
     done
   }
 
-  /** What a command says that has lost the checkpoint. */
+  /** What a command says that has lost the checkpoint.
+    * @param failure by which it noticed
+    */
   def lost(root: Path, failure: Option[Throwable] = None): InvalidInputException = UserError(
     s"$root was taken by another command in the meantime",
     "a switch, a repartition or a rollback was started beside this one",
