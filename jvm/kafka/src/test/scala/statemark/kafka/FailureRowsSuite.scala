@@ -370,6 +370,29 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
     }
   }
 
+  for (phase <- Seq(SinkPhase.DecisionSent, SinkPhase.Copied))
+    test(s"row 13: a driver whose transaction timed out at ${phase.name} is no other run") {
+      lazy val simulation: Simulation = new Simulation(
+        brokers,
+        topic(s"13-timeout-${phase.name}"),
+        new Deaths().instead(phase) {
+          Conditions.awaitNoOpenTransaction(brokers, simulation.identity)
+        },
+        options = Map("kafka.transaction.timeout.ms" -> "1000"),
+        timer = NoTimer,
+        messages = m => {
+          if (phase == SinkPhase.Copied) simulation.killExecutor()
+          m
+        }
+      )
+      running(simulation) { s =>
+        val e = intercept[SinkException.Unavailable](s.attemptBatch(0))
+        assert(e.reason.contains("ended the driver's transaction after 1000 ms"))
+        s.runBatches(2)
+        judged(s)
+      }
+    }
+
   test("row 14: an executor of an old run can neither write nor commit") {
     running(new Simulation(brokers, topic("14"), new Deaths)) { s =>
       val plan = s.coordinator.begin(s.start(0))

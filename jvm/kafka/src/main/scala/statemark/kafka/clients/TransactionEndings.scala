@@ -43,7 +43,7 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
     else {
       val all = values + ("transactionalId" -> transactionalId)
       stateOf(transactionalId) match {
-        case Some(TransactionState.COMPLETE_ABORT | TransactionState.PREPARE_ABORT) =>
+        case Some(state) if Aborted(state) =>
           new SinkException.FailedWrite(
             "A transaction timed out",
             s"the broker ended it after ${settings.transactionTimeoutMs} ms",
@@ -73,6 +73,9 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
   def isEndedByBroker(transactionalId: String): Boolean =
     stateOf(transactionalId).contains(TransactionState.COMPLETE_ABORT)
 
+  /** Whether the last transaction of the id is aborted, or is about to be: who has that done, the brokers do not say. */
+  def isAborted(transactionalId: String): Boolean = stateOf(transactionalId).exists(Aborted)
+
   private def stateOf(transactionalId: String): Option[TransactionState] =
     try
       Some(asking {
@@ -87,5 +90,6 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
     finally admin.close(Duration.ZERO)
   }
 
+  private val Aborted = Set(TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
   private val PatienceMs = 10000L
 }

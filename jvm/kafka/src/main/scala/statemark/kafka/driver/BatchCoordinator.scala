@@ -3,7 +3,6 @@ package statemark.kafka.driver
 import org.apache.kafka.clients.admin.Admin
 import org.apache.kafka.common.IsolationLevel
 import scala.collection.mutable
-import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.clients.AdminFencing
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
@@ -69,6 +68,7 @@ final class BatchCoordinator private[kafka] (
 
   private val clients = seams.clientsOf(settings)
   private val admin: Admin = clients.admin()
+  private val failures = new DriverFailures(context, clients, clock)
   private val commitPartition = CommitTopic.partitionOf(settings, identity)
   private val line = local.fold(ownLine)(_.driverLine(settings, identity))
   private val topicLog = new TopicCommitLog(clients, admin, settings, clock, seams.logEnd)
@@ -99,7 +99,7 @@ final class BatchCoordinator private[kafka] (
     )
   }
   private val recovery =
-    new Recovery(context, admin, line, log, fencing, completion, marker, observer)
+    new Recovery(context, admin, line, log, fencing, completion, marker, observer, failures)
 
   private var report: Option[RecoveryReport] = None
   private var run = 0L
@@ -147,7 +147,7 @@ final class BatchCoordinator private[kafka] (
     * it is a copy of. What is being decided at this moment shows behind the fence.
     */
   private def requireFit(start: BatchStart): Unit =
-    try
+    failures.recovering {
       if (CommitTopic.isThere(admin, settings)) {
         readCommitted().last match {
           case decided: LastDecision.Decided => seams.verdict(identity, start, decided): Unit
@@ -155,7 +155,7 @@ final class BatchCoordinator private[kafka] (
           case _ => ()
         }
       }
-    catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
+    }
 
   /** What readers see of the sink, without waiting for transactions that are open. */
   private def readCommitted(): CommitState =
@@ -172,7 +172,7 @@ final class BatchCoordinator private[kafka] (
     */
   private def isForgotten: Boolean = {
     val isLong = clock.nanos() - usedNanos > BatchCoordinator.LongestUnusedNanos
-    if (isLong) deciding("The sink cannot be taken over again") {
+    if (isLong) failures.deciding("The sink cannot be taken over again") {
       recovery.requireOwn(log.read(identity), run)
     }
     isLong
@@ -246,7 +246,7 @@ final class BatchCoordinator private[kafka] (
 
   private def takenOver(recovered: => RecoveryReport): RecoveryReport = {
     val done =
-      try {
+      failures.recovering {
         val done = recovered
         last = log.read(identity).last
         topicLog.foreign.fold(done)(of =>
@@ -254,7 +254,7 @@ final class BatchCoordinator private[kafka] (
             s"Something else writes to the commit topic: ${of.count} records of it are passed over, as of ${of.first}"
           )
         )
-      } catch { case NonFatal(e) => throw DriverFailures.ofRecovery(e, context) }
+      }
     run = done.run
     usedNanos = clock.nanos()
     generations = Map.empty
@@ -278,7 +278,7 @@ final class BatchCoordinator private[kafka] (
 
   private def remove(isGone: CommitRecord => Boolean): Unit = {
     val keys = log.read(identity).records.collect { case (key, r) if isGone(r) => key }.toVector
-    deciding("What is known of the sink could not be removed") {
+    failures.deciding("What is known of the sink could not be removed") {
       line.transaction { producer =>
         keys.foreach(key =>
           producer.send(CommitTopic.tombstone(commitPartition, key.toArray)): Unit
@@ -384,7 +384,7 @@ final class BatchCoordinator private[kafka] (
     */
   private def inTwoSteps(decision: Decision, messages: Seq[AttemptMessage]) = {
     val ((), decisionMs) = Clock.timedMs(clock) {
-      deciding(s"Batch ${decision.batch} could not be decided") {
+      failures.deciding(s"Batch ${decision.batch} could not be decided") {
         val records = RecordCodec.parts(identity, decision)
         seams.decisions(settings).write(line, records, observer)
       }
@@ -426,7 +426,7 @@ final class BatchCoordinator private[kafka] (
     // Executors whose ids are fenced have them back for the next batch.
     decision.transactions.map(_.name).filterNot(committed).map(_.transactionalId).distinct
       .foreach(id => generations += id -> (generations.getOrElse(id, 0) + 1))
-    val report = deciding(s"Batch ${decision.batch} is decided, but is not complete") {
+    val report = failures.deciding(s"Batch ${decision.batch} is decided, but is not complete") {
       completion.complete(decision, committed)(fencing.fence)
     }
     report.reopened.foreach { _ =>
@@ -439,10 +439,6 @@ final class BatchCoordinator private[kafka] (
     }
     report.copiedRows
   }
-
-  private def deciding[A](problem: String)(body: => A): A =
-    try body
-    catch { case NonFatal(e) => throw DriverFailures.of(e, problem, context) }
 
   private def attemptsOf(messages: Seq[AttemptMessage], of: DecidedTransaction): Set[AttemptId] =
     messages.filter(_.rows.contains(of.name)).map(_.attempt).toSet

@@ -3,11 +3,9 @@ package statemark.kafka.driver
 import org.apache.kafka.clients.admin.Admin
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
-import org.apache.kafka.common.errors._
 import scala.collection.mutable
 import scala.util.control.NonFatal
-import statemark.common.Causes
-import statemark.kafka.clients.{Fencing, KafkaFailures}
+import statemark.kafka.clients.Fencing
 import statemark.kafka.conf.{
   SinkException,
   SinkIdentity,
@@ -30,7 +28,8 @@ private[kafka] final class Recovery(
     fencing: Fencing,
     completion: Completion,
     marker: CheckpointMarker,
-    observer: SinkObserver
+    observer: SinkObserver,
+    failures: DriverFailures
 ) {
   import context.{identity, settings}
   private val ownId = context.driverId.text
@@ -147,11 +146,11 @@ private[kafka] final class Recovery(
   private def write(problem: String)(
       records: TopicPartition => Seq[ProducerRecord[Array[Byte], Array[Byte]]]
   ): Unit =
-    try
+    failures.deciding(problem) {
       line.transaction { producer =>
         records(CommitTopic.partitionOf(settings, identity)).foreach(producer.send(_): Unit)
       }
-    catch { case NonFatal(e) => throw DriverFailures.of(e, problem, context) }
+    }
 
   /** Behind the fences, and by what the log says then: an order that outlives its driver may be carried out until its
     * executor is fenced, and its token would be removed with the older one of the same key.
@@ -242,101 +241,4 @@ private object Recovery {
 
   /** Of a query's name, which only helps to find another query of the same name; a record holds 64 KiB of it. */
   val MostNameCharacters = 1000
-}
-
-/** What failures of the driver's producer mean. */
-private[kafka] object DriverFailures {
-
-  /** Of a transaction of the driver's. */
-  def of(failure: Throwable, problem: String, context: SinkContext): Throwable = {
-    val values = Map(
-      "sink" -> context.identity.toString,
-      "transactionalId" -> context.driverId.text
-    )
-    failure match {
-      case e: SinkException => e
-      case e if KafkaFailures.isInterrupt(e) => e
-      case e if KafkaFailures.isFenced(e) =>
-        new SinkException.Superseded(
-          "a later driver has initialized the sink's id, and only that one decides now",
-          values,
-          Some(e)
-        )
-      case e if KafkaFailures.isDenied(e) || KafkaFailures.isNotLoggedIn(e) =>
-        KafkaFailures.ofAttempt(e, problem, values)
-      case e =>
-        new SinkException.Unavailable(
-          problem,
-          s"nobody knows whether it was committed: ${SinkException.sentence(e.getMessage)}",
-          "Start the query again: it finds out, and nothing is written twice",
-          values,
-          Some(e)
-        )
-    }
-  }
-
-  /** Of anything else that a recovery asks of the brokers. */
-  def ofRecovery(failure: Throwable, context: SinkContext): Throwable =
-    KafkaFailures.unwrapped(failure) match {
-      case e: TimeoutException =>
-        new SinkException.Unavailable(
-          "The sink cannot be taken over",
-          s"the brokers gave no answer: ${SinkException.sentence(e.getMessage)}",
-          "Is kafka.bootstrap.servers right, and are all brokers up? Start the query again",
-          Map(
-            "sink" -> context.identity.toString,
-            "kafka.bootstrap.servers" -> context.settings.bootstrapServers
-          ),
-          Some(e)
-        )
-      case e => of(e, "The sink cannot be taken over", context)
-    }
-
-  // The producer wraps what it does not expect, without its cause.
-  private def isAboveMost(failure: Throwable) = Causes.of(failure).exists { e =>
-    e.isInstanceOf[InvalidTxnTimeoutException] ||
-    Option(e.getMessage).exists(_.contains("transaction.max.timeout.ms"))
-  }
-
-  /** Of `initTransactions`. */
-  def ofInitialization(failure: Throwable, context: SinkContext): Throwable = {
-    val values = Map("transactionalId" -> context.driverId.text)
-    def unfit(reason: String, remedy: String) = new SinkException.UnfitCluster(
-      "Transactions cannot be initialized",
-      reason,
-      remedy,
-      values,
-      Some(failure)
-    )
-    failure match {
-      case _: UnsupportedVersionException =>
-        unfit(
-          "the brokers have no transactions",
-          "Use Kafka 0.11 or later, or Spark's own sink, which may write rows twice"
-        )
-      case e if isAboveMost(e) =>
-        unfit(
-          "kafka.transaction.timeout.ms is above the brokers' transaction.max.timeout.ms",
-          s"Lower it from ${context.settings.transactionTimeoutMs}"
-        )
-      case e if KafkaFailures.isDenied(e) =>
-        unfit(
-          String.valueOf(e.getMessage),
-          "Grant WRITE and DESCRIBE on transactional ids that begin with " +
-            s"'${context.settings.prefix}.'"
-        )
-      case e if KafkaFailures.isNotLoggedIn(e) =>
-        KafkaFailures.ofLogin(e, "Transactions cannot be initialized", values)
-      case e: TimeoutException =>
-        new SinkException.Unavailable(
-          "Transactions cannot be initialized",
-          s"the brokers gave no answer: ${SinkException.sentence(e.getMessage)}",
-          "Is each of them up, and are there as many as transaction.state.log.replication.factor " +
-            "says? A single broker needs 1 there",
-          values,
-          Some(e)
-        )
-      case e => of(e, "Transactions cannot be initialized", context)
-    }
-  }
 }
