@@ -29,7 +29,7 @@ TESTS := target/tests-$(SPARK)
 COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
-.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-nexmark bench-soak fmt clean
+.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
 .PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -181,6 +181,11 @@ bench-kafka: build $(KAFKA_JARS) ## rows to Kafka by our sink and by Spark's own
 	mkdir -p $(RESULTS)
 	PYTHONPATH=tests $(PY) bench/sink.py $(if $(QUICK),--quick) --out $(RESULTS)/sink.json
 	$(MEASURED)/sink.json
+
+bench-compaction: build $(KAFKA_JARS) ## the right record of each key: `latest`, and a repair of 10 million keys, 10 minutes
+	mkdir -p $(RESULTS)
+	PYTHONPATH=tests $(PY) bench/compaction.py $(if $(QUICK),--quick) --out $(RESULTS)/compaction.json
+	$(MEASURED)/compaction.json
 
 # Parts of about the same length; each adds its queries to the same results.
 NEXMARK_1 = q3 q8 q11

@@ -143,7 +143,8 @@ lazy val kafka = (project in file("jvm/kafka"))
   .settings(common)
   .settings(
     name := "statemark-kafka",
-    libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test),
+    libraryDependencies ++=
+      Seq(kafkaClients % Provided, roaring % Provided, rocksdb % Provided, scalatest % Test),
     // Suites start brokers, which a process of tests/support does for them.
     Test / compile := (Test / compile).dependsOn(brokers / kafkaJars).value,
     Test / javaOptions += "-Dstatemark.python=" +

@@ -71,6 +71,14 @@ a batch was durable, `commit` from then until readers saw all of it; in local mo
 transaction. Goals: at least 0.97 at 1 s and more, 0.8 at 100 ms."""
 
 
+COMPACTION = """\
+A compacted topic has a record for each of {keys:,} keys, and late losers for one in a hundred.
+`topic compact` is a process of its own, whose start counts; its memory is all that it has had at
+most, keys lie on the disk. `latest` reads the topic's first records in a session with two cores,
+with Statemark's store where it streams; beside it, the highest offset of each key by `max_by`,
+which is right in one partition and by offsets alone. The ratio is of records a second."""
+
+
 def unit_of(figure: str) -> str:
     """Return what stands behind the name of a figure: 'put 10,000, ns a row' has 'ns a row'."""
     parts = figure.rsplit(", ", 2)
@@ -258,6 +266,26 @@ def sink(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def compaction(results: dict[str, Any]) -> str:
+    """Render the table of `latest` and `topic compact`."""
+    header = ["", "records", "seconds", "records a second", "`max_by`", "ratio", "memory, MB"]
+    names = (
+        *("records", "seconds", "records_a_second", "max_by_records_a_second", "ratio"),
+        "memory_mb",
+    )
+    rows = {case["what"]: [case.get(name) for name in names] for case in results["cases"]}
+    lines = [
+        "## The right record of each key",
+        "",
+        *table(header, rounded(rows)),
+        "",
+        origin(results),
+        *COMPACTION.format(keys=results["keys"]).splitlines(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Read the results, write the pictures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -274,7 +302,8 @@ def main() -> None:
         if figures:
             plot(figures, providers, options.out / name)
             images.append(name)
-    parts = {"restart": restart, "scale": scale, "live": live, "nexmark": nexmark, "sink": sink}
+    renders = (restart, scale, live, nexmark, sink, compaction)
+    parts = {render.__name__: render for render in renders}
     others = {
         name: json.loads(file.read_text())
         for name in parts

@@ -206,8 +206,8 @@ class Bench:
             .writeStream.format(sink)
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("topic", topic)
-            # Spark's sink would share its producer with the next turn, which would then wait for rows
-            # of this one that were on their way when it was stopped, and whose topic is gone.
+            # Spark's sink would share its producer with the next turn, which would wait for rows of
+            # this one: on their way when it was stopped, to a topic that is gone.
             .option("kafka.client.id", topic)
             .option("checkpointLocation", checkpoint)
             .trigger(processingTime="0 seconds")

@@ -33,7 +33,7 @@ COMPACTED = {
     "delete.retention.ms": 86_400_000,
 }
 FILLER = b"filler"
-GUIDE = (ROOT / "docs/kafka.md").read_text()
+GUIDE = (ROOT / "docs/compaction.md").read_text()
 
 
 def produce(producer: Producer, topic: str, dice: random.Random) -> None:

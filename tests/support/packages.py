@@ -25,7 +25,10 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "jvm/kafka/src/main": (
         "statemark.kafka",
         # Its own package has names that all of them use.
-        ("", "conf", "clients", "rows", "decision", "log", "executor", "driver", "tools", "doctor"),
+        (
+            *("", "conf", "clients", "rows", "decision", "log", "executor", "driver", "tools"),
+            *("compaction", "doctor"),
+        ),
     ),
     "jvm/spark/src/main": (
         "statemark.spark",
@@ -40,7 +43,7 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "jvm/sink/src/main": (
         "statemark.kafka.sink",
-        ("conf", "executor", "driver", "warnings", "", "commands"),
+        ("conf", "executor", "driver", "warnings", "", "compaction", "commands"),
     ),
 }
 MAX_FILES = 15

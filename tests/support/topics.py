@@ -122,6 +122,18 @@ def create(
 
     wait_for(f"leaders of topic {topic}", has_leaders)
 
+    def has_logs() -> bool:
+        try:
+            return len(ends(bootstrap, topic, Isolation.READ_UNCOMMITTED, client)) == partitions
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return False
+
+    # A leader is named before its broker knows. Of an idempotent producer it may then refuse the
+    # first batch and take the second, and the first is out of order until it expires.
+    wait_for(f"logs of topic {topic}", has_logs)
+
 
 def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic; brokers remove its files later."""

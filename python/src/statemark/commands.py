@@ -8,36 +8,10 @@ there each command has a case class of these fields.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-
-@dataclass(frozen=True)
-class Command:
-    """One subcommand.
-
-    Parameters
-    ----------
-    name : str
-        Its name, here and in the JVM; a second word is that of a subcommand.
-    summary : str
-        One line for the list of commands.
-    description : str
-        A paragraph for its help.
-    add_arguments : callable
-        Adds its arguments besides the checkpoint to a parser.
-    has_checkpoint : bool
-        Whether it works on a checkpoint.
-    asks_kafka : bool
-        Whether it talks to brokers, with Kafka's client library and without a session of Spark's.
-    """
-
-    name: str
-    summary: str
-    description: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    has_checkpoint: bool = True
-    asks_kafka: bool = False
+from statemark.command import Command, json_argument
+from statemark.commands_kafka import KAFKA_COMMANDS
 
 
 def _add_observe(parser: argparse.ArgumentParser) -> None:
@@ -88,17 +62,13 @@ def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
 # ---- inspect, verify
 
 
-def _json_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
-
-
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deep",
         action="store_true",
         help="also load every version from the snapshot before it, and compare the rows",
     )
-    _json_argument(parser)
+    json_argument(parser)
 
 
 # ---- local
@@ -122,89 +92,7 @@ def _local_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="delete what no process uses and is too old or too much",
     )
-    _json_argument(parser)
-
-
-# ---- topic, doctor
-
-
-def _commit_topic_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--commit-topic",
-        metavar="T",
-        default="statemark-commits",
-        help="option commitTopic of the sink (default: statemark-commits)",
-    )
-
-
-def _command_config_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="properties of Kafka's clients, such as how to log in; on this machine",
-    )
-
-
-def _brokers_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--bootstrap-servers", metavar="LIST", required=True, help="host:port of a broker or more"
-    )
-    _commit_topic_argument(parser)
-    _command_config_argument(parser)
-
-
-def _status_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "identity",
-        metavar="IDENTITY",
-        nargs="?",
-        help="only this sink, as APP/SINK, or those of an APP: a query's id or a txnAppId",
-    )
-    _brokers_arguments(parser)
-    parser.add_argument(
-        "--prefix", metavar="P", help="only sinks with this transactionalIdPrefix (default: any)"
-    )
-    _json_argument(parser)
-
-
-def _one_sink_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "identity", metavar="IDENTITY", help="the sink, as `statemark topic status` shows it"
-    )
-    _brokers_arguments(parser)
-    parser.add_argument(
-        "--yes", action="store_true", help="do it; without, it is only shown what would be done"
-    )
-
-
-def _forget_arguments(parser: argparse.ArgumentParser) -> None:
-    _one_sink_arguments(parser)
-    parser.add_argument(
-        "--all",
-        action="store_true",
-        help="also the sink itself, for a query or a job that never runs again",
-    )
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="also where the last decision is not complete: readers never get the rest of it",
-    )
-
-
-def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kafka", metavar="LIST", required=True, help="host:port of a broker or more"
-    )
-    parser.add_argument("--topic", metavar="T", help="an output topic, to be checked as well")
-    parser.add_argument(
-        "--prefix",
-        metavar="P",
-        default="statemark",
-        help="option transactionalIdPrefix of the sink (default: statemark)",
-    )
-    _commit_topic_argument(parser)
-    _command_config_argument(parser)
-    _json_argument(parser)
+    json_argument(parser)
 
 
 COMMANDS: Sequence[Command] = (
@@ -230,7 +118,7 @@ COMMANDS: Sequence[Command] = (
         "Show operators, stores, versions, snapshots, rows and sizes of a checkpoint, and the"
         " provider that it pins. Reads logs, listings and the newest snapshots' metadata; writes"
         " nothing.",
-        _json_argument,
+        json_argument,
     ),
     Command(
         "verify",
@@ -249,44 +137,5 @@ COMMANDS: Sequence[Command] = (
         _local_arguments,
         has_checkpoint=False,
     ),
-    Command(
-        "topic status",
-        "show what the exactly-once sink knows of its topics",
-        "Show every sink of a commit topic: its query, what was decided last and whether all of it"
-        " is with the readers, open transactions, also those of others that hold readers back, and"
-        " what the next start does. Changes nothing.",
-        _status_arguments,
-        has_checkpoint=False,
-        asks_kafka=True,
-    ),
-    Command(
-        "topic finish",
-        "complete what a sink has decided",
-        "Complete the last decision of a sink whose query does not come back to do it, and end its"
-        " open transactions. A query that runs for the sink fails. Shows what it would do, and does"
-        " it with --yes. Exits with 1 where something is left to do.",
-        _one_sink_arguments,
-        has_checkpoint=False,
-        asks_kafka=True,
-    ),
-    Command(
-        "topic forget",
-        "remove what a sink has decided",
-        "Remove what was decided by a sink, so that its query writes the next batch whatever its"
-        " number: rows may be written again. Refused while the last decision is not complete. A"
-        " query that runs for the sink fails. Shows what it would do, and does it with --yes.",
-        _forget_arguments,
-        has_checkpoint=False,
-        asks_kafka=True,
-    ),
-    Command(
-        "doctor",
-        "check whether Kafka is fit for the exactly-once sink",
-        "Check clients, brokers, transactions, the commit topic, an output topic and access, each"
-        " with ok, warning or problem and what to do. Writes no row. Exits with"
-        " 1 where there is a problem.",
-        _doctor_arguments,
-        has_checkpoint=False,
-        asks_kafka=True,
-    ),
+    *KAFKA_COMMANDS,
 )

@@ -26,7 +26,7 @@ _KEPT_NAME = "org.apache.kafka_kafka-clients-*.jar"
 
 
 def options(
-    given: layers.SubmitArgs, *, home: Path, env: Mapping[str, str]
+    given: layers.SubmitArgs, *, home: Path, env: Mapping[str, str], connector: bool = False
 ) -> tuple[tuple[str, str], ...]:
     """Return what spark-submit needs besides the user's options, or instead of one of them.
 
@@ -38,6 +38,8 @@ def options(
         The home of Spark.
     env : Mapping
         Environment variables.
+    connector : bool
+        Whether Spark's own connector is needed, too: a query reads a topic.
 
     Returns
     -------
@@ -47,16 +49,17 @@ def options(
     settings = {**layers.defaults(env=env, args=given), **given.conf}
     jars = given.jars or settings.get(layers.JARS, "")
     packages = given.value("--packages") or settings.get(_PACKAGES, "")
-    if "kafka" in f"{jars} {packages} {settings.get(_CLASS_PATH, '')}":
+    name = "spark-sql-kafka" if connector else "kafka"
+    if name in f"{jars} {packages} {settings.get(_CLASS_PATH, '')}":
         return ()
-    if any((home / "jars").glob("kafka-clients-*.jar")):
+    if any((home / "jars").glob(f"{name}-*.jar")):
         return ()
-    kept = _kept(Path.home())
+    kept = None if connector else _kept(Path.home())
     if kept is not None:
         return (("--jars", layers.merge(jars, str(kept))),)
     release = spark_release(home)
-    connector = f"org.apache.spark:spark-sql-kafka-0-10_{release.scala}:{release.version}"
-    return (("--packages", layers.merge(packages, connector)),)
+    brings_it = f"org.apache.spark:spark-sql-kafka-0-10_{release.scala}:{release.version}"
+    return (("--packages", layers.merge(packages, brings_it)),)
 
 
 def not_fetched(packages: str) -> MissingDependencyError:

@@ -7,34 +7,40 @@ Each is one entry of ``commands.COMMANDS``, and its work is in the JVM packages
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
 import re
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemark import kafka_library
-from statemark.commands import COMMANDS, Command
+from statemark.commands import COMMANDS
 from statemark.errors import MissingDependencyError
 from statemark.jars import jar_path, spark_home
 from statemark.layers import SubmitArgs
 
 if TYPE_CHECKING:
+    from statemark.command import Command
+
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _MAIN = "statemark.spark.offline.Main"
 _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
-# Exit codes of the JVM. Any other is an error too: spark-submit has its own.
-_EXIT_CODES = {0: 0, 10: 1}
+# Exit codes of the JVM, also of one that was told to end. Any other is an error too: spark-submit
+# has its own.
+_EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + signal.SIGTERM: 143}
 _NOT_STARTED = 1
 
 NAMES = frozenset(command.name for command in COMMANDS)
 _ASK_KAFKA = frozenset(command.name for command in COMMANDS if command.asks_kafka)
-# What those need of Spark is its class path.
-_WITHOUT_CLUSTER = ("--master", "local", "--deploy-mode", "client")
+# What those need of Spark is its class path; a query of theirs, all cores.
+_WITHOUT_CLUSTER = ("--master", "local[*]", "--deploy-mode", "client")
 
 _SUBMIT_OPTIONS = {
     "--master": ("URL", "where Spark runs (default: that of spark-defaults.conf, else local[*])"),
@@ -98,15 +104,41 @@ def run(args: argparse.Namespace) -> int:
     given = _given(args)
     added: dict[str, str] = {}
     if args.command in _ASK_KAFKA:
-        added = dict(kafka_library.options(given, home=home, env=os.environ))
-    done = subprocess.run(
-        _submit(args, home, given, added),
-        env=_environment(os.environ, is_verbose=args.verbose),
-        check=False,
-    )
-    if "--packages" in added and done.returncode == _NOT_STARTED:
+        added = dict(
+            kafka_library.options(
+                given,
+                home=home,
+                env=os.environ,
+                connector=getattr(args, "continuous", False),
+            )
+        )
+    words = _submit(args, home, given, added)
+    process = subprocess.Popen(words, env=_environment(os.environ, is_verbose=args.verbose))
+    code = _awaited(process)
+    if "--packages" in added and code == _NOT_STARTED:
         raise kafka_library.not_fetched(added["--packages"])
-    return _EXIT_CODES.get(done.returncode, 2)
+    return _EXIT_CODES.get(code, 2)
+
+
+def _awaited(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a command, which ends in its own way when it is told to; return its exit code."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    if is_main:
+        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        # A terminal has told the command too. Whoever insists does not want to wait.
+        with contextlib.suppress(KeyboardInterrupt):
+            return process.wait()
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        if is_main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _group(commands: Subparsers, name: str) -> Subparsers:
@@ -120,7 +152,7 @@ def _parent(command: Command) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("options of spark-submit")
     for option, (metavar, text) in _SUBMIT_OPTIONS.items():
-        if command.asks_kafka and option == "--master":
+        if command.asks_kafka and not command.runs_queries and option == "--master":
             continue
         action = "append" if option == "--conf" else "store"
         group.add_argument(option, metavar=metavar, action=action, help=text)
@@ -153,7 +185,8 @@ def _submit(
             remedy="correct SPARK_HOME, or install pyspark: pip install 'statemark[pyspark]'",
         )
     words = [str(submit), "--class", _MAIN]
-    words += _WITHOUT_CLUSTER if args.command in _ASK_KAFKA else ()
+    has_master = bool(given.value("--master"))
+    words += _WITHOUT_CLUSTER if args.command in _ASK_KAFKA and not has_master else ()
     own = [(option, value) for option, value in given.options if option not in added]
     for option, value in [*own, *added.items()]:
         words += [option, str(value)]

@@ -127,7 +127,7 @@ ASKED = {
 def test_topic_status(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
     seen = spark_submit(0)
     assert main(["topic", "status", *BROKERS, *LIBRARY]) == 0
-    without_cluster = ["--master", "local", "--deploy-mode", "client"]
+    without_cluster = ["--master", "local[*]", "--deploy-mode", "client"]
     start = ["--class", "statemark.spark.offline.Main", *without_cluster]
     assert seen()["words"][:-1] == [*start, *LIBRARY, bundled]
     plain = {**ASKED, "command": "topic status", "identity": None, "prefix": None, "json": False}
@@ -148,6 +148,39 @@ def test_topic_finish_and_forget(spark_submit: Callable[[int], Submitted]) -> No
     assert request(seen) == forget
 
 
+def test_topic_compact(spark_submit: Callable[[int], Submitted]) -> None:
+    seen = spark_submit(0)
+    command = ["topic", "compact", "orders", *BROKERS, *LIBRARY, "--strategy", "timestamp"]
+    assert main([*command, "--master", "local[3]"]) == 0
+    words = seen()["words"]
+    # A query runs where the user says.
+    assert words.count("--master") == 1
+    assert words[words.index("--master") + 1] == "local[3]"
+    asked = request(seen)
+    assert (asked["topic"], asked["dryRun"], asked["trigger"]) == ("orders", False, "10s")
+    for code in (130, 143):
+        spark_submit(code)
+        assert main(command) == code, "it was told to end"
+
+
+def test_a_query_needs_sparks_connector(
+    spark_submit: Callable[[int], Submitted], user_home: Path
+) -> None:
+    """Kafka's library alone is enough for a repair that ends."""
+    kept = user_home / ".ivy2.5.2" / "jars" / "org.apache.kafka_kafka-clients-3.9.2.jar"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    seen = spark_submit(0)
+    command = ["topic", "compact", "orders", *BROKERS, "--strategy", "timestamp"]
+    assert main(command) == 0
+    assert library(seen) == ["--jars", str(kept)]
+    assert main([*command, "--continuous"]) == 0
+    assert library(seen)[0] == "--packages"
+    own = ["--jars", "/spark-sql-kafka-0-10_2.13.jar"]
+    assert main([*command, "--continuous", *own]) == 0
+    assert library(seen) == own
+
+
 def test_doctor(spark_submit: Callable[[int], Submitted]) -> None:
     seen = spark_submit(0)
     assert main(["doctor", "--kafka", "b:9092", "--topic", "orders", *LIBRARY, "--json"]) == 0
@@ -165,7 +198,9 @@ def test_doctor(spark_submit: Callable[[int], Submitted]) -> None:
     ("argv", "usage"),
     [
         (["topic"], "topic"),
-        (["topic", "compact"], "topic"),
+        (["topic", "compress"], "topic"),
+        (["topic", "compact", *BROKERS], "topic compact"),
+        (["topic", "compact", "t", *BROKERS, "--strategy", "offset"], "topic compact"),
         (["topic", "status"], "topic status"),
         (["topic", "status", *BROKERS, "--master", "yarn"], ""),
         (["topic", "finish", *BROKERS], "topic finish"),

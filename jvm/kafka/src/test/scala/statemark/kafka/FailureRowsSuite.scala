@@ -1,5 +1,6 @@
 package statemark.kafka
 
+import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
@@ -367,6 +368,34 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
       old.close()
       s.runBatch()
       judged(s)
+    }
+  }
+
+  test("a topic that is deleted while a task writes fails the task, and holds it no longer") {
+    val short =
+      Map("delivery.timeout.ms" -> 2000, "request.timeout.ms" -> 1000, "max.block.ms" -> 2000)
+    running(new Simulation(
+      brokers,
+      topic("deleted"),
+      new Deaths,
+      options = short.map { case (name, ms) => s"kafka.$name" -> s"$ms" }
+    )) { s =>
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
+      val executor = new SimExecutor("901", s.settings, new Deaths)
+      s.executors :+= executor
+      val tried = Try.of(0, 2, 6)
+      val writer = executor.sinks.writer(spec, "901", 0, 901)
+      def write(at: Int): Unit = {
+        val row = tried.row(s.topic, 0, 901, at)
+        writer.write(new ProducerRecord(s.topic, Int.box(at), row.key, row.value))
+      }
+      write(0)
+      brokers.deleteTopic(s.topic)
+      val e = intercept[SinkException] {
+        write(1)
+        writer.commit()
+      }
+      assert(e.isRetryable || e.isInstanceOf[SinkException.UnfitCluster], e)
     }
   }
 

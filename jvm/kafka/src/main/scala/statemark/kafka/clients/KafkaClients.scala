@@ -57,6 +57,21 @@ object KafkaClients {
     }
   }
 
+  /** An idempotent producer without transactions.
+    * @param mostBytes of a record that it takes
+    */
+  def copier(settings: SinkSettings, mostBytes: Long): RowProducer = {
+    val most = math.min(Int.MaxValue.toLong, mostBytes + RequestBytes)
+    val bytes = new ByteArraySerializer
+    val size =
+      Option.when(!settings.kafka.contains("max.request.size"))("max.request.size" -> s"$most")
+    val theirs = settings.kafka - "transaction.timeout.ms"
+    new KafkaProducer(known(ProducerConfig.configNames, theirs ++ size), bytes, bytes)
+  }
+
+  // What a request has besides its records.
+  private val RequestBytes = 64L << 10
+
   /** What a client of this kind knows; of the rest it would say in the log that it does not. */
   private def known(names: JavaSet[String], settings: Map[String, String]) = {
     val kept = settings.filter { case (name, _) =>

@@ -1,6 +1,6 @@
 package statemark.kafka.clients
 
-import java.util.concurrent.{ScheduledThreadPoolExecutor, ThreadFactory, TimeUnit}
+import java.util.concurrent.{Executors, ScheduledThreadPoolExecutor, ThreadFactory, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
 /** Calls back after a while. Tests hand in one that they move by hand. */
@@ -15,7 +15,7 @@ object Timer {
     def cancel(): Unit
   }
 
-  /** Two daemon threads for all sinks of the process. */
+  /** For all sinks of the process, on daemon threads. What one has to wait for holds no other back. */
   lazy val system: Timer = new Timer {
     private val count = new AtomicInteger
     private val threads: ThreadFactory = (work: Runnable) => {
@@ -23,11 +23,13 @@ object Timer {
       thread.setDaemon(true)
       thread
     }
-    private val executor = new ScheduledThreadPoolExecutor(2, threads)
-    executor.setRemoveOnCancelPolicy(true)
+    private val clock = new ScheduledThreadPoolExecutor(1, threads)
+    clock.setRemoveOnCancelPolicy(true)
+    private val bodies = Executors.newCachedThreadPool(threads)
 
     override def after(ms: Long)(body: => Unit): Cancel = {
-      val task = executor.schedule((() => body): Runnable, ms, TimeUnit.MILLISECONDS)
+      val run: Runnable = () => bodies.execute(() => body)
+      val task = clock.schedule(run, ms, TimeUnit.MILLISECONDS)
       () => task.cancel(false): Unit
     }
   }

@@ -39,6 +39,10 @@ final case class SinkSettings(
   /** How long a broker leaves a transaction open. */
   def transactionTimeoutMs: Long = kafka("transaction.timeout.ms").toLong
 
+  /** How long the producer tries to send a row; its own default is two minutes. */
+  def deliveryTimeoutMs: Long =
+    kafka.get("delivery.timeout.ms").flatMap(_.trim.toLongOption).getOrElse(2L * 60 * 1000)
+
   /** The most bytes that a row may have before compression: those of a request, of which Kafka's default is a megabyte,
     * and of the producer's memory.
     */

@@ -4,6 +4,7 @@ import java.time.Duration
 import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.locks.ReentrantReadWriteLock
 import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.errors.TimeoutException
 import scala.collection.mutable
 import scala.math.Ordering.Implicits._
 import scala.util.control.NonFatal
@@ -90,7 +91,7 @@ private[kafka] final class TransactionLine(
   /** Waits until every row that was sent is acknowledged, or has failed. */
   def flush(): Unit = {
     lock.readLock.lock()
-    try producer.foreach(_.flush())
+    try producer.foreach(awaitRows(_, current))
     finally lock.readLock.unlock()
   }
 
@@ -295,7 +296,7 @@ private[kafka] final class TransactionLine(
     case Some(own) =>
       try {
         KafkaFailures.uninterrupted {
-          own.flush()
+          awaitRows(own, Some(open))
           own.abortTransaction()
         }
         close(open, CommitAnswer.Aborted)
@@ -305,6 +306,19 @@ private[kafka] final class TransactionLine(
           break(open.failure.getOrElse(e), isOverdue(open))
           close(open, CommitAnswer.Unknown)
       }
+  }
+
+  /** Waits for rows that are on their way, for a while longer than they may be: the client does not let them expire while it
+    * asks for a partition to be in the transaction, and of a topic that was deleted it asks for ever.
+    */
+  private def awaitRows(own: RowProducer, open: Option[OpenTransaction]): Unit = {
+    val ms = settings.deliveryTimeoutMs + GraceMs
+    val end = seams.timer.after(ms) {
+      open.foreach(_.failed(new TimeoutException(s"Rows were not acknowledged within $ms ms")))
+      own.close(Duration.ZERO)
+    }
+    try own.flush()
+    finally end.cancel()
   }
 
   private def close(open: OpenTransaction, answer: CommitAnswer): Unit = {
@@ -392,6 +406,7 @@ private[kafka] object TransactionLine {
       isOverdue: Boolean
   )
 
+  private val GraceMs = 5000L
   private val KeptAnswers = 1024
   private val CloseTimeout = Duration.ofSeconds(30)
 }

@@ -116,6 +116,8 @@ private[commands] object TopicText {
   private def time(ms: Long): String =
     Instant.ofEpochMilli(ms).truncatedTo(ChronoUnit.SECONDS).toString
 
-  def counted(count: Long, what: String): String =
-    if (count == 1) s"1 $what" else s"$count ${what}s"
+  def counted(count: Long, what: String): String = counted(count, what, s"${what}s")
+
+  def counted(count: Long, one: String, more: String): String =
+    if (count == 1) s"1 $one" else s"$count $more"
 }

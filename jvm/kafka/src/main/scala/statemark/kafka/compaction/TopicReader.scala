@@ -1,0 +1,100 @@
+package statemark.kafka.compaction
+
+import java.time.Duration
+import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.common.TopicPartition
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+import statemark.common.Clock
+import statemark.kafka.RowConsumer
+import statemark.kafka.conf.SinkException
+
+/** Reads a topic from its beginning to its end, and on from there. ''Thread:'' one at a time. */
+private[compaction] final class TopicReader(
+    consumer: RowConsumer,
+    places: Vector[TopicPartition],
+    clock: Clock,
+    patienceMs: Long
+) {
+  consumer.assign(places.asJava)
+  consumer.seekToBeginning(places.asJava)
+
+  /** Where the next record of each partition is read. */
+  def positions: Map[TopicPartition, Long] = places.map(p => p -> consumer.position(p)).toMap
+
+  /** Reads up to the end that each partition has now, and at least up to `least`.
+    * @param each takes the records, those of a partition in their order
+    * @param pass called after each answer of the brokers, with the number of records that are still ahead; whether to stop
+    *   here, which counts only where nothing has to be reached
+    * @throws SinkException.Unavailable where `least` is not reached, as a transaction holds readers back
+    */
+  def readOn(least: Map[TopicPartition, Long])(
+      each: ConsumerRecord[Array[Byte], Array[Byte]] => Unit
+  )(pass: Long => Boolean): Unit = {
+    val ends = consumer.endOffsets(places.asJava).asScala
+    val wanted = places.map(p => p -> math.max(ends(p).longValue, least.getOrElse(p, 0L))).toMap
+    def ahead = places.map(p => p -> math.max(0L, wanted(p) - consumer.position(p)))
+    var movedAt = clock.nanos()
+    var left = ahead
+    var isStopped = false
+    while (!isStopped && left.exists(_._2 > 0)) {
+      consumer.poll(TopicReader.Poll).forEach(each(_))
+      val now = ahead
+      if (now != left) movedAt = clock.nanos()
+      left = now
+      left.find(_._2 > 0).foreach { case (place, _) =>
+        if (clock.nanos() - movedAt > patienceMs * 1000000L) throw held(place)
+      }
+      isStopped = pass(left.map(_._2).sum) && least.isEmpty
+    }
+  }
+
+  private def held(place: TopicPartition) = new SinkException.Unavailable(
+    s"Partition $place cannot be read to its end",
+    s"nothing has come for ${patienceMs / 1000} s: a transaction is open there, or its broker does not answer",
+    "See which with `statemark topic status` or kafka-transactions.sh find-hanging, and run this again",
+    Map("partition" -> place.toString, "offset" -> consumer.position(place).toString)
+  )
+}
+
+private[compaction] object TopicReader {
+  private[compaction] val Poll = Duration.ofMillis(200)
+}
+
+/** Reads single records. ''Thread:'' one at a time. */
+private[compaction] final class RecordFetcher(consumer: RowConsumer, topic: String) {
+  import RecordFetcher.NearOffsets
+
+  /** The records at these offsets of a partition, in their order: those that are still there. */
+  def fetch(
+      partition: Int,
+      offsets: Vector[Long]
+  ): Vector[ConsumerRecord[Array[Byte], Array[Byte]]] = {
+    val place = new TopicPartition(topic, partition)
+    if (consumer.assignment != java.util.Set.of(place)) {
+      consumer.assign(java.util.List.of(place))
+      offsets.headOption.foreach(consumer.seek(place, _))
+    }
+    val found = Vector.newBuilder[ConsumerRecord[Array[Byte], Array[Byte]]]
+    val wanted = mutable.Queue.from(offsets)
+    while (wanted.nonEmpty) {
+      val ahead = wanted.head - consumer.position(place)
+      if (ahead < 0 || ahead > NearOffsets) consumer.seek(place, wanted.head)
+      consumer.poll(TopicReader.Poll).forEach { record =>
+        while (wanted.headOption.exists(_ < record.offset)) wanted.dequeue(): Unit
+        if (wanted.headOption.contains(record.offset)) {
+          found += record
+          wanted.dequeue(): Unit
+        }
+      }
+      while (wanted.headOption.exists(_ < consumer.position(place))) wanted.dequeue(): Unit
+    }
+    found.result()
+  }
+}
+
+private[compaction] object RecordFetcher {
+
+  /** Up to so far ahead, records are read over: a fetch brings about as many. */
+  private val NearOffsets = 1000L
+}

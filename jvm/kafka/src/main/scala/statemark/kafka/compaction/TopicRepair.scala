@@ -1,0 +1,240 @@
+package statemark.kafka.compaction
+
+import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
+import org.apache.kafka.common.TopicPartition
+import scala.annotation.tailrec
+import scala.collection.mutable
+import scala.util.Using
+import scala.util.control.NonFatal
+import statemark.common.Clock
+import statemark.kafka.{RowConsumer, RowProducer}
+import statemark.kafka.clients.KafkaFailures
+import statemark.kafka.conf.SinkException
+
+/** What a repair takes from outside. Tests put faults in its place.
+  * @param chunkKeys how many winners are copied between two looks at what came meanwhile
+  * @param copying told before winners are copied
+  * @param sees whether a record is noticed
+  */
+private[kafka] final case class RepairSeams(
+    chunkKeys: Int = 1000,
+    copying: () => Unit = () => (),
+    sees: ConsumerRecord[Array[Byte], Array[Byte]] => Boolean = _ => true
+)
+
+/** The cleaner of a topic's log, which has to stay away from what a repair has not read. */
+private[compaction] trait Cleaner {
+
+  /** Told before winners are copied. */
+  def copying(): Unit
+
+  /** Asked after every read behind copies.
+    * @throws SinkException where it may have come
+    */
+  def requireAway(): Unit
+}
+
+/** One reading of a topic, and the copies that follow from it.
+  *
+  * A producer may write a better record between the read that found a winner and the copy of that. The copy is the last
+  * record then, and the cleaner would remove the better one. So every copy is followed by a read to behind it; what is
+  * found there to beat it, is copied in turn, before anything else. Until it is read, the better record has to be in
+  * the log: the cleaner must stay away from it.
+  *
+  * ''Thread:'' one at a time.
+  */
+private[compaction] final class TopicRepair(
+    topic: String,
+    rule: VersionRule,
+    rules: TopicRules,
+    windowMs: Option[Long],
+    parts: TopicRepair.Parts,
+    progress: CompactionProgress,
+    clock: Clock,
+    seams: RepairSeams
+) {
+  import TopicRepair._
+  import parts.table
+
+  private val places =
+    Vector.tabulate(rules.partitions)(number => new TopicPartition(topic, number))
+  private val reader = new TopicReader(parts.reading, places, clock, PatienceMs)
+  private val fetcher = new RecordFetcher(parts.fetching, topic)
+  private val state = new TopicScan(table, rule)
+  private val copies = mutable.Map.empty[(Int, Long), Long]
+  private var appended = 0L
+  // When the last read began: what has come since may not have been read.
+  private var readAt = clock.nanos()
+
+  /** Reads the topic up to its end. */
+  def scan(): TopicReport = {
+    readOn(Map.empty)
+    state.report(reader.positions)
+  }
+
+  /** Reads the topic, and copies winners until no key is wrong, or somebody says stop.
+    * @return Left where a winner was gone before it was copied
+    */
+  def repair(cleaner: Cleaner): Either[SinkException, RepairReport] = {
+    scan(): Unit
+    // What came during the long read is read in a short one.
+    val found = scan()
+    table.oldestWrong.foreach(requireYoung)
+    try {
+      if (found.wrong > 0 && !progress.isStopped)
+        Using.resource(parts.copier())(copyAll(_, cleaner, 0, 0L))
+      val ends = reader.positions.map { case (place, offset) => place.partition -> offset }
+      Right(RepairReport(found, appended, table.wrong, ends, None))
+    } catch { case e: Gone => Left(e.explained) }
+  }
+
+  /** Copies winners from a place in the topic on, and from its beginning again, until there are no more. */
+  @tailrec private def copyAll(
+      producer: RowProducer,
+      cleaner: Cleaner,
+      partition: Int,
+      offset: Long
+  ): Unit = {
+    val chunk = table.wrongFrom(partition, offset, seams.chunkKeys)
+    if (chunk.nonEmpty) {
+      val before = reader.positions
+      copy(producer, cleaner, chunk)
+      settle(producer, cleaner, before)
+      progress.repaired(appended, table.wrong)
+      val last = chunk.last
+      if (!progress.isStopped)
+        copyAll(producer, cleaner, last.partition, last.state.winner.offset + 1)
+    } else if (table.wrong > 0 && (partition, offset) != ((0, 0L)))
+      copyAll(producer, cleaner, 0, 0L)
+  }
+
+  /** Copies what came since and is not the last record of its key, as it may lie under a copy. */
+  @tailrec private def settle(
+      producer: RowProducer,
+      cleaner: Cleaner,
+      since: Map[TopicPartition, Long]
+  ): Unit = {
+    val endangered = places.flatMap { place =>
+      table.wrongFrom(place.partition, since(place), seams.chunkKeys)
+        .filter(_.partition == place.partition)
+    }
+    if (endangered.nonEmpty) {
+      copy(producer, cleaner, endangered)
+      settle(producer, cleaner, since)
+    }
+  }
+
+  /** Copies winners to the ends of their partitions, and reads to behind the copies. */
+  private def copy(producer: RowProducer, cleaner: Cleaner, wrong: Vector[WrongKey]): Unit = {
+    wrong.foreach(requireYoung)
+    val records = wrong.groupBy(_.partition).toVector.sortBy(_._1).flatMap {
+      case (partition, keys) =>
+        val offsets = keys.map(_.state.winner.offset)
+        val found = fetcher.fetch(partition, offsets)
+        if (found.size < offsets.size)
+          throw new Gone(topic, partition, offsets.diff(found.map(_.offset)))
+        found
+    }
+    cleaner.copying()
+    seams.copying()
+    val written = send(producer, records)
+    appended += records.size
+    records.zip(written).foreach { case (of, at) =>
+      copies += (at.partition, at.offset) -> of.offset
+    }
+    val behind = written.groupMapReduce(m => new TopicPartition(topic, m.partition))(
+      _.offset + 1
+    )(math.max)
+    readOn(behind)
+    copies.clear()
+    cleaner.requireAway()
+  }
+
+  private def send(
+      producer: RowProducer,
+      records: Vector[ConsumerRecord[Array[Byte], Array[Byte]]]
+  ): Vector[RecordMetadata] = {
+    val sent = records.map { of =>
+      val time = Option.when(of.timestamp >= 0)(Long.box(of.timestamp)).orNull
+      val record =
+        new ProducerRecord(topic, Int.box(of.partition), time, of.key, of.value, of.headers)
+      record -> producer.send(record)
+    }
+    producer.flush()
+    sent.map { case (record, result) =>
+      try result.get()
+      catch {
+        case NonFatal(e) =>
+          throw KafkaFailures.ofAttempt(
+            KafkaFailures.unwrapped(e),
+            "A copy of a winner",
+            KafkaFailures.valuesOf(record)
+          )
+      }
+    }
+  }
+
+  private def readOn(least: Map[TopicPartition, Long]): Unit = {
+    val begun = clock.nanos()
+    reader.readOn(least)(add) { ahead =>
+      progress.scanned(state.records, ahead)
+      progress.isStopped
+    }
+    val ms = (clock.nanos() - readAt) / 1000000L
+    if (least.nonEmpty && windowMs.exists(ms > _)) throw new SinkException.FailedWrite(
+      s"A record of topic $topic may have been removed that is better than a copy",
+      s"the repair stood still for $ms ms, and the cleaner may have come first",
+      s"Run it again with --set-lag, or raise ${CompactionLag.Setting}",
+      Map("topic" -> topic),
+      None
+    )
+    readAt = begun
+  }
+
+  private def add(record: ConsumerRecord[Array[Byte], Array[Byte]]): Unit =
+    if (seams.sees(record)) state.add(record, copies.get((record.partition, record.offset)))
+
+  /** A copy keeps its timestamp, by which the topic may refuse it, or delete it at once. */
+  private def requireYoung(key: WrongKey): Unit = rules.oldest.foreach { oldest =>
+    val age = clock.epochMs() - key.state.winner.timestampMs
+    if (age > oldest.ms) throw new SinkException.RefusedSetting(
+      s"Topic $topic cannot be repaired",
+      s"a winner is $age ms old, and the topic takes none, or keeps none, above ${oldest.ms} (${oldest.setting})",
+      s"Raise ${oldest.setting} for the time of the repair",
+      Map(
+        "topic" -> topic,
+        "partition" -> key.partition.toString,
+        "offset" -> key.state.winner.offset.toString
+      )
+    )
+  }
+}
+
+private[compaction] object TopicRepair {
+
+  /** What it works with; whoever makes the parts closes them.
+    * @param copier makes a producer, which the repair closes
+    */
+  final case class Parts(
+      reading: RowConsumer,
+      fetching: RowConsumer,
+      table: KeyTable,
+      copier: () => RowProducer
+  )
+
+  /** Winners that the cleaner has taken. */
+  private final class Gone(topic: String, partition: Int, offsets: Vector[Long])
+      extends RuntimeException {
+    def explained: SinkException = new SinkException.FailedWrite(
+      s"Topic $topic is cleaned while it is repaired",
+      s"offset ${offsets.head} of partition $partition was removed before it could be copied",
+      s"Run the repair again, with --set-lag where ${CompactionLag.Setting} is short",
+      Map("topic" -> topic),
+      None
+    )
+  }
+
+  /** As long as the longest transaction that brokers allow by default, and some more. */
+  private val PatienceMs = 20L * 60 * 1000
+}

@@ -1,0 +1,97 @@
+package statemark.kafka.sink.commands
+
+import java.nio.ByteBuffer
+import java.nio.charset.{CharacterCodingException, StandardCharsets}
+import java.util.HexFormat
+import org.json4s.JObject
+import org.json4s.JsonDSL._
+import statemark.kafka.compaction.{
+  CompactionSettings,
+  RepairReport,
+  TopicReport,
+  VersionRule,
+  WrongRecord
+}
+import statemark.kafka.sink.commands.TopicText.counted
+
+/** What `topic compact` has found and done, as it prints it. */
+private[commands] object CompactionText {
+
+  /** Of a dry run. */
+  def lines(settings: CompactionSettings, found: TopicReport): Seq[String] =
+    ofRecords(settings, found) ++ ofWrong(found) :+
+      (if (found.wrong == 0) s"${settings.topic}: every key has its winner"
+       else s"${settings.topic}: nothing was done; without --dry-run they are repaired")
+
+  /** Of a repair. */
+  def lines(settings: CompactionSettings, done: RepairReport): Seq[String] = {
+    val ends = done.ends.toSeq.sorted.map { case (p, offset) => s"$p:$offset" }.mkString(" ")
+    ofRecords(settings, done.found) ++ ofWrong(done.found) ++
+      done.putBackMs.map(ms => s"min.compaction.lag.ms is $ms again") :+
+      (if (done.left > 0)
+         s"${settings.topic}: stopped after ${counted(done.appended, "copy", "copies")}; " +
+           s"${counted(done.left, "key")} left, for the next time"
+       else
+         s"${settings.topic}: ${counted(done.appended, "winner")} written again; every key has its " +
+           s"winner, up to the offsets $ends")
+  }
+
+  private def ofRecords(settings: CompactionSettings, found: TopicReport): Seq[String] = {
+    val header = settings.rule match {
+      case VersionRule.Header(key) => Seq(
+          found.withoutVersion -> s"without header $key",
+          found.unreadable -> s"with a value of header $key that has not 8 bytes, as without"
+        )
+      case VersionRule.Timestamp => Nil
+    }
+    val odd = (found.withoutKey -> "without a key, left alone") +: header :+
+      (found.negative -> "with a version below 0")
+    val head =
+      s"${counted(found.records, "record")}, ${counted(found.keys, "key")} in " +
+        s"${counted(found.ends.size.toLong, "partition")}, by ${settings.rule.name}"
+    head +: odd.collect {
+      case (count, what) if count > 0 => s"  ${counted(count, "record")} $what"
+    }
+  }
+
+  private def ofWrong(found: TopicReport): Seq[String] =
+    if (found.wrong == 0) Nil
+    else {
+      val more = found.wrong - found.firstWrong.size
+      (s"${counted(found.wrong, "key")} of which Kafka keeps another record than the winner" +:
+        found.firstWrong.map { w =>
+          s"  partition ${w.partition}, ${shown(w.key)}: offset ${w.winnerOffset} (${version(w.winnerVersion)}) " +
+            s"wins, offset ${w.lastOffset} (${version(w.lastVersion)}) is kept"
+        }) ++ Option.when(more > 0)(s"  and $more more")
+    }
+
+  private def version(of: Option[Long]): String = of.fold("no version")(v => s"version $v")
+
+  /** A key as text, where it is one. */
+  private def shown(key: Array[Byte]): String =
+    text(key).filterNot(_.exists(_.isControl)).fold(s"0x${hex(key)}")(t => s"'$t'")
+
+  private def text(key: Array[Byte]): Option[String] =
+    try Some(StandardCharsets.UTF_8.newDecoder.decode(ByteBuffer.wrap(key)).toString)
+    catch { case _: CharacterCodingException => None }
+
+  private def hex(key: Array[Byte]): String = HexFormat.of.formatHex(key)
+
+  def json(done: RepairReport): JObject =
+    json(done.found) ~ ("appended" -> done.appended) ~ ("left" -> done.left) ~
+      ("minCompactionLagMs" -> done.putBackMs) ~ ("upTo" -> offsets(done.ends))
+
+  def json(found: TopicReport): JObject =
+    ("records" -> found.records) ~ ("withoutKey" -> found.withoutKey) ~ ("keys" -> found.keys) ~
+      ("wrong" -> found.wrong) ~ ("withoutHeader" -> found.withoutVersion) ~
+      ("otherLength" -> found.unreadable) ~ ("negative" -> found.negative) ~
+      ("firstWrong" -> found.firstWrong.map(json)) ~ ("read" -> offsets(found.ends))
+
+  private def json(w: WrongRecord): JObject =
+    ("partition" -> w.partition) ~ ("key" -> text(w.key)) ~ ("keyHex" -> hex(w.key)) ~
+      ("winnerOffset" -> w.winnerOffset) ~ ("winnerVersion" -> w.winnerVersion) ~
+      ("lastOffset" -> w.lastOffset) ~ ("lastVersion" -> w.lastVersion)
+
+  private def offsets(of: Map[Int, Long]): Map[String, Long] =
+    of.map { case (partition, offset) => partition.toString -> offset }
+}

@@ -1,0 +1,43 @@
+"""What an offline command tells of itself, and the argument that most of them have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand.
+
+    Parameters
+    ----------
+    name : str
+        Its name, here and in the JVM; a second word is that of a subcommand.
+    summary : str
+        One line for the list of commands.
+    description : str
+        A paragraph for its help.
+    add_arguments : callable
+        Adds its arguments besides the checkpoint to a parser.
+    has_checkpoint : bool
+        Whether it works on a checkpoint.
+    asks_kafka : bool
+        Whether it talks to brokers, with Kafka's client library and without a session of Spark's.
+    runs_queries : bool
+        Whether it may run a query that reads and writes topics, and then needs a session after all.
+    """
+
+    name: str
+    summary: str
+    description: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    has_checkpoint: bool = True
+    asks_kafka: bool = False
+    runs_queries: bool = False
+
+
+def json_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` to a parser."""
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")

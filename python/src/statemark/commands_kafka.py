@@ -1,0 +1,195 @@
+"""Offline commands that ask brokers: `topic` and `doctor`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from statemark.command import Command, json_argument
+
+
+def _commit_topic_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--commit-topic",
+        metavar="T",
+        default="statemark-commits",
+        help="option commitTopic of the sink (default: statemark-commits)",
+    )
+
+
+def _command_config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties of Kafka's clients, such as how to log in; on this machine",
+    )
+
+
+def _servers_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--bootstrap-servers", metavar="LIST", required=True, help="host:port of a broker or more"
+    )
+
+
+def _brokers_arguments(parser: argparse.ArgumentParser) -> None:
+    _servers_argument(parser)
+    _commit_topic_argument(parser)
+    _command_config_argument(parser)
+
+
+def _status_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "identity",
+        metavar="IDENTITY",
+        nargs="?",
+        help="only this sink, as APP/SINK, or those of an APP: a query's id or a txnAppId",
+    )
+    _brokers_arguments(parser)
+    parser.add_argument(
+        "--prefix", metavar="P", help="only sinks with this transactionalIdPrefix (default: any)"
+    )
+    json_argument(parser)
+
+
+def _one_sink_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "identity", metavar="IDENTITY", help="the sink, as `statemark topic status` shows it"
+    )
+    _brokers_arguments(parser)
+    parser.add_argument(
+        "--yes", action="store_true", help="do it; without, it is only shown what would be done"
+    )
+
+
+def _forget_arguments(parser: argparse.ArgumentParser) -> None:
+    _one_sink_arguments(parser)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also the sink itself, for a query or a job that never runs again",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also where the last decision is not complete: readers never get the rest of it",
+    )
+
+
+def _compact_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="a compacted topic")
+    _servers_argument(parser)
+    parser.add_argument(
+        "--strategy",
+        choices=("timestamp", "header"),
+        required=True,
+        help="what the version of a record is; the highest wins",
+    )
+    parser.add_argument(
+        "--header",
+        metavar="KEY",
+        help="with --strategy header: the header with the version, a signed number of 8 bytes",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dry-run", action="store_true", help="only say which keys are wrong")
+    what.add_argument(
+        "--continuous",
+        action="store_true",
+        help="run a query that repairs the topic until it is stopped",
+    )
+    parser.add_argument(
+        "--set-lag",
+        action="store_true",
+        help="raise the topic's min.compaction.lag.ms, so that the cleaner stands still, and put it"
+        " back at the end",
+    )
+    parser.add_argument(
+        "--lateness",
+        metavar="D",
+        help="by how much producers' timestamps are older, at most, than the time at which they"
+        " write, such as 1h: then a lag of 10 minutes more is enough",
+    )
+    parser.add_argument(
+        "--scratch-dir",
+        metavar="DIR",
+        help="takes the table of keys, of about 70 bytes each (default: the temporary directory)",
+    )
+    parser.add_argument("--checkpoint", metavar="DIR", help="with --continuous: of the query")
+    parser.add_argument(
+        "--trigger",
+        metavar="D",
+        default="10s",
+        help="with --continuous: time between batches (default: 10s)",
+    )
+    _command_config_argument(parser)
+    json_argument(parser)
+
+
+def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kafka", metavar="LIST", required=True, help="host:port of a broker or more"
+    )
+    parser.add_argument("--topic", metavar="T", help="an output topic, to be checked as well")
+    parser.add_argument(
+        "--prefix",
+        metavar="P",
+        default="statemark",
+        help="option transactionalIdPrefix of the sink (default: statemark)",
+    )
+    _commit_topic_argument(parser)
+    _command_config_argument(parser)
+    json_argument(parser)
+
+
+KAFKA_COMMANDS: Sequence[Command] = (
+    Command(
+        "topic status",
+        "show what the exactly-once sink knows of its topics",
+        "Show every sink of a commit topic: its query, what was decided last and whether all of it"
+        " is with the readers, open transactions, also those of others that hold readers back, and"
+        " what the next start does. Changes nothing.",
+        _status_arguments,
+        has_checkpoint=False,
+        asks_kafka=True,
+    ),
+    Command(
+        "topic finish",
+        "complete what a sink has decided",
+        "Complete the last decision of a sink whose query does not come back to do it, and end its"
+        " open transactions. A query that runs for the sink fails. Shows what it would do, and does"
+        " it with --yes. Exits with 1 where something is left to do.",
+        _one_sink_arguments,
+        has_checkpoint=False,
+        asks_kafka=True,
+    ),
+    Command(
+        "topic forget",
+        "remove what a sink has decided",
+        "Remove what was decided by a sink, so that its query writes the next batch whatever its"
+        " number: rows may be written again. Refused while the last decision is not complete. A"
+        " query that runs for the sink fails. Shows what it would do, and does it with --yes.",
+        _forget_arguments,
+        has_checkpoint=False,
+        asks_kafka=True,
+    ),
+    Command(
+        "topic compact",
+        "repair a compacted topic that keeps other records than KIP-280 would",
+        "Find the keys of a topic whose last record, which Kafka's compaction keeps, is not the one"
+        " with the highest version, and write the right one once more. With --continuous a query"
+        " does so until it is stopped. Exits with 1 where a dry run has found wrong keys.",
+        _compact_arguments,
+        has_checkpoint=False,
+        asks_kafka=True,
+        runs_queries=True,
+    ),
+    Command(
+        "doctor",
+        "check whether Kafka is fit for the exactly-once sink",
+        "Check clients, brokers, transactions, the commit topic, an output topic and access, each"
+        " with ok, warning or problem and what to do. Writes no row. Exits with"
+        " 1 where there is a problem.",
+        _doctor_arguments,
+        has_checkpoint=False,
+        asks_kafka=True,
+    ),
+)

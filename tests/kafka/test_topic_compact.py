@@ -1,0 +1,314 @@
+"""`statemark topic compact`: topics of any order are repaired, while producers go on writing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from support import topics
+from support.brokers import jars
+from support.kip280 import VERSION, Key, Record, model, number
+from support.modes import IS_WHOLE
+from support.processes import LIMIT_S, Daemon, group, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from support.brokers import Brokers
+    from support.topics import Row
+
+    Topic = Callable[..., str]
+    Place = tuple[int, bytes]
+
+PARTITIONS, KEYS = 3, 50
+#: The cleaner could take all that is closed, if the lag let it.
+SWEPT = {
+    "cleanup.policy": "compact",
+    "segment.ms": 200,
+    "min.cleanable.dirty.ratio": 0.001,
+    "delete.retention.ms": 86_400_000,
+}
+FOREVER = 2**63 - 1
+LAG = "min.compaction.lag.ms"
+FILLER = b"filler"
+CONNECTOR = ",".join(jars("spark-connector"))
+
+
+class Writer:
+    """
+    Producers that do not know of each other: records of any version, in any order.
+
+    Every record has a header of its own, by which copies are known.
+    """
+
+    count = 0
+
+    def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
+        self.topic, self.dice = topic, random.Random(seed)
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+
+    def write(self, count: int, *, keys: int = KEYS) -> None:
+        for _ in range(count):
+            self.count += 1
+            versions = [number(self.dice.randrange(-4, 40)) for _ in range(2)]
+            headers = self.dice.choice([[], [b"short"], versions[:1], versions[:1], versions])
+            self.producer.produce(
+                self.topic,
+                key=f"key-{self.dice.randrange(keys)}".encode(),
+                value=self.dice.choice([None, b"x", b"y", b"z"]),
+                headers=[*((VERSION, value) for value in headers), ("id", number(self.count))],
+                partition=self.dice.randrange(PARTITIONS),
+                timestamp=1_700_000_000_000 + self.dice.randrange(50),
+            )
+        self.producer.flush()
+
+    def fill(self) -> None:
+        """Close segments: the last one is never cleaned."""
+        for partition in range(PARTITIONS):
+            self.producer.produce(self.topic, FILLER, FILLER, partition)
+        self.producer.flush()
+
+
+def compact(bootstrap: str, topic: str, strategy: str, *words: str) -> list[str]:
+    header = ["--header", VERSION] if strategy == "header" else []
+    return [
+        *(sys.executable, "-m", "statemark", "topic", "compact", topic),
+        *("--bootstrap-servers", bootstrap, "--jars", CONNECTOR),
+        *("--strategy", strategy, *header, *words),
+    ]
+
+
+def done(command: list[str], code: int = 0) -> dict[str, Any]:
+    """Run a command to its end; return the object that it prints."""
+    end = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert end.returncode == code, (command, end.stdout, end.stderr)
+    return dict(json.loads(end.stdout))
+
+
+def as_record(row: Row) -> Record:
+    key = Key("", row.partition, row.key)  # of each partition by itself, as in the KIP
+    return Record(row.value, row.offset, row.timestamp, row.partition, row.headers, key)
+
+
+def winners(rows: list[Row], strategy: str) -> dict[Place, tuple[Any, ...]]:
+    """What KIP-280 keeps of the records that producers wrote; a copy is none."""
+    originals = {row.headers: row for row in sorted(rows, reverse=True) if row.key != FILLER}
+    found = model(map(as_record, originals.values()), strategy)
+    return {
+        (key.story, key.key or b""): (of.value, of.time, of.headers) for key, of in found.items()
+    }
+
+
+def kept(rows: list[Row]) -> dict[Place, tuple[Any, ...]]:
+    """What Kafka's compaction leaves: the last record of each key in each partition."""
+    return {
+        (row.partition, row.key or b""): (row.value, row.timestamp, row.headers)
+        for row in sorted(rows)
+        if row.key != FILLER
+    }
+
+
+def alter(bootstrap: str, topic: str, name: str, value: object) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entry = ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(LIMIT_S)
+
+
+def lag(bootstrap: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    return int(admin.describe_configs([resource])[resource].result(LIMIT_S)[LAG].value)
+
+
+def cleaned(bootstrap: str, topic: str, writer: Writer, wanted: Mapping[Place, Any]) -> list[Row]:
+    """Let the cleaner do its work; return what it leaves of the keys."""
+
+    def left() -> list[Row]:
+        return [row for row in topics.read(bootstrap, topic) if row.key != FILLER]
+
+    def is_clean() -> bool:
+        writer.fill()
+        return len(left()) <= len(wanted)
+
+    alter(bootstrap, topic, LAG, 0)
+    wait_for(f"the cleaner of {topic}", is_clean)
+    return left()
+
+
+@pytest.mark.parametrize("seed", range(20 if IS_WHOLE else 3))
+def test_repaired_while_producers_write(broker: Brokers, topic: Topic, seed: int) -> None:
+    """Judged by librdkafka: up to where the repair ended, and again when the cleaner has been."""
+    strategy = ("header", "timestamp")[seed % 2]
+    name = topic(partitions=PARTITIONS, config={**SWEPT, LAG: FOREVER})
+    writer = Writer(broker.bootstrap, name, seed)
+    writer.write(400)
+    before = topics.read(broker.bootstrap, name)
+    seen = done(compact(broker.bootstrap, name, strategy, "--dry-run", "--json"), code=1)
+    wrong = sum(kept(before)[place] != row for place, row in winners(before, strategy).items())
+    # Of equal records the later one is right, and looks the same.
+    assert seen["records"] == len(before)
+    assert seen["wrong"] >= wrong > 0
+
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        while not is_over.is_set():
+            writer.write(5)
+
+    beside = threading.Thread(target=go_on)
+    beside.start()
+    try:
+        told = done(compact(broker.bootstrap, name, strategy, "--json"))
+    finally:
+        is_over.set()
+        beside.join()
+    rows = topics.read(broker.bootstrap, name)
+    covered = [row for row in rows if row.offset < told["upTo"][str(row.partition)]]
+    assert told["appended"] > 0
+    assert len(covered) > len(before) + told["appended"], "producers wrote meanwhile"
+    assert kept(covered) == winners(covered, strategy)
+
+    assert done(compact(broker.bootstrap, name, strategy, "--json"))["left"] == 0
+    rows = topics.read(broker.bootstrap, name)
+    wanted = winners(rows, strategy)
+    left = cleaned(broker.bootstrap, name, writer, wanted)
+    assert len(left) == len(wanted)
+    assert kept(left) == wanted
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[list[str]], Daemon]]:
+    """Start a command that goes on; it is gone when the test is."""
+    daemons: list[Daemon] = []
+
+    def start(command: list[str]) -> Daemon:
+        daemons.append(Daemon(command, tmp_path / f"command-{len(daemons)}.log", {}))
+        return daemons[-1]
+
+    yield start
+    for daemon in daemons:
+        daemon.kill()
+
+
+def test_killed_and_told_to_end(
+    broker: Brokers, topic: Topic, started: Callable[[list[str]], Daemon]
+) -> None:
+    """The lag stays raised where a repair is killed, and the next repair knows what it was."""
+    name = topic(partitions=PARTITIONS, config={**SWEPT, LAG: 1234})
+    writer = Writer(broker.bootstrap, name, 7)
+    alter(broker.bootstrap, name, LAG, FOREVER)  # until all of it is there
+    writer.write(200_000, keys=40_000)
+    rows = topics.read(broker.bootstrap, name)
+    wanted = winners(rows, "header")
+    alter(broker.bootstrap, name, LAG, 86_400_000)
+    command = compact(broker.bootstrap, name, "header", "--set-lag")
+
+    def written() -> int:
+        return sum(topics.ends(broker.bootstrap, name).values()) - len(rows)
+
+    first = started(command)
+    wait_for("a copy", written)
+    first.kill()
+    assert lag(broker.bootstrap, name) > FOREVER / 4
+    copies = written()
+
+    second = started(command)
+    wait_for("another copy", lambda: written() > copies)
+    os.kill(second.process.pid, signal.SIGTERM)
+    assert second.process.wait(LIMIT_S) == 128 + signal.SIGTERM
+    assert not group(second.process.pid)
+    assert "for the next time" in second.log.read_text()
+    assert lag(broker.bootstrap, name) == 86_400_000
+
+    third = done([*command, "--json"])
+    assert third["left"] == 0
+    assert third["minCompactionLagMs"] == 86_400_000
+    assert kept(topics.read(broker.bootstrap, name)) == wanted
+
+
+def test_repaired_for_good(
+    broker: Brokers, topic: Topic, tmp_path: Path, started: Callable[[list[str]], Daemon]
+) -> None:
+    """A query, killed in between, goes on repairing; it knows deletions that the topic forgot."""
+    name = topic(partitions=PARTITIONS, config={"cleanup.policy": "compact", LAG: 3_600_000})
+    writer = Writer(broker.bootstrap, name, 11)
+    command = compact(
+        *(broker.bootstrap, name, "header", "--continuous", "--lateness", "1s"),
+        *(
+            "--checkpoint",
+            str(tmp_path / "checkpoint"),
+            "--trigger",
+            "100ms",
+            "--master",
+            "local[2]",
+        ),
+        *("--conf", "spark.sql.shuffle.partitions=2"),
+    )
+
+    def is_right() -> bool:
+        rows = topics.read(broker.bootstrap, name)
+        return kept(rows) == winners(rows, "header")
+
+    query = started(command)
+    query.said("is repaired as query (.*), until")
+    for _ in range(3):
+        writer.write(40)
+    wait_for("the right records", is_right)
+    query.kill()
+    writer.write(40)
+    again = started(command)
+    wait_for("the right records again", is_right)
+
+    place = 1, b"deleted"
+    produce = writer.producer.produce
+    produce(name, place[1], None, place[0], headers=[(VERSION, number(9))])
+    writer.producer.flush()
+    rows = len(topics.read(broker.bootstrap, name))
+    produce(name, place[1], b"late", place[0], headers=[(VERSION, number(8))])
+    writer.producer.flush()
+
+    def is_deleted_again() -> bool:
+        found = topics.read(broker.bootstrap, name)
+        return len(found) > rows + 1 and kept(found)[place][0] is None
+
+    wait_for("the tombstone", is_deleted_again)
+    os.kill(again.process.pid, signal.SIGTERM)
+    assert again.process.wait(LIMIT_S) == 128 + signal.SIGTERM
+    assert not group(again.process.pid)
+
+
+def test_what_is_refused(broker: Brokers, topic: Topic) -> None:
+    """Before anything is written, with what to do."""
+    name = topic(partitions=1, config=SWEPT)
+    cases = {
+        ("header",): "add --set-lag, which raises it for the time and puts it back",
+        ("timestamp", "--header", "v"): "there are 'timestamp', and 'header' with the header's key",
+        ("header", "--lateness", "soon"): "it is no duration",
+        ("header", "--continuous"): "--continuous needs --checkpoint",
+        ("header", "--continuous", "--checkpoint", "/c"): "add --lateness",
+    }
+    started = [
+        subprocess.Popen(compact(broker.bootstrap, name, *words), stderr=subprocess.PIPE, text=True)
+        for words in cases
+    ]
+    for process, (words, wanted) in zip(started, cases.items(), strict=True):
+        _, said = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 2, (words, said)
+        assert wanted in said, (words, said)
