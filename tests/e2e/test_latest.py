@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import re
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import statemark
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as sf
 from statemark import winners
 from support.kip280 import SCHEMA, VERSION, Key, Record, headed, model, number
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+LOCAL = datetime(2026, 1, 1, 0, 0, 0, 123456)
 STRATEGIES = ("offset", "timestamp", "header")
-#: Of each there is every story: a history of a few keys.
+#: A story is the history of two keys at most, and of records without one; each topic has so many.
 TOPICS, STORIES, BATCHES = 20, 50, 4
 
 
@@ -193,9 +195,8 @@ def test_rules(spark: SparkSession, conf: Callable[[str, str], None], *, ansi: s
         wanted: dict[Key, bytes | None] = {}
         for name, (of, story, winner) in RULES.items():
             if of == strategy:
-                for turn in range(len(story)):
+                for turn, turned in enumerate(itertools.permutations(story)):
                     key = Key(name, turn, b"k")
-                    turned = [*story[turn:], *story[:turn]]
                     records += [replace(record, key=key) for record in turned]
                     wanted[key] = winner
         keys = ["topic", "story", "key"]
@@ -205,7 +206,7 @@ def test_rules(spark: SparkSession, conf: Callable[[str, str], None], *, ansi: s
 
 
 def stories(seed: int) -> list[list[Record]]:
-    """Make batches of records: topics by strategies' names do not matter, all of them apply."""
+    """Make batches of records, each with some of every story; any strategy applies to them."""
     dice = random.Random(seed)
     batches: list[list[Record]] = [[] for _ in range(BATCHES)]
     for topic in range(TOPICS):
@@ -381,12 +382,14 @@ def test_winners_that_are_remembered_for_long(spark: SparkSession, tmp_path: Pat
         Record(b"b", 2, headers=headed(number(near))),
     ]
     keys = ["topic", "story", "key"]
-    rows = stream(spark, tmp_path, batches).withColumn("exact", sf.lit(Decimal("0.10")))
+    rows = stream(spark, tmp_path, batches).withColumns(
+        {"exact": sf.lit(Decimal("0.10")), "local": sf.lit(LOCAL).cast("timestamp_ntz")}
+    )
     winning = statemark.latest(rows, key=keys, ttl=timedelta(days=1), **arguments("header"))
     _, emitted = run(winning, tmp_path)
     table = {key: row for batch in emitted for key, row in batch.items()}
     wanted = expected([record for batch in batches for record in batch], "header")
-    assert table == {key: (*row, Decimal("0.10")) for key, row in wanted.items()}
+    assert table == {key: (*row, Decimal("0.10"), LOCAL) for key, row in wanted.items()}
 
 
 @needs_ttl
@@ -426,6 +429,79 @@ def test_ttl_that_is_refused(spark: SparkSession, ttl: timedelta) -> None:
     """A batch has nothing to remember."""
     with pytest.raises(statemark.SettingsError, match="ttl="):
         statemark.latest(frame(spark, [Record(b"a", 1)]), ttl=ttl)
+
+
+def test_checkpoint_of_another_question(spark: SparkSession, tmp_path: Path) -> None:
+    ask_another_question(spark, tmp_path, None)
+
+
+@needs_ttl
+def test_checkpoint_of_another_question_with_ttl(spark: SparkSession, tmp_path: Path) -> None:
+    ask_another_question(spark, tmp_path, timedelta(days=1))
+
+
+def ask_another_question(spark: SparkSession, tmp_path: Path, ttl: timedelta | None) -> None:
+    """State knows no names: columns that change places, and versions of other kinds, would fit."""
+    columns = ["key", "value", "partition", "offset", "timestamp", "headers"]
+    rows = stream(spark, tmp_path, [[Record(b"a", 1, headers=headed(number(7)))]])
+    before = {"ttl": ttl, "strategy": "header", "header": VERSION}
+    run(statemark.latest(rows.select(columns), **before), tmp_path)
+    add_file(spark, tmp_path, 1, [Record(b"b", 2, headers=headed(number(8)))])
+    for df, asked in (
+        (rows.select(["value", "key", *columns[2:]]), before),
+        (rows.select(columns), {**before, "header": "other"}),
+        (rows.select(columns), {"ttl": ttl, "strategy": "timestamp"}),
+    ):
+        with pytest.raises(StreamingQueryException, match="belongs to another strategy"):
+            run(statemark.latest(df, **asked), tmp_path)
+    _, emitted = run(statemark.latest(rows.select(columns), **before), tmp_path)
+    assert emitted
+
+
+def test_offsets_of_two_topics(spark: SparkSession) -> None:
+    """They are not compared: the later one wins."""
+    records = [
+        Record(b"old", 100, time=1, key=Key("a", 0, b"k")),
+        Record(b"new", 3, time=9, key=Key("b", 0, b"k")),
+    ]
+    for df in (frame(spark, records), frame(spark, records[::-1])):
+        (row,) = statemark.latest(df).collect()
+        assert bytes(row.value) == b"new"
+
+
+def test_settings_of_a_session(spark: SparkSession, conf: Callable[[str, str], None]) -> None:
+    """Names of the source's columns are words of SQL's, and a session may reserve them."""
+    df = frame(spark, [Record(b"a", 1)])
+    conf("spark.sql.ansi.enabled", "true")
+    conf("spark.sql.ansi.enforceReservedKeywords", "true")
+    conf("spark.sql.retainGroupColumns", "false")
+    (row,) = statemark.latest(df, strategy="timestamp").collect()
+    assert bytes(row.value) == b"a"
+
+
+def test_two_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    rows = stream(spark, tmp_path, [[Record(b"a", 1)]])
+    both = statemark.latest(rows).union(statemark.latest(rows, observed_as="second"))
+    query = both.writeStream.format("noop").outputMode("complete")
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    done = query.trigger(availableNow=True).start()
+    done.awaitTermination()
+    assert set(done.recentProgress[0].observedMetrics) == {"statemark_latest", "second"}
+
+
+def test_keys_and_columns_that_a_ttl_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    rows = stream(spark, tmp_path, [[Record(b"a", 1)]])
+    for column, part in {
+        "CAST(1 AS DOUBLE)": "of type double",
+        "timestamp": "of type timestamp",
+        "array(1)": "of type array<int>",
+    }.items():
+        df = rows.withColumn("id", sf.expr(column))
+        with pytest.raises(statemark.SettingsError, match=re.escape(part)):
+            statemark.latest(df, key="id", ttl=timedelta(days=1))
+    doubled = rows.selectExpr("*", "value")
+    with pytest.raises(statemark.SettingsError, match="two of them have one name"):
+        statemark.latest(doubled, ttl=timedelta(days=1))
 
 
 def test_what_the_function_takes(spark: SparkSession) -> None:

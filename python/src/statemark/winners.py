@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from statemark.errors import SettingsError
-from statemark.winners_ttl import functions_of, remembered
+from statemark.winners_ttl import functions_of, remembered, require_comparable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 _STRATEGIES = ("offset", "timestamp", "header")
 #: Columns of Spark's Kafka source that say where and when a record came.
 _PLACE = ("partition", "offset", "timestamp")
-#: The name of what a query counts, in `observedMetrics` of its progress.
-_OBSERVED = "statemark_latest"
 _FUNCTION = "statemark_latest"
 
 
@@ -27,13 +26,15 @@ def latest(
     strategy: str = "offset",
     header: str | None = None,
     ttl: timedelta | None = None,
+    observed_as: str = "statemark_latest",
 ) -> DataFrame:
     """Return the winner of each key: what KIP-280 keeps of the records of a topic.
 
     Of the records of a key in one partition the one with the highest version is kept, and of two
     with one version the one with the higher offset. A key that has moved to another partition has
     a winner in each: of these the one with the highest version is kept, then the latest by its
-    timestamp, then the one of the higher partition.
+    timestamp, then the one of the higher partition. Where `df` has a column ``topic``, partitions
+    of several topics are told apart by it.
 
     A streaming query emits, in each batch, the winner of every key that the batch has records of,
     in output mode ``update``: also where the winner is one of before, so that a compacted topic
@@ -56,13 +57,17 @@ def latest(
         value of another length, loses against every record that has one. Needs the column
         ``headers``: option ``includeHeaders`` of the source.
     ttl : timedelta, optional
-        How long state remembers a winner, by the clock of the executors; unset: for ever. A loser
-        that comes later than that finds nobody who beats it: it is emitted, and a table that is
-        made of the output has it from then on. So `ttl` has to be longer than records are late.
-        Only for streaming queries, on Statemark or Spark's RocksDB provider; rows pass through
-        Python and JSON, which costs several times as much. With trigger ``availableNow`` Spark
+        How long state remembers a winner, from the batch in which it came, by the driver's clock
+        as that batch was planned; losers do not lengthen it. Unset: for ever. A loser that comes
+        later than that finds nobody who beats it: it is emitted, and a table that is made of the
+        output has it from then on. So `ttl` has to be longer than records are late. Only for
+        streaming queries, on Statemark or Spark's RocksDB provider, and for keys of binary, text,
+        whole or decimal numbers, booleans and dates; rows pass through Python and JSON, which
+        costs several times as much. With trigger ``availableNow`` Spark
         goes on for the sake of the clock, unless
         ``spark.sql.streaming.noDataMicroBatches.enabled`` is false.
+    observed_as : str, optional
+        What the counts are called; two `latest` in one query need different names.
 
     Returns
     -------
@@ -77,12 +82,14 @@ def latest(
 
     Notes
     -----
-    A streaming query counts in ``observedMetrics["statemark_latest"]`` of its progress:
+    A streaming query counts in ``observedMetrics`` of its progress, under `observed_as`:
     ``records``, ``withoutKey``, and with strategy ``"header"`` also ``withoutHeader`` and
     ``otherLength``, records whose header has not 8 bytes.
 
     Runs on any state store provider and on Spark Connect; Statemark's jar has to be in the session.
-    State has a record for each key and partition. Source: KIP-280, "Compaction Strategies".
+    State has a record for each key and partition. A checkpoint belongs to one strategy, header and
+    list of columns: a query that is started on it with others fails by name. Source: KIP-280,
+    "Compaction Strategies".
 
     Examples
     --------
@@ -108,6 +115,8 @@ def latest(
     _require(df, [*keys, *_PLACE], f"{strategy!r} needs where and when each record came")
     if strategy == "header":
         _require(df, ["headers"], "strategy 'header' reads a header of each record")
+    if ttl is not None:
+        require_comparable(df, keys)
     columns = [_quoted(name) for name in keys]
     value = _header(header or "")
     version = _version(strategy, value)
@@ -117,18 +126,20 @@ def latest(
         counts |= {"withoutHeader": f"{value} IS NULL", "otherLength": f"length({value}) != 8"}
     names = [f"key{i}" for i in range(len(columns))]
     candidates = (
-        _observed(df, counts)
+        _observed(df, observed_as, counts)
         .where(f"NOT ({is_keyless})")
         .selectExpr(
             *(f"{column} AS {name}" for column, name in zip(columns, names, strict=True)),
-            f"named_struct('row', struct(*), 'version', {version}, 'partition', partition, "
-            "'offset', offset, 'timestamp', timestamp) AS candidate",
+            f"named_struct('row', struct(*), 'version', {version}, 'topic', {_topic(df)}, "
+            "'partition', `partition`, 'offset', `offset`, 'timestamp', `timestamp`, "
+            f"'rule', {_rule(df, strategy, header)}L) AS candidate",
         )
     )
     if ttl is not None:
         return remembered(candidates, names, df.schema, ttl)
-    winners = candidates.groupBy(*names).agg({"candidate": _FUNCTION})
-    return winners.toDF(*names, "winner").selectExpr("winner.*")
+    functions = functions_of(df)
+    winner = functions.call_function(_FUNCTION, functions.col("candidate")).alias("winner")
+    return candidates.groupBy(*names).agg(winner).selectExpr("winner.*")
 
 
 def _check(strategy: str, header: str | None, keys: Sequence[str]) -> None:
@@ -191,20 +202,32 @@ def _require_function(df: DataFrame) -> None:
         )
 
 
-def _observed(df: DataFrame, counts: dict[str, str]) -> DataFrame:
+def _observed(df: DataFrame, name: str, counts: dict[str, str]) -> DataFrame:
     """Let a streaming query count the rows for which conditions are true."""
     if not df.isStreaming:
         return df
     functions = functions_of(df)
-    counted = (functions.expr(f"count_if({test})").alias(name) for name, test in counts.items())
-    return df.observe(_OBSERVED, *counted)
+    counted = (functions.expr(f"count_if({test})").alias(of) for of, test in counts.items())
+    return df.observe(name, *counted)
+
+
+def _topic(df: DataFrame) -> str:
+    """Return whose partition it is, in SQL: offsets of two topics say nothing of each other."""
+    has_topic = dict(df.dtypes).get("topic") == "string"
+    return "`topic`" if has_topic else "CAST(NULL AS STRING)"
+
+
+def _rule(df: DataFrame, strategy: str, header: str | None) -> int:
+    """Return a number for all that has to be the same for state to be understood."""
+    text = repr((strategy, header, df.dtypes))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def _version(strategy: str, header: str) -> str:
     """Return what decides first, in SQL; null where a record has none."""
     return {
         "offset": "CAST(NULL AS BIGINT)",
-        "timestamp": "unix_micros(timestamp)",
+        "timestamp": "unix_micros(`timestamp`)",
         # `conv` takes 64 bits for a signed number where the new base is negative.
         "header": f"IF(length({header}) = 8, CAST(conv(hex({header}), 16, -10) AS BIGINT), NULL)",
     }[strategy]

@@ -109,14 +109,35 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     record.headers.asScala.toSeq.map(h => h.key -> h.value.toSeq)
   )
 
-  /** What is wrong up to where a repair ended. */
-  private def wrong(topic: String, rule: VersionRule, ends: Map[Int, Long]): Set[(Int, String)] = {
-    val covered = brokers.read(topic).filter(r => r.offset < ends(r.partition))
-    val originals =
-      covered.groupBy(_.headers.lastHeader("id").value.toSeq).values.map(_.minBy(_.offset))
-    val (right, kept) = (model(originals.toVector, rule), last(covered))
-    right.keySet.filter(key => shown(right(key)) != shown(kept(key)))
+  /** Keys whose winner up to where a repair ended lies before a record that loses against it, and keys whose last record is
+    * a copy on which nothing better may lie.
+    */
+  private def wrong(of: String, rule: VersionRule, done: RepairReport): Set[(Int, String)] = {
+    val all = brokers.read(of)
+    val ends = done.ends.get
+    val originals = all.groupBy(id).values.map(_.minBy(_.offset)).toVector
+    val places = originals.map(r => (r.partition, r.offset)).toSet
+    val original = originals.map(r => id(r) -> r).toMap
+    val byKey = all.groupBy(keyOf)
+    def isAsGood(record: Record, winner: Record) =
+      model(Seq(winner, original(id(record))), rule).values.exists(id(_) == id(record))
+    val right = model(originals.filter(r => r.offset < ends(r.partition)), rule)
+    val unsettled = right.filterNot { case (key, winner) =>
+      val losers = byKey(Some(key))
+        .filter(r => r.offset < ends(r.partition) && id(r) != id(winner)).map(_.offset)
+      byKey(Some(key)).exists(r => losers.forall(_ < r.offset) && isAsGood(r, winner))
+    }
+    val best = model(originals, rule)
+    val buried = last(all).filter { case (key, record) =>
+      !places((record.partition, record.offset)) && id(record) != id(best(key))
+    }
+    unsettled.keySet ++ buried.keySet
   }
+
+  private def id(record: Record): Seq[Byte] = record.headers.lastHeader("id").value.toSeq
+
+  private def keyOf(record: Record): Option[(Int, String)] =
+    Option(record.key).map(key => (record.partition, new String(key)))
 
   private def lagOf(topic: String): (String, Boolean) = {
     val resource = new ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -168,7 +189,7 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     val kept = last(brokers.read(of))
     for ((name, _, winner) <- cases) assert(new String(kept((0, name)).value) == s"$winner", name)
     assert(kept((0, "deleted")).value == null)
-    assert(wrong(of, Version, done.ends).isEmpty)
+    assert(wrong(of, Version, done).isEmpty)
     assert(compaction(of).repair().appended == 0, "a second time there is nothing to do")
   }
 
@@ -198,7 +219,7 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
       0,
       1
     )))
-    assert(done.appended == 1 && wrong(of, Version, done.ends).isEmpty)
+    assert(done.appended == 1 && wrong(of, Version, done).isEmpty)
   }
 
   test("what producers write between the read and the copy is not buried") {
@@ -217,7 +238,7 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     val done = compaction(of, seams = seams).repair()
     val kept = last(brokers.read(of))
     assert(kept((0, "k")).value == null && new String(kept((0, "j")).value) == "winner")
-    assert(!gaps.hasNext && wrong(of, Version, done.ends).isEmpty)
+    assert(!gaps.hasNext && wrong(of, Version, done).isEmpty)
   }
 
   /** 50 keys, written in any order, while the repair runs too. */
@@ -249,7 +270,7 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
       copying = () => if (dice.nextInt(3) > 0) some(1 + dice.nextInt(10), late = true)
     )
     val done = compaction(of, rule, seams(own)).repair()
-    val left = wrong(of, rule, done.ends)
+    val left = wrong(of, rule, done)
     brokers.deleteTopic(of)
     left
   }

@@ -16,10 +16,10 @@ class LatestSuite extends AnyFunSuite with OneSession {
 
   private type Record = (Int, Option[Long], Int, Long, Long)
 
-  private def winners(records: DataFrame, row: String = "struct(*)"): DataFrame =
+  private def winners(records: DataFrame, row: String = "struct(*)", rule: Long = 1): DataFrame =
     records.toDF("key", "version", "partition", "offset", "time").groupBy("key").agg(expr(
-      s"statemark_latest(named_struct('row', $row, 'version', version, 'partition', partition, " +
-        "'offset', offset, 'timestamp', timestamp_micros(time)))"
+      s"statemark_latest(named_struct('row', $row, 'version', version, 'topic', 't', 'partition', partition, " +
+        s"'offset', offset, 'timestamp', timestamp_micros(time), 'rule', ${rule}L))"
     ).as("winner"))
 
   private def found(records: Seq[Record], slices: Int): Map[Int, (Int, Long)] = {
@@ -66,9 +66,9 @@ class LatestSuite extends AnyFunSuite with OneSession {
     val checkpoint = Files.createTempDirectory("statemark-latest-").toString
     implicit val sql: SQLContext = spark.sqlContext
     val input = MemoryStream[Record]
-    def run(row: String): Unit = {
+    def run(row: String, rule: Long = 1): Unit = {
       input.addData((1, None, 0, 1L, 1L))
-      val query = winners(input.toDF(), row).select(col("winner.*")).writeStream
+      val query = winners(input.toDF(), row, rule).select(col("winner.*")).writeStream
         .outputMode("update").format("noop").option("checkpointLocation", checkpoint).start()
       try query.processAllAvailable()
       finally query.stop()
@@ -76,6 +76,9 @@ class LatestSuite extends AnyFunSuite with OneSession {
     run("struct(*)")
     val e = intercept[StreamingQueryException](run("struct(key, offset)"))
     assert(Causes.of(e).exists(_.toString.contains("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE")), e)
+    // Spark compares types alone: two columns of one type that change places would pass.
+    val other = intercept[StreamingQueryException](run("struct(*)", rule = 2))
+    assert(Causes.of(other).exists(_.toString.contains("belongs to another strategy")), other)
     run("struct(*)")
   }
 }

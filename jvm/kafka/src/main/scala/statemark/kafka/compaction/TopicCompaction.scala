@@ -27,15 +27,16 @@ final case class CompactionSettings(
 /** What a repair did.
   * @param found when it began to write
   * @param appended records that it wrote
-  * @param left keys that are wrong still: of a repair that was told to stop
-  * @param ends up to where the topic is right, by partition: the last record of a key that lies before is the winner
+  * @param left keys that are wrong at its end: producers have put them wrong since, or it was told to stop
+  * @param ends by partition, up to where the topic was put right: the winner of all records before lies behind each that
+  *   loses against it, but for records that came later; None where it was told to stop before
   * @param putBackMs what `min.compaction.lag.ms` is set to again; None where it was not touched
   */
 final case class RepairReport(
     found: TopicReport,
     appended: Long,
     left: Long,
-    ends: Map[Int, Long],
+    ends: Option[Map[Int, Long]],
     putBackMs: Option[Long]
 )
 

@@ -4,7 +4,6 @@ import org.apache.kafka.clients.consumer.ConsumerRecord
 import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
 import org.apache.kafka.common.TopicPartition
 import scala.annotation.tailrec
-import scala.collection.mutable
 import scala.util.Using
 import scala.util.control.NonFatal
 import statemark.common.Clock
@@ -39,8 +38,8 @@ private[compaction] trait Cleaner {
   *
   * A producer may write a better record between the read that found a winner and the copy of that. The copy is the last
   * record then, and the cleaner would remove the better one. So every copy is followed by a read to behind it; what is
-  * found there to beat it, is copied in turn, before anything else. Until it is read, the better record has to be in
-  * the log: the cleaner must stay away from it.
+  * found there to beat it, is copied in turn, before anything else. Until it is read, the better record has to be in the
+  * log: the cleaner must stay away from it.
   *
   * ''Thread:'' one at a time.
   */
@@ -62,7 +61,6 @@ private[compaction] final class TopicRepair(
   private val reader = new TopicReader(parts.reading, places, clock, PatienceMs)
   private val fetcher = new RecordFetcher(parts.fetching, topic)
   private val state = new TopicScan(table, rule)
-  private val copies = mutable.Map.empty[(Int, Long), Long]
   private var appended = 0L
   // When the last read began: what has come since may not have been read.
   private var readAt = clock.nanos()
@@ -73,7 +71,8 @@ private[compaction] final class TopicRepair(
     state.report(reader.positions)
   }
 
-  /** Reads the topic, and copies winners until no key is wrong, or somebody says stop.
+  /** Reads the topic, and copies winners in rounds, each of which puts right what lies before its bounds: until no key is
+    * wrong, somebody says stop, or producers have put keys wrong as fast for some rounds.
     * @return Left where a winner was gone before it was copied
     */
   def repair(cleaner: Cleaner): Either[SinkException, RepairReport] = {
@@ -82,55 +81,76 @@ private[compaction] final class TopicRepair(
     val found = scan()
     table.oldestWrong.foreach(requireYoung)
     try {
-      if (found.wrong > 0 && !progress.isStopped)
-        Using.resource(parts.copier())(copyAll(_, cleaner, 0, 0L))
-      val ends = reader.positions.map { case (place, offset) => place.partition -> offset }
+      val bounds =
+        if (found.wrong == 0) Some(reader.positions)
+        else Using.resource(parts.copier())(round(_, cleaner, reader.positions, None, MostRounds))
+      val ends = bounds.map(_.map { case (place, offset) => place.partition -> offset })
       Right(RepairReport(found, appended, table.wrong, ends, None))
     } catch { case e: Gone => Left(e.explained) }
   }
 
-  /** Copies winners from a place in the topic on, and from its beginning again, until there are no more. */
-  @tailrec private def copyAll(
+  /** @param bounds of this round, in each partition
+    * @param done those of the last round that came to its end
+    * @return the bounds of the last round that came to its end
+    */
+  @tailrec private def round(
+      producer: RowProducer,
+      cleaner: Cleaner,
+      bounds: Map[TopicPartition, Long],
+      done: Option[Map[TopicPartition, Long]],
+      left: Int
+  ): Option[Map[TopicPartition, Long]] = {
+    places.foreach(place => copyBefore(producer, cleaner, place.partition, 0L, bounds(place)))
+    if (progress.isStopped) done
+    else if (table.wrong == 0) Some(reader.positions)
+    else if (left == 1) Some(bounds)
+    else round(producer, cleaner, reader.positions, Some(bounds), left - 1)
+  }
+
+  /** Copies the winners of wrong keys that lie from one offset of a partition on, and before another. */
+  @tailrec private def copyBefore(
       producer: RowProducer,
       cleaner: Cleaner,
       partition: Int,
-      offset: Long
+      offset: Long,
+      bound: Long
   ): Unit = {
     val chunk = table.wrongFrom(partition, offset, seams.chunkKeys)
-    if (chunk.nonEmpty) {
-      val before = reader.positions
-      copy(producer, cleaner, chunk)
-      settle(producer, cleaner, before)
+      .takeWhile(key => key.partition == partition && key.state.winner.offset < bound)
+    if (chunk.nonEmpty && !progress.isStopped) {
+      settle(producer, cleaner, chunk)
       progress.repaired(appended, table.wrong)
-      val last = chunk.last
-      if (!progress.isStopped)
-        copyAll(producer, cleaner, last.partition, last.state.winner.offset + 1)
-    } else if (table.wrong > 0 && (partition, offset) != ((0, 0L)))
-      copyAll(producer, cleaner, 0, 0L)
+      copyBefore(producer, cleaner, partition, chunk.last.state.winner.offset + 1, bound)
+    }
   }
 
-  /** Copies what came since and is not the last record of its key, as it may lie under a copy. */
+  /** Copies winners, and whatever is better and came in between, until no copy lies on a better record. */
   @tailrec private def settle(
       producer: RowProducer,
       cleaner: Cleaner,
-      since: Map[TopicPartition, Long]
+      keys: Vector[WrongKey]
   ): Unit = {
-    val endangered = places.flatMap { place =>
-      table.wrongFrom(place.partition, since(place), seams.chunkKeys)
-        .filter(_.partition == place.partition)
+    val copied = copy(producer, cleaner, keys)
+    val buried = keys.flatMap { of =>
+      table.get(of.partition, of.key)
+        .filter(now => now.isWrong && copied((of.partition, now.last.offset)))
+        .map(now => of.copy(state = now))
     }
-    if (endangered.nonEmpty) {
-      copy(producer, cleaner, endangered)
-      settle(producer, cleaner, since)
-    }
+    if (buried.nonEmpty) settle(producer, cleaner, buried)
   }
 
-  /** Copies winners to the ends of their partitions, and reads to behind the copies. */
-  private def copy(producer: RowProducer, cleaner: Cleaner, wrong: Vector[WrongKey]): Unit = {
-    wrong.foreach(requireYoung)
-    val records = wrong.groupBy(_.partition).toVector.sortBy(_._1).flatMap {
-      case (partition, keys) =>
-        val offsets = keys.map(_.state.winner.offset)
+  /** Copies winners to the ends of their partitions, and reads to behind the copies.
+    * @return where these are
+    */
+  private def copy(
+      producer: RowProducer,
+      cleaner: Cleaner,
+      keys: Vector[WrongKey]
+  ): Set[(Int, Long)] = {
+    keys.foreach(requireYoung)
+    val records = keys.groupBy(_.partition).toVector.sortBy(_._1).flatMap {
+      case (partition, of) =>
+        val offsets = of.map(_.state.winner.offset).sorted
         val found = fetcher.fetch(partition, offsets)
         if (found.size < offsets.size)
           throw new Gone(topic, partition, offsets.diff(found.map(_.offset)))
@@ -140,15 +160,13 @@ private[compaction] final class TopicRepair(
     seams.copying()
     val written = send(producer, records)
     appended += records.size
-    records.zip(written).foreach { case (of, at) =>
-      copies += (at.partition, at.offset) -> of.offset
-    }
+    val originals = written.map(at => (at.partition, at.offset)).zip(records.map(_.offset)).toMap
     val behind = written.groupMapReduce(m => new TopicPartition(topic, m.partition))(
       _.offset + 1
     )(math.max)
-    readOn(behind)
-    copies.clear()
+    readOn(behind, originals)
     cleaner.requireAway()
+    originals.keySet
   }
 
   private def send(
@@ -175,9 +193,16 @@ private[compaction] final class TopicRepair(
     }
   }
 
-  private def readOn(least: Map[TopicPartition, Long]): Unit = {
+  /** @param originals offsets of the records that were copied, by the places of their copies */
+  private def readOn(
+      least: Map[TopicPartition, Long],
+      originals: Map[(Int, Long), Long] = Map.empty
+  ): Unit = {
     val begun = clock.nanos()
-    reader.readOn(least)(add) { ahead =>
+    reader.readOn(least) { record =>
+      if (seams.sees(record))
+        state.add(record, originals.get((record.partition, record.offset)))
+    } { ahead =>
       progress.scanned(state.records, ahead)
       progress.isStopped
     }
@@ -191,9 +216,6 @@ private[compaction] final class TopicRepair(
     )
     readAt = begun
   }
-
-  private def add(record: ConsumerRecord[Array[Byte], Array[Byte]]): Unit =
-    if (seams.sees(record)) state.add(record, copies.get((record.partition, record.offset)))
 
   /** A copy keeps its timestamp, by which the topic may refuse it, or delete it at once. */
   private def requireYoung(key: WrongKey): Unit = rules.oldest.foreach { oldest =>
@@ -234,6 +256,9 @@ private[compaction] object TopicRepair {
       None
     )
   }
+
+  /** So often are keys put right that producers have put wrong meanwhile. */
+  private val MostRounds = 5
 
   /** As long as the longest transaction that brokers allow by default, and some more. */
   private val PatienceMs = 20L * 60 * 1000

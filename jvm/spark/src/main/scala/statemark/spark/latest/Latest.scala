@@ -19,13 +19,14 @@ import org.apache.spark.sql.types._
   * A candidate is a struct of
   *  - `row`, which is what the function returns of the winner,
   *  - `version BIGINT`, null where a record has none,
-  *  - `partition INT` and `offset BIGINT`, where the record lies,
-  *  - `timestamp TIMESTAMP`.
+  *  - `topic STRING`, which may be null where there is one alone, `partition INT` and `offset BIGINT`: where the record lies,
+  *  - `timestamp TIMESTAMP`,
+  *  - `rule BIGINT`, which is the same for all candidates of a query; state with another one is refused.
   *
   * Of the records in one partition the one with the highest version wins, one with a version before one without,
   * then the one with the highest offset (KIP-280 §Compaction Strategies). A key that has moved to another
   * partition has a winner in each. Of these the one with the highest version wins, then the latest by its
-  * timestamp, then the one of the highest partition: offsets of two partitions say nothing of each other.
+  * timestamp, then the one of the highest topic and partition: offsets of two partitions say nothing of each other.
   * So the buffer has a candidate for each partition in which the key has been seen.
   *
   * That is no order of records: it has circles where a timestamp and an offset disagree. Hence `max_by` cannot do it

@@ -5,19 +5,23 @@ import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback
 import org.apache.spark.sql.catalyst.expressions.{BinaryExpression, Expression, UnaryExpression}
 import org.apache.spark.sql.catalyst.util.{ArrayData, GenericArrayData}
 import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
 import statemark.common.InvalidInputException
 
 /** A record that may be the winner of its key, as a row of [[Latest]]'s argument. */
 private[latest] object Candidate {
   val Type =
-    "struct<row:struct<...>,version:bigint,partition:int,offset:bigint,timestamp:timestamp>"
+    "struct<row:struct<...>,version:bigint,topic:string,partition:int,offset:bigint," +
+      "timestamp:timestamp,rule:bigint>"
 
   private val Row = 0
   private val Version = 1
-  private val Partition = 2
-  private val Offset = 3
-  private val Timestamp = 4
-  private val Fields = 5
+  private val Topic = 2
+  private val Partition = 3
+  private val Offset = 4
+  private val Timestamp = 5
+  private val Rule = 6
+  private val Fields = 7
 
   /** The type of the record itself; none where `dataType` is not that of a candidate. */
   def rowOf(dataType: DataType): Option[StructType] = dataType match {
@@ -25,9 +29,11 @@ private[latest] object Candidate {
           Array(
             StructField("row", row: StructType, _, _),
             StructField("version", LongType, _, _),
+            StructField("topic", StringType, _, _),
             StructField("partition", IntegerType, _, _),
             StructField("offset", LongType, _, _),
-            StructField("timestamp", TimestampType, _, _)
+            StructField("timestamp", TimestampType, _, _),
+            StructField("rule", LongType, _, _)
           )
         ) => Some(row)
     case _ => None
@@ -37,7 +43,23 @@ private[latest] object Candidate {
     (0 until candidates.numElements()).map(candidates.getStruct(_, Fields))
 
   def row(candidate: InternalRow, fields: Int): InternalRow = candidate.getStruct(Row, fields)
-  def partition(candidate: InternalRow): Int = candidate.getInt(Partition)
+
+  /** Whether both lie in one partition of one topic. */
+  def isBeside(a: InternalRow, b: InternalRow): Boolean =
+    partition(a) == partition(b) && topic(a) == topic(b)
+
+  private def partition(candidate: InternalRow): Int = candidate.getInt(Partition)
+
+  private def topic(candidate: InternalRow): Option[UTF8String] =
+    Option(candidate.getUTF8String(Topic))
+
+  /** State knows neither names of columns nor where a version came from. */
+  def requireOneRule(a: InternalRow, b: InternalRow): Unit =
+    if (a.getLong(Rule) != b.getLong(Rule)) throw new InvalidInputException(
+      "the state of statemark.latest cannot be used\n" +
+        "  reason: this checkpoint belongs to another strategy, header, or list of columns\n" +
+        "  remedy: start the query with a new checkpoint, or with what it had before"
+    )
 
   def requirePlace(candidate: InternalRow): Unit =
     if (candidate.isNullAt(Partition) || candidate.isNullAt(Offset))
@@ -57,7 +79,9 @@ private[latest] object Candidate {
   def winsAcross(a: InternalRow, b: InternalRow): Boolean = {
     val versions = compare(a, b, Version)
     val order = if (versions != 0) versions else compare(a, b, Timestamp)
-    if (order != 0) order > 0 else partition(a) > partition(b)
+    if (order != 0) order > 0
+    else if (topic(a) != topic(b)) topic(b).forall(of => topic(a).exists(_.compareTo(of) > 0))
+    else partition(a) > partition(b)
   }
 
   /** Compares by a number; a candidate without it is the lower one. */
@@ -85,7 +109,8 @@ private[latest] final case class Winners(left: Expression, right: Expression)
 
   private def kept(winners: Seq[InternalRow], candidate: InternalRow): Seq[InternalRow] = {
     Candidate.requirePlace(candidate)
-    winners.indexWhere(Candidate.partition(_) == Candidate.partition(candidate)) match {
+    winners.headOption.foreach(Candidate.requireOneRule(_, candidate))
+    winners.indexWhere(Candidate.isBeside(_, candidate)) match {
       case -1 => winners :+ candidate
       case at if Candidate.winsWithin(candidate, winners(at)) => winners.updated(at, candidate)
       case _ => winners

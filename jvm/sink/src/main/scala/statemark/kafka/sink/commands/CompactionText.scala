@@ -25,15 +25,18 @@ private[commands] object CompactionText {
 
   /** Of a repair. */
   def lines(settings: CompactionSettings, done: RepairReport): Seq[String] = {
-    val ends = done.ends.toSeq.sorted.map { case (p, offset) => s"$p:$offset" }.mkString(" ")
+    val written = s"${settings.topic}: ${counted(done.appended, "winner")} written again"
+    val end = done.ends match {
+      case None => s"$written; stopped, with ${counted(done.left, "key")} left for the next time"
+      case Some(ends) =>
+        val offsets = ends.toSeq.sorted.map { case (p, offset) => s"$p:$offset" }.mkString(" ")
+        s"$written; every key has its winner, up to the offsets $offsets" +
+          (if (done.left == 0) ""
+           else
+             s". Producers have put ${counted(done.left, "key")} wrong since: run this again, or --continuous")
+    }
     ofRecords(settings, done.found) ++ ofWrong(done.found) ++
-      done.putBackMs.map(ms => s"min.compaction.lag.ms is $ms again") :+
-      (if (done.left > 0)
-         s"${settings.topic}: stopped after ${counted(done.appended, "copy", "copies")}; " +
-           s"${counted(done.left, "key")} left, for the next time"
-       else
-         s"${settings.topic}: ${counted(done.appended, "winner")} written again; every key has its " +
-           s"winner, up to the offsets $ends")
+      done.putBackMs.map(ms => s"min.compaction.lag.ms is $ms again") :+ end
   }
 
   private def ofRecords(settings: CompactionSettings, found: TopicReport): Seq[String] = {
@@ -79,7 +82,7 @@ private[commands] object CompactionText {
 
   def json(done: RepairReport): JObject =
     json(done.found) ~ ("appended" -> done.appended) ~ ("left" -> done.left) ~
-      ("minCompactionLagMs" -> done.putBackMs) ~ ("upTo" -> offsets(done.ends))
+      ("minCompactionLagMs" -> done.putBackMs) ~ ("upTo" -> done.ends.map(offsets))
 
   def json(found: TopicReport): JObject =
     ("records" -> found.records) ~ ("withoutKey" -> found.withoutKey) ~ ("keys" -> found.keys) ~

@@ -65,7 +65,8 @@ private[sink] final case class ContinuousCompaction(
         col("offset"),
         expr(
           "named_struct('row', struct(key, value, headers, timestamp, partition, offset), " +
-            s"'version', $version, 'partition', partition, 'offset', offset, 'timestamp', timestamp)"
+            s"'version', $version, 'topic', topic, 'partition', partition, 'offset', offset, " +
+            s"'timestamp', timestamp, 'rule', ${settings.rule.name.hashCode}L)"
         ).as("candidate")
       )
       .groupBy(col("partition"), col("key"))
