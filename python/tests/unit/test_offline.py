@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,6 +165,39 @@ def test_topic_compact(spark_submit: Callable[[int], Submitted]) -> None:
     for code in (130, 143):
         spark_submit(code)
         assert main(command) == code, "it was told to end"
+
+
+_PATIENT = """#!/usr/bin/env python3
+import pathlib, signal, sys, time
+def end(number, _):
+    time.sleep(0.5)
+    pathlib.Path({seen!r}).write_text("ended in its own way")
+    sys.exit(128 + number)
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_told_to_end(
+    spark_submit: Callable[[int], Submitted], tmp_path: Path, told: signal.Signals
+) -> None:
+    """It has the time that it needs: a terminal tells all of a group, others the command alone."""
+    spark_submit(0)
+    submit, seen = tmp_path / "home/bin/spark-submit", tmp_path / "seen"
+    submit.write_text(_PATIENT.format(seen=str(seen)))
+    command = [sys.executable, "-m", "statemark", "topic", "status", *BROKERS, *LIBRARY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        if told == signal.SIGINT:
+            os.killpg(process.pid, told)
+        else:
+            process.send_signal(told)
+        assert process.wait() == 128 + told
+    assert seen.read_text() == "ended in its own way"
 
 
 def test_a_query_needs_sparks_connector(
