@@ -166,6 +166,7 @@ def latest(bootstrap: str, records: int, *, rounds: int) -> list[dict[str, Any]]
         "spark.driver.extraClassPath": ":".join(connector),
         "spark.driver.memory": "3g",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.streaming.stateStore.providerClass": "statemark.spark."
         "StatemarkStateStoreProvider",

@@ -33,7 +33,8 @@ private[compaction] final case class WrongKey(partition: Int, key: Array[Byte], 
 private[compaction] final class KeyTable private (directory: Path) extends AutoCloseable {
   import KeyTable._
 
-  private val cache = new LRUCache(CacheBytes)
+  // Of one part: a block that is larger than a part of the cache is read, and checked, for every key.
+  private val cache = new LRUCache(CacheBytes, 0)
   private val filter = new BloomFilter(10)
   private val options = new Options()
     .setCreateIfMissing(true)
@@ -42,7 +43,11 @@ private[compaction] final class KeyTable private (directory: Path) extends AutoC
     .setCompressionType(CompressionType.LZ4_COMPRESSION)
     .setTableFormatConfig(
       new BlockBasedTableConfig().setBlockCache(cache).setFilterPolicy(filter)
+        // In blocks of their own, so that the cache bounds them, too.
+        .setIndexType(IndexType.kTwoLevelIndexSearch)
+        .setPartitionFilters(true)
         .setCacheIndexAndFilterBlocks(true)
+        .setPinTopLevelIndexAndFilter(true)
     )
   // What a crash loses is read from the topic again.
   private val unlogged = new WriteOptions().setDisableWAL(true)
