@@ -4,7 +4,14 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkPhase, SinkSettings}
+import statemark.kafka.conf.{
+  SinkException,
+  SinkIdentity,
+  SinkObserver,
+  SinkPhase,
+  SinkSettings,
+  SinkTransactionalId
+}
 import statemark.kafka.driver.{BatchPlan, DecisionLog, DriverSeams}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, TransactionLine}
 import statemark.kafka.log.{CommitLog, CommitRecord, CommitState, CommitTopic}
@@ -405,6 +412,8 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
         brokers,
         topic(s"13-timeout-${phase.name}"),
         new Deaths().instead(phase) {
+          val id = SinkTransactionalId.driver(simulation.settings.prefix, simulation.identity)
+          Conditions.awaitOpenTransaction(brokers, simulation.identity, id.text)
           Conditions.awaitNoOpenTransaction(brokers, simulation.identity)
         },
         options = Map("kafka.transaction.timeout.ms" -> "1000"),

@@ -20,6 +20,12 @@ private[kafka] object KafkaFailures {
     case _ => false
   }
 
+  /** Whether somebody else has ended a transaction, as the client says it: clients from 4.0 on name its state where the
+    * broker has ended it.
+    */
+  def isEnded(failure: Throwable): Boolean =
+    isFenced(failure) || Causes.of(failure).exists(_.isInstanceOf[InvalidTxnStateException])
+
   def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
     case _: InterruptException | _: InterruptedException => true
     case _ => false

@@ -41,14 +41,14 @@ private[kafka] final class DriverFailures(
         val ms = (clock.nanos() - begun) / 1000000L
         throw meaning(
           e,
-          isFenced(e) && ms > context.settings.transactionTimeoutMs &&
+          isEnded(e) && ms > context.settings.transactionTimeoutMs &&
             endings.isAborted(context.driverId.text)
         )
     }
   }
 
   // What has its meaning already is left as it is.
-  private def isFenced(e: Throwable) = !e.isInstanceOf[SinkException] && KafkaFailures.isFenced(e)
+  private def isEnded(e: Throwable) = !e.isInstanceOf[SinkException] && KafkaFailures.isEnded(e)
 }
 
 private[kafka] object DriverFailures {

@@ -20,6 +20,10 @@ object Conditions {
   def awaitNoOpenTransaction(brokers: TestBrokers, identity: SinkIdentity): Unit =
     while (openTransactions(brokers, identity).nonEmpty) Thread.onSpinWait()
 
+  /** Waits until the brokers know of an open transaction of the id: clients from 4.0 on tell them with its first rows. */
+  def awaitOpenTransaction(brokers: TestBrokers, identity: SinkIdentity, id: String): Unit =
+    while (!openTransactions(brokers, identity)(id)) Thread.onSpinWait()
+
   /** Waits until readers can see every transaction that was committed: the brokers write its markers after they have
     * answered.
     */
