@@ -3,9 +3,10 @@ package statemark.kafka
 import java.nio.ByteBuffer
 import java.nio.file.Files
 import java.util.concurrent.atomic.AtomicLong
-import org.apache.kafka.clients.admin.{AlterConfigOp, ConfigEntry}
+import org.apache.kafka.clients.admin.{AlterConfigOp, ConfigEntry, RecordsToDelete}
 import org.apache.kafka.clients.consumer.ConsumerRecord
 import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.config.ConfigResource
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
@@ -460,6 +461,41 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     val absent = intercept[SinkException.RefusedSetting](compaction("compact-nowhere").dryRun())
     assert(absent.reason.contains("not there"))
     intercept[SinkException.RefusedSetting](compaction("__transaction_state").repair())
+    val decisions =
+      intercept[SinkException.RefusedSetting](compaction(settings.commitTopic).repair())
+    assert(decisions.reason.contains("decisions"))
+    val bounded = topic(
+      "refused-bounded",
+      Map("cleanup.policy" -> "compact", "max.compaction.lag.ms" -> "1000")
+    )
+    val most = intercept[SinkException.RefusedSetting](compaction(bounded, holds = true).repair())
+    assert(most.reason.contains("max.compaction.lag.ms is 1000"))
+  }
+
+  test("a log that begins later than it did is read anew from there") {
+    val of = topic(
+      "begins-later",
+      Held ++ Map("cleanup.policy" -> "compact,delete", "retention.ms" -> "-1")
+    )
+    Seq("k", "m").foreach { key =>
+      versioned(of, key, "winner", 5)
+      versioned(of, key, "loser", 4)
+    }
+    var isCut = false
+    val seams = RepairSeams(
+      chunkKeys = 1,
+      copying = () =>
+        if (!isCut) {
+          isCut = true
+          // All but the last record; the winner of `k` is about to be copied, that of `m` is gone.
+          val first = Map(new TopicPartition(of, 0) -> RecordsToDelete.beforeOffset(3))
+          brokers.admin.deleteRecords(first.asJava).all().get(): Unit
+        }
+    )
+    val done = compaction(of, seams = seams).repair()
+    assert(isCut && done.left == 0)
+    val kept = last(brokers.read(of)).view.mapValues(r => new String(r.value)).toMap
+    assert(kept == Map((0, "k") -> "winner", (0, "m") -> "loser"))
   }
 
   test("the table of keys is removed, also after a failure") {

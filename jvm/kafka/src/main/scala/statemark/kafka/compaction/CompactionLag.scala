@@ -35,18 +35,19 @@ private[compaction] final class CompactionLag(admin: Admin, topic: String) {
     case plain: Lag.Plain =>
       val before = if (isOwn) plain else plain.copy(isOwn = false)
       set(AlterConfigOp.OpType.SET, Lag.Held(before).ms)
-      // The broker that is asked hears of it as the others do.
-      awaitHeld()
+      await(_.isInstanceOf[Lag.Held])
       before
   }
 
   /** Sets the lag to what it was before it was held. */
-  def putBack(before: Lag.Plain): Unit =
+  def putBack(before: Lag.Plain): Unit = {
     set(if (before.isOwn) AlterConfigOp.OpType.SET else AlterConfigOp.OpType.DELETE, before.ms)
-
-  private def awaitHeld(): Unit = TopicLookup.again(_.isInstanceOf[NotHeld]) {
-    if (!current.isInstanceOf[Lag.Held]) throw new NotHeld(topic)
+    await(_.ms == before.ms)
   }
+
+  /** Waits until the broker that is asked has heard of a change, as the others do at about that time. */
+  private def await(isDone: Lag => Boolean): Unit =
+    TopicLookup.again(_.isInstanceOf[NotHeard])(if (!isDone(current)) throw new NotHeard(topic))
 
   private def set(op: AlterConfigOp.OpType, ms: Long): Unit = {
     val change = new AlterConfigOp(new ConfigEntry(Setting, ms.toString), op)
@@ -67,7 +68,7 @@ private[compaction] final class CompactionLag(admin: Admin, topic: String) {
 private[compaction] object CompactionLag {
   val Setting = "min.compaction.lag.ms"
 
-  private final class NotHeld(topic: String)
+  private final class NotHeard(topic: String)
       extends IllegalStateException(s"$Setting of topic $topic is not what it was set to")
 
   sealed trait Lag {

@@ -3,7 +3,6 @@ package statemark.kafka.compaction
 import java.nio.file.Path
 import scala.annotation.tailrec
 import scala.util.Using
-import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.compaction.CompactionLag.Lag
@@ -130,8 +129,22 @@ final class TopicCompaction private[kafka] (
       }
     }
 
-  private def rulesOf(repairs: Boolean): TopicRules =
-    Using.resource(clients.admin())(TopicRules.of(_, topic, rule, repairs))
+  private def rulesOf(repairs: Boolean): TopicRules = {
+    if (repairs && topic == sink.commitTopic) throw TopicRules.refused(
+      topic,
+      "the exactly-once sink keeps its decisions there, and copies of old ones would count",
+      "Name a topic with records of yours"
+    )
+    val rules = Using.resource(clients.admin())(TopicRules.of(_, topic, rule, repairs))
+    if (repairs && settings.holdsCleaner) rules.mostLagMs.foreach(most =>
+      throw TopicRules.refused(
+        topic,
+        s"its max.compaction.lag.ms is $most, and ${CompactionLag.Setting} cannot be raised above it",
+        "Raise max.compaction.lag.ms for the time of the repair, or use --lateness instead of --set-lag"
+      )
+    )
+    rules
+  }
 
   /** Runs a repair with the cleaner held. Where it fails and has copied, the lag stays raised: better records may lie under
     * copies, and the next repair, which finds them, knows what the lag was.
@@ -142,18 +155,16 @@ final class TopicCompaction private[kafka] (
       s"${CompactionLag.Setting} was ${before.ms}; it is raised until the repair is done"
     )
     val cleaner = new HeldCleaner(lag)
-    val report =
-      try body(cleaner)
-      catch {
-        case NonFatal(e) =>
-          if (!cleaner.hasCopies) lag.putBack(before)
-          else progress.said(
-            s"${CompactionLag.Setting} of $topic stays raised: run the repair again, which puts ${before.ms} back"
-          )
-          throw e
-      }
-    lag.putBack(before)
-    report.copy(putBackMs = Some(before.ms))
+    var isWhole = false
+    try {
+      val report = body(cleaner)
+      isWhole = true
+      report.copy(putBackMs = Some(before.ms))
+    } finally
+      if (isWhole || !cleaner.hasCopies) lag.putBack(before)
+      else progress.said(
+        s"Run the repair of $topic again, with --set-lag: it puts ${CompactionLag.Setting} back to ${before.ms}, too"
+      )
   }
 
   /** Begins anew where a winner was gone before it could be copied: the cleaner had begun before it was held. */

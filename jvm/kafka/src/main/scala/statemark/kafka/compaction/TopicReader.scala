@@ -1,7 +1,7 @@
 package statemark.kafka.compaction
 
 import java.time.Duration
-import org.apache.kafka.clients.consumer.ConsumerRecord
+import org.apache.kafka.clients.consumer.{ConsumerRecord, OffsetOutOfRangeException}
 import org.apache.kafka.common.TopicPartition
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -38,7 +38,9 @@ private[compaction] final class TopicReader(
     var left = ahead
     var isStopped = false
     while (!isStopped && left.exists(_._2 > 0)) {
-      consumer.poll(TopicReader.Poll).forEach(each(_))
+      // The log may begin later than it did: the brokers delete old segments of a topic that is not only compacted.
+      try consumer.poll(TopicReader.Poll).forEach(each(_))
+      catch { case e: OffsetOutOfRangeException => consumer.seekToBeginning(e.partitions) }
       val now = ahead
       if (now != left) movedAt = clock.nanos()
       left = now
@@ -80,7 +82,7 @@ private[compaction] final class RecordFetcher(consumer: RowConsumer, topic: Stri
     while (wanted.nonEmpty) {
       val ahead = wanted.head - consumer.position(place)
       if (ahead < 0 || ahead > NearOffsets) consumer.seek(place, wanted.head)
-      consumer.poll(TopicReader.Poll).forEach { record =>
+      polled(place).foreach { record =>
         while (wanted.headOption.exists(_ < record.offset)) wanted.dequeue(): Unit
         if (wanted.headOption.contains(record.offset)) {
           found += record
@@ -91,6 +93,15 @@ private[compaction] final class RecordFetcher(consumer: RowConsumer, topic: Stri
     }
     found.result()
   }
+
+  /** Next records, none where the log begins later by now. */
+  private def polled(place: TopicPartition): Vector[ConsumerRecord[Array[Byte], Array[Byte]]] =
+    try consumer.poll(TopicReader.Poll).asScala.toVector
+    catch {
+      case _: OffsetOutOfRangeException =>
+        consumer.seekToBeginning(java.util.List.of(place))
+        Vector.empty
+    }
 }
 
 private[compaction] object RecordFetcher {

@@ -8,12 +8,14 @@ import statemark.kafka.conf.SinkException
   * @param partitions of the topic
   * @param takesTimesOfItsOwn whether the brokers replace timestamps (`message.timestamp.type=LogAppendTime`)
   * @param mostBytes of a batch of records
+  * @param mostLagMs `max.compaction.lag.ms`; None for no limit
   * @param oldest the age at which the topic refuses a record, or deletes it again; None for none
   */
 private[compaction] final case class TopicRules(
     partitions: Int,
     takesTimesOfItsOwn: Boolean,
     mostBytes: Long,
+    mostLagMs: Option[Long],
     oldest: Option[TopicRules.Oldest]
 )
 
@@ -53,11 +55,12 @@ private[compaction] object TopicRules {
       description.partitions.size,
       isLate,
       number("max.message.bytes").getOrElse(1L << 20),
+      number("max.compaction.lag.ms").filter(_ < Long.MaxValue),
       limits.minByOption(_.ms)
     )
   }
 
-  private def refused(topic: String, reason: String, remedy: String) =
+  private[compaction] def refused(topic: String, reason: String, remedy: String) =
     new SinkException.RefusedSetting(
       s"Topic $topic cannot be repaired",
       reason,
