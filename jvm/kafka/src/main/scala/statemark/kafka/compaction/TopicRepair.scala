@@ -131,22 +131,24 @@ private[compaction] final class TopicRepair(
       keys: Vector[WrongKey]
   ): Unit = {
     val copied = copy(producer, cleaner, keys)
+    // Also where a producer has written behind the copy: who reads the topic next takes a copy for a record, which would
+    // beat one of its own version that lies before it.
     val buried = keys.flatMap { of =>
-      table.get(of.partition, of.key)
-        .filter(now => now.isWrong && copied((of.partition, now.last.offset)))
+      val copyOffset = copied((of.partition, of.state.winner.offset))
+      table.get(of.partition, of.key).filter(_.winner.offset < copyOffset)
         .map(now => of.copy(state = now))
     }
     if (buried.nonEmpty) settle(producer, cleaner, buried)
   }
 
   /** Copies winners to the ends of their partitions, and reads to behind the copies.
-    * @return where these are
+    * @return their offsets, by the places of the originals
     */
   private def copy(
       producer: RowProducer,
       cleaner: Cleaner,
       keys: Vector[WrongKey]
-  ): Set[(Int, Long)] = {
+  ): Map[(Int, Long), Long] = {
     keys.foreach(requireYoung)
     val records = keys.groupBy(_.partition).toVector.sortBy(_._1).flatMap {
       case (partition, of) =>
@@ -166,7 +168,7 @@ private[compaction] final class TopicRepair(
     )(math.max)
     readOn(behind, originals)
     cleaner.requireAway()
-    originals.keySet
+    originals.map { case ((partition, at), original) => (partition, original) -> at }
   }
 
   private def send(
