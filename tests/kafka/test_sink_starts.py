@@ -31,7 +31,7 @@ OURS = ("statemark.kafka.", "org.apache.kafka.")
 OF_A_QUERY = "kafka|statemark|stream"
 #: A client that is open has an object for the metrics that the process shows.
 CLIENT = "org.apache.kafka.common.utils.AppInfoParser$AppInfo"
-#: Each producer has a thread. Spark's own sink keeps one for minutes, of other tests in the process.
+#: Each producer has a thread. Spark's own sink keeps one for minutes, of other tests as well.
 SENDER = "kafka-producer-network-thread | statemark."
 #: Of all objects, and how many more a start may leave: Spark's notes of it, which take 1 MB or so.
 BYTES, MOST_BYTES = "bytes", 3 * 2**20
