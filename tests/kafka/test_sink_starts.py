@@ -37,18 +37,21 @@ SENDER = "kafka-producer-network-thread | statemark."
 BYTES, MOST_BYTES = "bytes", 3 * 2**20
 
 
+def names(spark: SparkSession) -> list[str]:
+    """Return the names of the threads that live."""
+    jvm: Any = spark._jvm
+    return [thread.getName() for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()]
+
+
 def threads(spark: SparkSession) -> Counter[str]:
     """Count living threads that queries and clients have, by the beginning of their names."""
-    jvm: Any = spark._jvm
-    names = [thread.getName() for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()]
-    return Counter(re.split(r" |\d", name)[0] for name in names if re.search(OF_A_QUERY, name))
+    of_queries = (name for name in names(spark) if re.search(OF_A_QUERY, name))
+    return Counter(re.split(r" |\d", name)[0] for name in of_queries)
 
 
 def senders(spark: SparkSession) -> list[str]:
     """Return the threads of the sink's producers."""
-    jvm: Any = spark._jvm
-    names = [thread.getName() for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()]
-    return [name for name in names if name.startswith(SENDER)]
+    return [name for name in names(spark) if name.startswith(SENDER)]
 
 
 def objects(spark: SparkSession) -> Counter[str]:
