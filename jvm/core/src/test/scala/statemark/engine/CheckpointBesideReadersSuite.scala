@@ -1,0 +1,45 @@
+package statemark.engine
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.{CountDownLatch, TimeUnit}
+import org.scalatest.funsuite.AnyFunSuite
+import statemark.TestStores
+
+/** Goal: hard links of the base come to an end whatever readers do meanwhile. RocksDB's own checkpoints do not: within
+  * some hundreds, one waits for a signal that a reader which lets go of old files has not given (docs/adr/0022).
+  */
+class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores {
+  private val Checkpoints = 1000
+  private val Readers = 3
+
+  test("checkpoints are made while readers open and close scans") {
+    val engine = RocksEngine.open(new File(root, "read"), options)
+    val isOver = new AtomicBoolean
+    val readers = Seq.fill(Readers)(thread(while (!isOver.get) engine.scan(None, None).close()))
+    val made = new CountDownLatch(Checkpoints)
+    val maker = thread {
+      for (version <- 1 to Checkpoints) {
+        val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version"), s"$version".length))
+        engine.apply(row, Nil, Intent(version.toLong, None))
+        engine.flush()
+        val target = new File(root, s"image-$version")
+        engine.checkpoint(target)
+        if (version % 250 == 0) assert(TestStores.plainRows(target) == Seq("k" -> s"$version"))
+        else target.listFiles.foreach(_.delete())
+        made.countDown()
+      }
+    }
+    try assert(made.await(2, TimeUnit.MINUTES), s"${made.getCount} checkpoints are missing")
+    finally isOver.set(true)
+    (readers :+ maker).foreach(_.join())
+    engine.close()
+  }
+
+  private def thread(body: => Unit): Thread = {
+    val thread = new Thread(() => body)
+    thread.setDaemon(true)
+    thread.start()
+    thread
+  }
+}
