@@ -106,7 +106,8 @@ def _compact_arguments(parser: argparse.ArgumentParser) -> None:
         "--lateness",
         metavar="D",
         help="by how much producers' timestamps are older, at most, than the time at which they"
-        " write, such as 1h: then a lag of 10 minutes more is enough",
+        " write, such as 1h: then a lag of that, 10 minutes, and the brokers' longest transaction"
+        " (15 minutes by default) is enough",
     )
     parser.add_argument(
         "--scratch-dir",

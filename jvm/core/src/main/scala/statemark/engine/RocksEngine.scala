@@ -2,12 +2,11 @@ package statemark.engine
 
 import java.io.File
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.{Files, Path}
+import java.nio.file.Files
 import java.util.{ArrayList => JArrayList, Arrays => JArrays, Properties}
 import org.rocksdb._
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
-import scala.util.Using
 import statemark.common.{Bytes, Interrupts, StoreUnusableException}
 
 /** A base store: RocksDB with the default column family, which holds the rows, and the offsets
@@ -245,38 +244,10 @@ final class RocksEngine private (
     */
   def verify(): Unit = reading(db.verifyChecksum())
 
-  /** Makes hard links of the files that there are now, which can be opened as a database. The caller has flushed.
-    *
-    * RocksDB's own `Checkpoint` is not used: it asks for write-ahead logs, of which there are none, and of RocksDB 9.8.4 may
-    * wait for ever there while other threads close iterators (facebook/rocksdb#14069; docs/adr/0022).
+  /** Makes hard links of the files that there are now. The caller has flushed.
     * @param target does not exist
     */
-  def checkpoint(target: File): Unit = {
-    Files.createDirectory(target.toPath)
-    db.disableFileDeletions()
-    try {
-      val live = db.getLiveFiles(false)
-      live.files.asScala.map(_.stripPrefix("/")).foreach { name =>
-        val (from, to) = (directory.toPath.resolve(name), target.toPath.resolve(name))
-        // Others are the options, which are not needed, and CURRENT, which may change.
-        if (name.endsWith(".sst")) link(from, to)
-        else if (name.startsWith("MANIFEST-")) {
-          copy(from, to, live.manifestFileSize)
-          Files.writeString(target.toPath.resolve("CURRENT"), s"$name\n"): Unit
-        }
-      }
-    } finally db.enableFileDeletions()
-  }
-
-  private def link(from: Path, to: Path): Unit =
-    try Files.createLink(to, from): Unit
-    catch { case _: UnsupportedOperationException => Files.copy(from, to): Unit }
-
-  /** Copies the beginning of a file that grows. */
-  private def copy(from: Path, to: Path, bytes: Long): Unit =
-    Using.resources(Files.newInputStream(from), Files.newOutputStream(to)) { (in, out) =>
-      out.write(in.readNBytes(Math.toIntExact(bytes)))
-    }
+  def checkpoint(target: File): Unit = LinkedFiles.make(db, directory, target)
 
   /** Number of rows, by reading all of them. */
   def countRows(families: ColumnFamilies, usesFamilies: Boolean): RowCounts = {

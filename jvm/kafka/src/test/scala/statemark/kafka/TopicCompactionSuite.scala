@@ -1,90 +1,16 @@
 package statemark.kafka
 
 import java.nio.ByteBuffer
-import java.nio.file.Files
-import java.util.concurrent.atomic.AtomicLong
-import org.apache.kafka.clients.admin.{AlterConfigOp, ConfigEntry, RecordsToDelete}
-import org.apache.kafka.clients.consumer.ConsumerRecord
 import org.apache.kafka.clients.producer.ProducerRecord
-import org.apache.kafka.common.TopicPartition
-import org.apache.kafka.common.config.ConfigResource
-import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Using}
-import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.compaction._
-import statemark.kafka.conf.{SinkException, SinkSettings}
-import statemark.kafka.sim.ManualClock
+import statemark.kafka.conf.SinkException
 
 /** Repairs of topics whose records came in any order, against a plain model of KIP-280. */
-class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
-  private val brokers = TestBrokers.shared
-  private val settings =
-    SinkSettings.of(Map("kafka.bootstrap.servers" -> brokers.bootstrap))
-  private lazy val producer = KafkaClients.copier(settings, 1 << 20)
-  private val Version = VersionRule.Header("version")
-  // The cleaner has nothing to do in these topics, unless a test lets it.
-  private val Held =
-    Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> s"${Long.MaxValue}")
-  // Every record has a header of its own, by which copies are known.
-  private val ids = new AtomicLong
-  private type Record = ConsumerRecord[Array[Byte], Array[Byte]]
-
-  override def afterAll(): Unit = producer.close()
-
-  private def topic(name: String, config: Map[String, String] = Held): String =
-    brokers.topic(s"compact-$name", config = config)
-
-  /** @param headers values of header `version` */
-  private def write(
-      topic: String,
-      key: String,
-      value: String,
-      partition: Int = 0,
-      timestampMs: Option[Long] = None,
-      headers: Seq[Array[Byte]] = Nil
-  ): Unit = {
-    val record = new ProducerRecord(
-      topic,
-      Int.box(partition),
-      timestampMs.map(Long.box).orNull,
-      Option(key).map(_.getBytes).orNull,
-      Option(value).map(_.getBytes).orNull
-    )
-    headers.foreach(record.headers.add("version", _))
-    record.headers.add("id", number(ids.incrementAndGet()))
-    producer.send(record).get(): Unit
-  }
-
-  private def number(n: Long): Array[Byte] = ByteBuffer.allocate(8).putLong(n).array
-
-  private def versioned(
-      topic: String,
-      key: String,
-      value: String,
-      version: Long,
-      partition: Int = 0
-  ) =
-    write(topic, key, value, partition, headers = Seq(number(version)))
-
-  private def compaction(
-      topic: String,
-      rule: VersionRule = Version,
-      seams: RepairSeams = RepairSeams(),
-      progress: CompactionProgress = CompactionProgress.none,
-      lateness: Option[Long] = None,
-      holds: Boolean = false,
-      clock: Clock = Clock.system
-  ) = new TopicCompaction(
-    settings,
-    CompactionSettings(topic, rule, lateness, holds),
-    progress,
-    KafkaClients.of(settings),
-    clock,
-    seams
-  )
+class TopicCompactionSuite extends AnyFunSuite with CompactionTopics {
 
   /** What KIP-280 keeps, written down a second time: by (has a version, version, offset). */
   private def model(records: Seq[Record], rule: VersionRule): Map[(Int, String), Record] =
@@ -99,10 +25,6 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
         (version.isDefined, version.getOrElse(0L), record.offset)
       }
     }.toMap
-
-  private def last(records: Seq[Record]): Map[(Int, String), Record] =
-    records.filter(_.key != null).groupBy(r => (r.partition, new String(r.key))).view
-      .mapValues(_.maxBy(_.offset)).toMap
 
   private def shown(record: Record): (String, Long, Seq[(String, Seq[Byte])]) = (
     Option(record.value).fold("none")(new String(_)),
@@ -139,21 +61,6 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
 
   private def keyOf(record: Record): Option[(Int, String)] =
     Option(record.key).map(key => (record.partition, new String(key)))
-
-  private def lagOf(topic: String): (String, Boolean) = {
-    val resource = new ConfigResource(ConfigResource.Type.TOPIC, topic)
-    val entry = brokers.admin.describeConfigs(java.util.List.of(resource)).all().get()
-      .get(resource).get("min.compaction.lag.ms")
-    (entry.value, entry.source == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG)
-  }
-
-  private def configure(topic: String, name: String, value: String): Unit = {
-    val change = new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)
-    brokers.admin.incrementalAlterConfigs(Map(
-      new ConfigResource(ConfigResource.Type.TOPIC, topic) ->
-        (java.util.List.of(change): java.util.Collection[AlterConfigOp])
-    ).asJava).all().get(): Unit
-  }
 
   test("each rule: which record wins") {
     val of = topic("rules")
@@ -259,7 +166,7 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
           if (dice.nextInt(8) == 0) null else s"${dice.nextInt(1000)}".getBytes
         )
         headers.foreach(record.headers.add("version", _))
-        record.headers.add("id", number(ids.incrementAndGet()))
+        record.headers.add("id", newId())
         if (late) record.headers.add("late", Array.emptyByteArray)
         producer.send(record)
       }
@@ -319,14 +226,6 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     assert(new String(last(brokers.read(of))((0, "k")).value) == "committed")
   }
 
-  /** Listens, and does nothing. */
-  private class CompactionListener extends CompactionProgress {
-    override def scanned(records: Long, ahead: Long): Unit = ()
-    override def repaired(appended: Long, left: Long): Unit = ()
-    override def said(line: String): Unit = ()
-    override def isStopped: Boolean = false
-  }
-
   test("somebody says stop: what is left is told, and nothing is buried") {
     val of = topic("stop")
     (1 to 10).foreach { n =>
@@ -350,52 +249,9 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     assert(compaction(of).repair().appended == 6)
   }
 
-  test("a lag that is raised is put back, whether the topic had one of its own or not") {
-    for (
-      (name, config) <- Seq("own" -> Map("min.compaction.lag.ms" -> "77"), "default" -> Map.empty)
-    ) {
-      val of = topic(s"lag-$name", Map("cleanup.policy" -> "compact") ++ config)
-      versioned(of, "k", "winner", 5)
-      versioned(of, "k", "loser", 4)
-      val before = lagOf(of)
-      var during = before
-      val seams = RepairSeams(copying = () => during = lagOf(of))
-      val refused = intercept[SinkException.RefusedSetting](compaction(of).repair())
-      assert(refused.remedy.contains("--set-lag") && refused.remedy.contains(of))
-      val done = compaction(of, holds = true, seams = seams).repair()
-      assert(during._1.toLong > System.currentTimeMillis() && lagOf(of) == before)
-      assert(done.putBackMs.map(_.toString).contains(before._1))
-    }
-  }
-
-  test("after a repair that died the lag stays, and the next one puts it back") {
-    val of = topic("died", Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> "42"))
-    versioned(of, "k", "winner", 5)
-    versioned(of, "k", "loser", 4)
-    val dies = RepairSeams(copying = () => {
-      versioned(of, "k", "better", 6)
-      throw new IllegalStateException("killed")
-    })
-    intercept[IllegalStateException](compaction(of, holds = true, seams = dies).repair())
-    assert(lagOf(of)._1.toLong > System.currentTimeMillis())
-    assert(compaction(of, holds = true).repair().putBackMs.contains(42L))
-    assert(lagOf(of) == ("42", true))
-    assert(new String(last(brokers.read(of))((0, "k")).value) == "better")
-  }
-
-  test("two repairs with a raised lag: the first that ends tells the other") {
-    val of = topic("two", Map("cleanup.policy" -> "compact"))
-    versioned(of, "k", "winner", 5)
-    versioned(of, "k", "loser", 4)
-    val seams = RepairSeams(copying = () => compaction(of, holds = true).repair(): Unit)
-    val e =
-      intercept[SinkException.FailedWrite](compaction(of, holds = true, seams = seams).repair())
-    assert(e.reason.contains("another repair"))
-  }
-
   test("a short lag is enough where the brokers set timestamps, or their lateness is known") {
-    val tenMinutes = "600000"
-    val config = Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> tenMinutes)
+    val minutes = "1500000"
+    val config = Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> minutes)
     val late = topic("append-time", config + ("message.timestamp.type" -> "LogAppendTime"))
     val own = topic("create-time", config)
     Seq(late, own).foreach { of =>
@@ -411,109 +267,4 @@ class TopicCompactionSuite extends AnyFunSuite with BeforeAndAfterAll {
     compaction(own, lateness = Some(0)).requireContinuous()
   }
 
-  test("a repair that stood still for longer than the lag says what may have happened") {
-    val of = topic("still", Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> "600000"))
-    versioned(of, "k", "winner", 5)
-    versioned(of, "k", "loser", 4)
-    val moved = new ManualClock
-    val clock = new Clock {
-      override def nanos(): Long = moved.nanos()
-      override def epochMs(): Long = Clock.system.epochMs()
-    }
-    val seams = RepairSeams(copying = () => moved.advanceMs(600001))
-    val e = intercept[SinkException.FailedWrite](
-      compaction(of, lateness = Some(0), seams = seams, clock = clock).repair()
-    )
-    assert(e.reason.contains("stood still"))
-  }
-
-  test("topics that cannot be repaired are refused by name, before anything is written") {
-    val limits = Seq(
-      ("deletes", Map("cleanup.policy" -> "delete"), "cleanup.policy is 'delete'"),
-      (
-        "old",
-        Map("cleanup.policy" -> "compact,delete", "retention.ms" -> "3600000"),
-        "above 3600000 (retention.ms)"
-      ),
-      (
-        "times",
-        Map("message.timestamp.before.max.ms" -> "7200000"),
-        "message.timestamp.before.max.ms"
-      )
-    )
-    for ((name, config, reason) <- limits) {
-      val of = topic(s"refused-$name", Held)
-      val old = System.currentTimeMillis() - 24L * 3600 * 1000
-      write(of, "k", "winner", timestampMs = Some(old), headers = Seq(number(5)))
-      versioned(of, "k", "loser", 4)
-      config.foreach { case (key, value) => configure(of, key, value) }
-      val before = lagOf(of)
-      for (holds <- Seq(false, true)) {
-        val e = intercept[SinkException.RefusedSetting](compaction(of, holds = holds).repair())
-        assert(e.reason.contains(reason))
-      }
-      assert(brokers.read(of).size == 2 && lagOf(of) == before)
-    }
-    val late = topic("refused-late", Held + ("message.timestamp.type" -> "LogAppendTime"))
-    val e =
-      intercept[SinkException.RefusedSetting](compaction(late, VersionRule.Timestamp).repair())
-    assert(e.reason.contains("LogAppendTime"))
-    val absent = intercept[SinkException.RefusedSetting](compaction("compact-nowhere").dryRun())
-    assert(absent.reason.contains("not there"))
-    intercept[SinkException.RefusedSetting](compaction("__transaction_state").repair())
-    val decisions =
-      intercept[SinkException.RefusedSetting](compaction(settings.commitTopic).repair())
-    assert(decisions.reason.contains("decisions"))
-    val bounded = topic(
-      "refused-bounded",
-      Map("cleanup.policy" -> "compact", "max.compaction.lag.ms" -> "1000")
-    )
-    val most = intercept[SinkException.RefusedSetting](compaction(bounded, holds = true).repair())
-    assert(most.reason.contains("max.compaction.lag.ms is 1000"))
-  }
-
-  test("a log that begins later than it did is read anew from there") {
-    val of = topic(
-      "begins-later",
-      Held ++ Map("cleanup.policy" -> "compact,delete", "retention.ms" -> "-1")
-    )
-    Seq("k", "m").foreach { key =>
-      versioned(of, key, "winner", 5)
-      versioned(of, key, "loser", 4)
-    }
-    var isCut = false
-    val seams = RepairSeams(
-      chunkKeys = 1,
-      copying = () =>
-        if (!isCut) {
-          isCut = true
-          // All but the last record; the winner of `k` is about to be copied, that of `m` is gone.
-          val first = Map(new TopicPartition(of, 0) -> RecordsToDelete.beforeOffset(3))
-          brokers.admin.deleteRecords(first.asJava).all().get(): Unit
-        }
-    )
-    val done = compaction(of, seams = seams).repair()
-    assert(isCut && done.left == 0)
-    val kept = last(brokers.read(of)).view.mapValues(r => new String(r.value)).toMap
-    assert(kept == Map((0, "k") -> "winner", (0, "m") -> "loser"))
-  }
-
-  test("the table of keys is removed, also after a failure") {
-    val scratch = Files.createTempDirectory("keys")
-    val of = topic("scratch")
-    versioned(of, "k", "winner", 5)
-    versioned(of, "k", "loser", 4)
-    def run(seams: RepairSeams) = new TopicCompaction(
-      settings,
-      CompactionSettings(of, Version, scratch = Some(scratch)),
-      CompactionProgress.none,
-      KafkaClients.of(settings),
-      Clock.system,
-      seams
-    ).repair()
-    val broken = RepairSeams(copying = () => throw new IllegalStateException("broken"))
-    intercept[IllegalStateException](run(broken))
-    run(RepairSeams(copying = () => assert(Files.list(scratch).count() == 1)))
-    assert(Files.list(scratch).count() == 0)
-  }
 }

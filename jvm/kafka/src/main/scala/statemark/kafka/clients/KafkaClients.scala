@@ -57,20 +57,28 @@ object KafkaClients {
     }
   }
 
-  /** An idempotent producer without transactions.
-    * @param mostBytes of a record that it takes
+  /** An idempotent producer without transactions, for records that a topic has taken before.
+    * @param mostBytes of a batch that the topic takes
+    * @param largest about how large a record is at most, which may have been compressed
     */
-  def copier(settings: SinkSettings, mostBytes: Long): RowProducer = {
-    val most = math.min(Int.MaxValue.toLong, mostBytes + RequestBytes)
-    val bytes = new ByteArraySerializer
-    val size =
-      Option.when(!settings.kafka.contains("max.request.size"))("max.request.size" -> s"$most")
+  def copier(settings: SinkSettings, mostBytes: Long, largest: Int): RowProducer = {
+    val most = math.min(Int.MaxValue / 2L, math.max(mostBytes, MostBytes) + RequestBytes)
+    val own = Map("max.request.size" -> most.toString, "buffer.memory" -> (2 * most).toString)
+    val compression =
+      Map("compression.type" -> "zstd").filter(_ => largest > mostBytes - RequestBytes)
+    // A batch that is too large for a topic is sent for ever where it is not larger than this (KAFKA-8350).
+    val batch = "batch.size" -> math.min(settings.batchBytes, mostBytes).toString
     val theirs = settings.kafka - "transaction.timeout.ms"
-    new KafkaProducer(known(ProducerConfig.configNames, theirs ++ size), bytes, bytes)
+    val all = compression ++ theirs ++ own + batch
+    val bytes = new ByteArraySerializer
+    new KafkaProducer(known(ProducerConfig.configNames, all), bytes, bytes)
   }
 
   // What a request has besides its records.
   private val RequestBytes = 64L << 10
+
+  // What brokers take of a request by default, about: records that were compressed are larger than the topic's limit.
+  private val MostBytes = 90L << 20
 
   /** What a client of this kind knows; of the rest it would say in the log that it does not. */
   private def known(names: JavaSet[String], settings: Map[String, String]) = {

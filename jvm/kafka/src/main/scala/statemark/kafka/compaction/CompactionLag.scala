@@ -1,16 +1,19 @@
 package statemark.kafka.compaction
 
 import java.util.Collections
+import java.util.concurrent.ThreadLocalRandom
 import org.apache.kafka.clients.admin.{Admin, AlterConfigOp, ConfigEntry}
 import org.apache.kafka.common.config.ConfigResource
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 import statemark.kafka.clients.{TopicChecks, TopicLookup}
 import statemark.kafka.conf.SinkException
 
 /** `min.compaction.lag.ms` of a topic, which keeps the cleaner from records that a repair has not seen yet.
   *
   * While it is held, the value says what it was before, so that whoever comes after a repair that was killed can put that
-  * back. A held lag is longer than time itself: the cleaner takes no record, however old its timestamp.
+  * back, and by whom it is held, so that a repair notices when it was put back and held again meanwhile. A held lag is longer
+  * than time itself: the cleaner takes no record, however old its timestamp.
   */
 private[compaction] final class CompactionLag(admin: Admin, topic: String) {
   import CompactionLag._
@@ -22,27 +25,44 @@ private[compaction] final class CompactionLag(admin: Admin, topic: String) {
       throw new SinkException.UnfitCluster(
         s"It is not known whether the cleaner of topic $topic stands still",
         why,
-        s"Grant DESCRIBE_CONFIGS on the topic",
+        "Grant DESCRIBE_CONFIGS on the topic, if it is there",
         Map("topic" -> topic)
       )
   }
 
-  /** Holds the cleaner until [[putBack]].
-    * @return what the lag was before, also where somebody has held it already
+  /** Holds the cleaner until [[putBack]]. Where somebody holds it already, this hold takes the place of that one, who will
+    * notice.
     */
-  def hold(): Lag.Plain = current match {
-    case Lag.Held(before) => before
-    case plain: Lag.Plain =>
-      val before = if (isOwn) plain else plain.copy(isOwn = false)
-      set(AlterConfigOp.OpType.SET, Lag.Held(before).ms)
-      await(_.isInstanceOf[Lag.Held])
-      before
+  def hold(): Hold = {
+    val (before, isInherited) = current match {
+      case held: Lag.Held => (held.before, true)
+      case plain: Lag.Plain => (if (isOwn) plain else plain.copy(isOwn = false), false)
+    }
+    val held = Lag.Held(before, ThreadLocalRandom.current.nextInt(1, Lag.Holds))
+    try {
+      set(AlterConfigOp.OpType.SET, held.ms)
+      await(_ == held)
+    } catch {
+      // Nothing is written yet, by this repair.
+      case NonFatal(e) =>
+        if (!isInherited)
+          try putBack(held): Unit
+          catch { case NonFatal(also) => e.addSuppressed(also) }
+        throw e
+    }
+    Hold(held, isInherited)
   }
 
-  /** Sets the lag to what it was before it was held. */
-  def putBack(before: Lag.Plain): Unit = {
+  /** Sets the lag to what it was before it was held.
+    * @return false where somebody has set another value meanwhile, which stays
+    */
+  def putBack(held: Lag.Held): Boolean = current == held && {
+    val before = held.before
     set(if (before.isOwn) AlterConfigOp.OpType.SET else AlterConfigOp.OpType.DELETE, before.ms)
-    await(_.ms == before.ms)
+    // It is done; brokers that are behind will hear of it.
+    try await(_ != held)
+    catch { case _: NotHeard => () }
+    true
   }
 
   /** Waits until the broker that is asked has heard of a change, as the others do at about that time. */
@@ -71,6 +91,9 @@ private[compaction] object CompactionLag {
   private final class NotHeard(topic: String)
       extends IllegalStateException(s"$Setting of topic $topic is not what it was set to")
 
+  /** @param isInherited whether a repair before this one held it, and did not put it back */
+  final case class Hold(lag: Lag.Held, isInherited: Boolean)
+
   sealed trait Lag {
     def ms: Long
   }
@@ -80,18 +103,31 @@ private[compaction] object CompactionLag {
     /** @param isOwn whether the topic has it itself, not from the brokers' defaults */
     final case class Plain(ms: Long, isOwn: Boolean = true) extends Lag
 
-    final case class Held(before: Plain) extends Lag {
-      override def ms: Long = (if (before.isOwn) OwnBase else DefaultBase) + before.ms
+    /** @param hold a number of whoever holds it, below [[Holds]] */
+    final case class Held(before: Plain, hold: Int) extends Lag {
+      override def ms: Long =
+        (if (before.isOwn) OwnBase else DefaultBase) + hold * MostBefore + before.ms
     }
 
     // Both are more than the milliseconds since the epoch, by a factor of a million, and so is no lag that somebody means.
     private val OwnBase = 5000000000000000000L
     private val DefaultBase = 4000000000000000000L
-    private val MostBefore = 1000000000000000000L
+    private val Width = OwnBase - DefaultBase
 
-    def of(ms: Long): Lag =
-      if (ms >= OwnBase && ms - OwnBase < MostBefore) Held(Plain(ms - OwnBase))
-      else if (ms >= DefaultBase && ms < OwnBase) Held(Plain(ms - DefaultBase, isOwn = false))
+    /** A lag that is not held is shorter than the time since 1970, or as good as held: this is until 2109. */
+    val MostBefore: Long = 1L << 42
+
+    /** How many numbers of holds there are. */
+    val Holds: Int = (Width / MostBefore).toInt
+
+    def of(ms: Long): Lag = {
+      def held(base: Long, isOwn: Boolean) = {
+        val rest = ms - base
+        Held(Plain(rest % MostBefore, isOwn), (rest / MostBefore).toInt)
+      }
+      if (ms >= OwnBase && ms - OwnBase < Width) held(OwnBase, isOwn = true)
+      else if (ms >= DefaultBase && ms < OwnBase) held(DefaultBase, isOwn = false)
       else Plain(ms)
+    }
   }
 }

@@ -6,11 +6,14 @@ import java.util.Comparator
 import org.rocksdb._
 import scala.util.Using
 
-/** A record as far as it decides which of its key is right. */
+/** A record as far as it decides which of its key is right.
+  * @param bytes about what it takes in a request that is not compressed
+  */
 private[compaction] final case class Candidate(
     version: Option[Long],
     offset: Long,
-    timestampMs: Long
+    timestampMs: Long,
+    bytes: Int
 )
 
 /** What is known of a key in its partition.
@@ -96,11 +99,11 @@ private[compaction] final class KeyTable private (directory: Path) extends AutoC
         }.toVector
     }
 
-  /** The wrong key whose winner has the lowest timestamp. */
-  def oldestWrong: Option[WrongKey] = {
+  /** All wrong keys, by partition and the offsets of their winners, read as they are asked for. */
+  def allWrong: Iterator[WrongKey] = {
     def later(key: WrongKey) = wrongFrom(key.partition, key.state.winner.offset + 1, PageKeys)
     Iterator.iterate(wrongFrom(0, 0, PageKeys))(page => later(page.last)).takeWhile(_.nonEmpty)
-      .map(_.minBy(_.state.winner.timestampMs)).minByOption(_.state.winner.timestampMs)
+      .flatten
   }
 
   override def close(): Unit = {
@@ -121,7 +124,7 @@ private[compaction] object KeyTable {
   private val CacheBytes = 64L << 20
   private val BufferBytes = 64L << 20
   private val PageKeys = 1000
-  private val CandidateBytes = 1 + 3 * 8
+  private val CandidateBytes = 1 + 3 * 8 + 4
 
   /** An empty table in a new folder.
     * @param parent of the folder; None for the machine's temporary directory
@@ -142,7 +145,7 @@ private[compaction] object KeyTable {
     val bytes = ByteBuffer.allocate(2 * CandidateBytes)
     Seq(state.winner, state.last).foreach { c =>
       bytes.put((if (c.version.isDefined) 1 else 0).toByte)
-        .putLong(c.version.getOrElse(0L)).putLong(c.offset).putLong(c.timestampMs)
+        .putLong(c.version.getOrElse(0L)).putLong(c.offset).putLong(c.timestampMs).putInt(c.bytes)
     }
     bytes.array
   }
@@ -152,7 +155,8 @@ private[compaction] object KeyTable {
     def candidate() = {
       val hasVersion = bytes.get() == 1
       val version = bytes.getLong()
-      Candidate(Option.when(hasVersion)(version), bytes.getLong(), bytes.getLong())
+      val number = Option.when(hasVersion)(version)
+      Candidate(number, bytes.getLong(), bytes.getLong(), bytes.getInt())
     }
     val winner = candidate()
     KeyState(winner, candidate())

@@ -1,12 +1,16 @@
 package statemark.kafka.compaction
 
 import java.nio.file.Path
+import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.common.TopicPartition
 import scala.annotation.tailrec
-import scala.util.Using
+import scala.util.control.NonFatal
+import scala.util.{Failure, Success, Try, Using}
 import statemark.common.Clock
-import statemark.kafka.clients.KafkaClients
+import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicLookup}
 import statemark.kafka.compaction.CompactionLag.Lag
 import statemark.kafka.conf.{SinkException, SinkSettings}
+import statemark.kafka.log.RecordCodec
 import statemark.kafka.tools.BrokerAnswers
 
 /** What is to be compacted, and how.
@@ -27,14 +31,17 @@ final case class CompactionSettings(
   * @param found when it began to write
   * @param appended records that it wrote
   * @param left keys that are wrong at its end: producers have put them wrong since, or it was told to stop
+  * @param gone winners that the cleaner took before they could be copied; of these keys the best that was left is right
   * @param ends by partition, up to where the topic was put right: the winner of all records before lies behind each that
   *   loses against it, but for records that came later; None where it was told to stop before
-  * @param putBackMs what `min.compaction.lag.ms` is set to again; None where it was not touched
+  * @param putBackMs what `min.compaction.lag.ms` is set to again; None where it was not touched,
+  *   or stays raised
   */
 final case class RepairReport(
     found: TopicReport,
     appended: Long,
     left: Long,
+    gone: Long,
     ends: Option[Map[Int, Long]],
     putBackMs: Option[Long]
 )
@@ -86,7 +93,7 @@ final class TopicCompaction private[kafka] (
     */
   def dryRun(): TopicReport = BrokerAnswers.asking(sink, s"Topic $topic cannot be read") {
     val rules = rulesOf(repairs = false)
-    working(rules, None)(_.scan())
+    working(rules, None, new RepairState)(_.scan())
   }
 
   /** Reads the topic, and appends winners until none is missing.
@@ -96,45 +103,51 @@ final class TopicCompaction private[kafka] (
   def repair(): RepairReport =
     BrokerAnswers.asking(sink, s"Topic $topic cannot be repaired") {
       val rules = rulesOf(repairs = true)
+      requireNoDecisions(rules)
       Using.resource(clients.admin()) { admin =>
         val lag = new CompactionLag(admin, topic)
         lag.current match {
           case Lag.Plain(ms, _) if !settings.holdsCleaner || isEver(ms) =>
             requireLag(ms, rules)
-            attempts(
-              rules,
-              neededMs(rules).filterNot(_ => isEver(ms)).map(_ => WindowMs),
-              Elsewhere
-            )
-          case Lag.Held(_) if !settings.holdsCleaner => throw notPutBack(lag)
-          case _ => holding(lag)(attempts(rules, None, _))
+            beside(admin, lag, rules, neededMs(rules).filterNot(_ => isEver(ms)))
+          case Lag.Held(_, _) if !settings.holdsCleaner => throw notPutBack(lag)
+          case _ => holding(admin, lag, rules)
         }
       }
     }
 
-  /** Whether a query that repairs the topic for good may run.
+  /** Whether a query that repairs the topic for good may run, or go on.
+    * @param isRunning whether it runs: a repair beside it may hold the cleaner then
     * @throws SinkException where it may not
     */
-  def requireContinuous(): Unit =
+  def requireContinuous(isRunning: Boolean = false): Unit =
     BrokerAnswers.asking(sink, s"Topic $topic cannot be repaired") {
+      if (settings.holdsCleaner) throw new SinkException.RefusedSetting(
+        s"Topic $topic cannot be repaired for good",
+        "a lag that is raised for ever lets the log grow without an end",
+        "Use --lateness alone, without --set-lag",
+        Map("topic" -> topic)
+      )
       val rules = rulesOf(repairs = true)
-      if (neededMs(rules).isEmpty) throw new SinkException.RefusedSetting(
+      if (!isRunning) requireNoDecisions(rules)
+      val needed = neededMs(rules).getOrElse(throw new SinkException.RefusedSetting(
         s"Topic $topic cannot be repaired for good",
         "the cleaner goes by timestamps, and nobody has said how old producers' are when they are written",
         "Add --lateness, 1h for example",
         Map("topic" -> topic)
-      )
+      ))
       Using.resource(clients.admin()) { admin =>
-        requireLag(new CompactionLag(admin, topic).current.ms, rules)
+        val lag = new CompactionLag(admin, topic)
+        lag.current match {
+          case Lag.Held(_, _) if !isRunning => throw notPutBack(lag)
+          case Lag.Plain(ms, _) if ms < needed => throw shortLag(ms, Some(needed), others = "")
+          case _ => ()
+        }
       }
     }
 
   private def rulesOf(repairs: Boolean): TopicRules = {
-    if (repairs && topic == sink.commitTopic) throw TopicRules.refused(
-      topic,
-      "the exactly-once sink keeps its decisions there, and copies of old ones would count",
-      "Name a topic with records of yours"
-    )
+    if (repairs && topic == sink.commitTopic) throw TopicRules.ofDecisions(topic)
     val rules = Using.resource(clients.admin())(TopicRules.of(_, topic, rule, repairs))
     if (repairs && settings.holdsCleaner) rules.mostLagMs.foreach(most =>
       throw TopicRules.refused(
@@ -146,43 +159,138 @@ final class TopicCompaction private[kafka] (
     rules
   }
 
-  /** Runs a repair with the cleaner held. Where it fails and has copied, the lag stays raised: better records may lie under
-    * copies, and the next repair, which finds them, knows what the lag was.
+  /** The commit topic of a sink may have any name. Its first record says what it is. */
+  private def requireNoDecisions(rules: TopicRules): Unit =
+    Using.resource(clients.consumer(committedOnly = true)) { consumer =>
+      val places = Vector.tabulate(rules.partitions)(new TopicPartition(topic, _))
+      val reader = new TopicReader(consumer, places, clock, TopicRepair.PatienceMs)
+      var isSeen = false
+      reader.readOn(Map.empty) { record =>
+        val isDecision = !isSeen && Option(record.key).isDefined &&
+          Try(RecordCodec.decode(record.key, record.value)).isSuccess
+        isSeen = true
+        if (isDecision) throw TopicRules.ofDecisions(topic)
+      }(_ => isSeen): Unit
+    }
+
+  /** Runs a repair while the topic's own lag keeps the cleaner away.
+    * @param neededMs of that lag; None where it is longer than any record is old
     */
-  private def holding(lag: CompactionLag)(body: Cleaner => RepairReport): RepairReport = {
-    val before = lag.hold()
-    progress.said(
-      s"${CompactionLag.Setting} was ${before.ms}; it is raised until the repair is done"
-    )
-    val cleaner = new HeldCleaner(lag)
-    var isWhole = false
-    try {
-      val report = body(cleaner)
-      isWhole = true
-      report.copy(putBackMs = Some(before.ms))
-    } finally
-      if (isWhole || !cleaner.hasCopies) lag.putBack(before)
-      else progress.said(
-        s"Run the repair of $topic again, with --set-lag: it puts ${CompactionLag.Setting} back to ${before.ms}, too"
-      )
+  private def beside(
+      admin: Admin,
+      lag: CompactionLag,
+      rules: TopicRules,
+      neededMs: Option[Long]
+  ): RepairReport = {
+    val state = new RepairState
+    val watch = new Watch(admin, rules)({
+      val ms = lag.current.ms
+      if (neededMs.fold(!isEver(ms))(ms < _)) throw changed(ms)
+    })
+    try attempts(rules, neededMs.map(_ => WindowMs), watch, state)
+    catch {
+      case NonFatal(e) if !state.isSettled =>
+        progress.said(
+          s"Better records may lie under copies: run the repair of $topic again at once, with --set-lag, to its end"
+        )
+        throw e
+    }
   }
+
+  /** Runs a repair with the cleaner held. The lag stays raised where better records may lie under copies, of this repair, or
+    * of one that has held the lag before and did not come to its end. The next repair, which finds them, knows what the lag
+    * was.
+    */
+  private def holding(admin: Admin, lag: CompactionLag, rules: TopicRules): RepairReport = {
+    val hold = lag.hold()
+    val before = hold.lag.before.ms
+    progress.said(
+      if (hold.isInherited)
+        s"a repair before this one has raised ${CompactionLag.Setting} from $before, and may have left copies on better records"
+      else s"${CompactionLag.Setting} was $before; it is raised until the repair is done"
+    )
+    val state = new RepairState
+    val watch = new Watch(admin, rules)({
+      val now = lag.current
+      if (now != hold.lag) throw changed(now.ms)
+    })
+    val result = Try(attempts(rules, None, watch, state))
+    val isWhole = result.toOption.exists(_.ends.isDefined)
+    if (state.isSettled && (isWhole || !hold.isInherited)) {
+      val isBack = putBack(lag, hold.lag, result.isSuccess)
+      if (!isWhole) progress.said(
+        s"The repair of $topic did not come to its end. If one before it failed, run it again at once"
+      )
+      result.map(_.copy(putBackMs = Option.when(isBack)(before))).get
+    } else {
+      progress.said(whatRemains(lag, hold.lag))
+      result.get
+    }
+  }
+
+  /** What somebody has to know of the lag where better records may lie under copies. */
+  private def whatRemains(lag: CompactionLag, held: Lag.Held): String =
+    Try(lag.current).toOption match {
+      case Some(`held`) | None =>
+        s"${CompactionLag.Setting} of $topic stays raised. Run the repair again, with --set-lag and by the same strategy: " +
+          s"it puts it back to ${held.before.ms}, too"
+      case Some(Lag.Held(_, _)) =>
+        s"Another repair of $topic holds ${CompactionLag.Setting} now: let it come to its end"
+      case Some(Lag.Plain(ms, _)) =>
+        s"${CompactionLag.Setting} of $topic is $ms, and better records may lie under copies: run the repair again at once, " +
+          "with --set-lag, to its end"
+    }
+
+  /** Sets the lag to what it was.
+    * @param isRight whether the repair has succeeded
+    * @return false where somebody has set another value
+    * @throws SinkException where the topic is right, and the lag stays raised
+    */
+  private def putBack(lag: CompactionLag, held: Lag.Held, isRight: Boolean): Boolean =
+    Try(lag.putBack(held)) match {
+      case Success(isBack) =>
+        if (!isBack)
+          progress.said(s"${CompactionLag.Setting} is left as it is: somebody has set it since")
+        isBack
+      case Failure(e) =>
+        val before = held.before
+        val stays = new SinkException.Unavailable(
+          s"${CompactionLag.Setting} of topic $topic stays raised",
+          s"it was not put back to ${before.ms}: ${SinkException.sentence(s"${KafkaFailures.unwrapped(e)}")}",
+          "Run the repair again with --set-lag. Or " +
+            (if (before.isOwn) setLag(before.ms)
+             else alterTopic(s"--delete-config ${CompactionLag.Setting}")),
+          Map("topic" -> topic),
+          Some(e)
+        )
+        if (isRight) throw stays
+        progress.said(stays.getMessage)
+        false
+    }
 
   /** Begins anew where a winner was gone before it could be copied: the cleaner had begun before it was held. */
   @tailrec private def attempts(
       rules: TopicRules,
       windowMs: Option[Long],
-      cleaner: Cleaner,
+      watch: TopicWatch,
+      state: RepairState,
       before: Int = 0
   ): RepairReport =
-    working(rules, windowMs)(_.repair(cleaner)) match {
+    working(rules, windowMs, state)(_.repair(watch)) match {
       case Right(report) => report
-      case Left(gone) if before == MostAttempts => throw gone
+      case Left(gone) if before == MostAttempts => throw gone.unburied
       case Left(gone) =>
-        progress.said(s"${gone.reason}: the topic is read again")
-        attempts(rules, windowMs, cleaner, before + 1)
+        watch.requireSame()
+        state.gone += gone.offsets.size
+        progress.said(s"${gone.unburied.reason}: the topic is read again")
+        attempts(rules, windowMs, watch, state, before + 1)
     }
 
-  private def working[A](rules: TopicRules, windowMs: Option[Long])(body: TopicRepair => A): A =
+  private def working[A](
+      rules: TopicRules,
+      windowMs: Option[Long],
+      state: RepairState
+  )(body: TopicRepair => A): A =
     Using.resources(
       clients.consumer(committedOnly = true),
       clients.consumer(committedOnly = true),
@@ -197,8 +305,9 @@ final class TopicCompaction private[kafka] (
           reading,
           fetching,
           table,
-          () => KafkaClients.copier(sink, rules.mostBytes)
+          KafkaClients.copier(sink, rules.mostBytes, _)
         ),
+        state,
         progress,
         clock,
         seams
@@ -207,21 +316,36 @@ final class TopicCompaction private[kafka] (
 
   private def requireLag(ms: Long, rules: TopicRules): Unit = {
     val needed = neededMs(rules)
-    if (!isEver(ms) && needed.forall(ms < _)) throw new SinkException.RefusedSetting(
+    if (!isEver(ms) && needed.forall(ms < _))
+      throw shortLag(
+        ms,
+        needed,
+        "Add --set-lag, which raises it for the time and puts it back. Or "
+      )
+  }
+
+  private def shortLag(ms: Long, needed: Option[Long], others: String) =
+    new SinkException.RefusedSetting(
       s"Topic $topic may be cleaned while it is repaired",
       s"its ${CompactionLag.Setting} is $ms, and " + needed.fold(
         "the cleaner goes by timestamps, of which producers may write any: only a lag that is longer than time " +
           "keeps it from a record that comes in between"
       )(n => s"$n are needed"),
-      "Add --set-lag, which raises it for the time and puts it back. Or set it: kafka-configs.sh --bootstrap-server " +
-        s"${sink.bootstrapServers} --alter --entity-type topics --entity-name $topic --add-config " +
-        s"${CompactionLag.Setting}=${needed.getOrElse(Long.MaxValue)}" +
+      sentence(others + setLag(needed.getOrElse(Long.MaxValue))) +
         (if (needed.isEmpty)
            ". Or say how old timestamps may be as they are written, as in --lateness 1h"
          else ""),
       Map("topic" -> topic, CompactionLag.Setting -> ms.toString)
     )
-  }
+
+  /** How somebody sets the lag. */
+  private def setLag(ms: Long): String = alterTopic(s"--add-config ${CompactionLag.Setting}=$ms")
+
+  private def alterTopic(change: String): String =
+    s"set it: kafka-configs.sh --bootstrap-server ${sink.bootstrapServers} --alter --entity-type topics " +
+      s"--entity-name $topic $change"
+
+  private def sentence(text: String): String = s"${text.head.toUpper}${text.tail}"
 
   /** Whether a lag is longer than any record is old. */
   private def isEver(ms: Long): Boolean = ms > clock.epochMs()
@@ -229,35 +353,37 @@ final class TopicCompaction private[kafka] (
   private def notPutBack(lag: CompactionLag) = new SinkException.RefusedSetting(
     s"A repair of topic $topic is under way, or was killed",
     s"${CompactionLag.Setting} is ${lag.current.ms}, to which a repair with --set-lag has raised it",
-    "If none is under way, add --set-lag, which puts back what it was",
+    "If none is under way, run one with --set-lag, which puts back what it was",
     Map("topic" -> topic)
   )
 
-  /** The lag with which a record that comes during a repair stays until it is read; None for one without end. */
+  private def changed(ms: Long) = new SinkException.FailedWrite(
+    s"Topic $topic may have been cleaned while it was repaired",
+    s"somebody has set ${CompactionLag.Setting} to $ms since: another repair that has ended, perhaps",
+    "Run this one again now, and one at a time",
+    Map("topic" -> topic),
+    None
+  )
+
+  /** The lag with which a record that comes during a repair stays until it is read; None for one without end. A record may be
+    * late, may lie in an open transaction, where nobody reads it, and is read within a window then.
+    */
   private def neededMs(rules: TopicRules): Option[Long] =
-    if (rules.takesTimesOfItsOwn) Some(WindowMs) else settings.latenessMs.map(_ + WindowMs)
+    (if (rules.takesTimesOfItsOwn) Some(0L) else settings.latenessMs)
+      .map(_ + rules.mostTransactionMs + WindowMs)
 
-  /** The topic's lag says how long it stays away. */
-  private object Elsewhere extends Cleaner {
-    override def copying(): Unit = ()
-    override def requireAway(): Unit = ()
-  }
-
-  private final class HeldCleaner(lag: CompactionLag) extends Cleaner {
-    var hasCopies = false
-
-    override def copying(): Unit = hasCopies = true
-
-    override def requireAway(): Unit = lag.current match {
-      case Lag.Held(_) => ()
-      case Lag.Plain(ms, _) =>
+  private final class Watch(admin: Admin, rules: TopicRules)(requireAway: => Unit)
+      extends TopicWatch {
+    override def requireSame(): Unit = {
+      if (!TopicLookup.patiently(admin, topic).exists(_.topicId == rules.id))
         throw new SinkException.FailedWrite(
-          s"Topic $topic may have been cleaned while it was repaired",
-          s"somebody has set ${CompactionLag.Setting} to $ms since: another repair that has ended, perhaps",
-          "Run this one again now, and one at a time",
+          s"Topic $topic is not the one that was read",
+          "it was deleted, and perhaps made anew, since the repair began",
+          "Run the repair again, if there is something to repair",
           Map("topic" -> topic),
           None
         )
+      requireAway
     }
   }
 }

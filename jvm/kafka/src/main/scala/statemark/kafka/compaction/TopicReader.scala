@@ -1,7 +1,11 @@
 package statemark.kafka.compaction
 
 import java.time.Duration
-import org.apache.kafka.clients.consumer.{ConsumerRecord, OffsetOutOfRangeException}
+import org.apache.kafka.clients.consumer.{
+  ConsumerRecord,
+  LogTruncationException,
+  OffsetOutOfRangeException
+}
 import org.apache.kafka.common.TopicPartition
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -26,11 +30,13 @@ private[compaction] final class TopicReader(
     * @param each takes the records, those of a partition in their order
     * @param pass called after each answer of the brokers, with the number of records that are still ahead; whether to stop
     *   here, which counts only where nothing has to be reached
+    * @return whether it came to the ends; false where it was stopped
     * @throws SinkException.Unavailable where `least` is not reached, as a transaction holds readers back
+    * @throws SinkException.FailedWrite where the log ends before what was read of it
     */
   def readOn(least: Map[TopicPartition, Long])(
       each: ConsumerRecord[Array[Byte], Array[Byte]] => Unit
-  )(pass: Long => Boolean): Unit = {
+  )(pass: Long => Boolean): Boolean = {
     val ends = consumer.endOffsets(places.asJava).asScala
     val wanted = places.map(p => p -> math.max(ends(p).longValue, least.getOrElse(p, 0L))).toMap
     def ahead = places.map(p => p -> math.max(0L, wanted(p) - consumer.position(p)))
@@ -38,9 +44,8 @@ private[compaction] final class TopicReader(
     var left = ahead
     var isStopped = false
     while (!isStopped && left.exists(_._2 > 0)) {
-      // The log may begin later than it did: the brokers delete old segments of a topic that is not only compacted.
       try consumer.poll(TopicReader.Poll).forEach(each(_))
-      catch { case e: OffsetOutOfRangeException => consumer.seekToBeginning(e.partitions) }
+      catch { case e: OffsetOutOfRangeException => TopicReader.beginLater(consumer, e) }
       val now = ahead
       if (now != left) movedAt = clock.nanos()
       left = now
@@ -49,6 +54,7 @@ private[compaction] final class TopicReader(
       }
       isStopped = pass(left.map(_._2).sum) && least.isEmpty
     }
+    left.forall(_._2 == 0)
   }
 
   private def held(place: TopicPartition) = new SinkException.Unavailable(
@@ -61,17 +67,51 @@ private[compaction] final class TopicReader(
 
 private[compaction] object TopicReader {
   private[compaction] val Poll = Duration.ofMillis(200)
+
+  /** Goes on at the beginning of a log that begins later than it did: the brokers delete old segments of a topic that is not
+    * only compacted.
+    * @throws SinkException.FailedWrite where the log ends earlier than it did
+    */
+  private[compaction] def beginLater(
+      consumer: RowConsumer,
+      failure: OffsetOutOfRangeException
+  ): Unit = {
+    val begins = consumer.beginningOffsets(failure.partitions).asScala
+    failure.offsetOutOfRangePartitions.asScala.foreach { case (place, offset) =>
+      if (
+        failure.isInstanceOf[LogTruncationException] || begins(place).longValue <= offset.longValue
+      )
+        throw new SinkException.FailedWrite(
+          s"Partition $place ends earlier than it did",
+          s"offset $offset is not there: the topic was made anew, or its leader lacked records",
+          "Run this again, which reads the topic from its beginning",
+          Map("partition" -> place.toString, "offset" -> offset.toString),
+          Some(failure)
+        )
+    }
+    consumer.seekToBeginning(failure.partitions)
+  }
 }
 
-/** Reads single records. ''Thread:'' one at a time. */
-private[compaction] final class RecordFetcher(consumer: RowConsumer, topic: String) {
+/** Reads single records. ''Thread:'' one at a time.
+  * @param patienceMs how long the brokers may give nothing
+  */
+private[compaction] final class RecordFetcher(
+    consumer: RowConsumer,
+    topic: String,
+    clock: Clock,
+    patienceMs: Long
+) {
   import RecordFetcher.NearOffsets
 
-  /** The records at these offsets of a partition, in their order: those that are still there. */
-  def fetch(
-      partition: Int,
-      offsets: Vector[Long]
-  ): Vector[ConsumerRecord[Array[Byte], Array[Byte]]] = {
+  /** The records at these offsets of a partition, in their order: those that are still there.
+    * @param isStopped whether to give up
+    * @return None where it has given up
+    * @throws SinkException.Unavailable where the brokers give nothing
+    */
+  def fetch(partition: Int, offsets: Vector[Long])(
+      isStopped: => Boolean
+  ): Option[Vector[ConsumerRecord[Array[Byte], Array[Byte]]]] = {
     val place = new TopicPartition(topic, partition)
     if (consumer.assignment != java.util.Set.of(place)) {
       consumer.assign(java.util.List.of(place))
@@ -79,10 +119,13 @@ private[compaction] final class RecordFetcher(consumer: RowConsumer, topic: Stri
     }
     val found = Vector.newBuilder[ConsumerRecord[Array[Byte], Array[Byte]]]
     val wanted = mutable.Queue.from(offsets)
-    while (wanted.nonEmpty) {
+    var movedAt = clock.nanos()
+    var isGivenUp = false
+    while (wanted.nonEmpty && !isGivenUp) {
       val ahead = wanted.head - consumer.position(place)
       if (ahead < 0 || ahead > NearOffsets) consumer.seek(place, wanted.head)
-      polled(place).foreach { record =>
+      val before = consumer.position(place)
+      polled().foreach { record =>
         while (wanted.headOption.exists(_ < record.offset)) wanted.dequeue(): Unit
         if (wanted.headOption.contains(record.offset)) {
           found += record
@@ -90,18 +133,28 @@ private[compaction] final class RecordFetcher(consumer: RowConsumer, topic: Stri
         }
       }
       while (wanted.headOption.exists(_ < consumer.position(place))) wanted.dequeue(): Unit
+      if (consumer.position(place) != before) movedAt = clock.nanos()
+      if (clock.nanos() - movedAt > patienceMs * 1000000L) throw silent(place, before)
+      isGivenUp = isStopped
     }
-    found.result()
+    Option.when(!isGivenUp || wanted.isEmpty)(found.result())
   }
 
   /** Next records, none where the log begins later by now. */
-  private def polled(place: TopicPartition): Vector[ConsumerRecord[Array[Byte], Array[Byte]]] =
+  private def polled(): Vector[ConsumerRecord[Array[Byte], Array[Byte]]] =
     try consumer.poll(TopicReader.Poll).asScala.toVector
     catch {
-      case _: OffsetOutOfRangeException =>
-        consumer.seekToBeginning(java.util.List.of(place))
+      case e: OffsetOutOfRangeException =>
+        TopicReader.beginLater(consumer, e)
         Vector.empty
     }
+
+  private def silent(place: TopicPartition, offset: Long) = new SinkException.Unavailable(
+    s"Partition $place cannot be read",
+    s"nothing has come for ${patienceMs / 1000} s: does it have a leader?",
+    "Run this again when all brokers are up",
+    Map("partition" -> place.toString, "offset" -> offset.toString)
+  )
 }
 
 private[compaction] object RecordFetcher {

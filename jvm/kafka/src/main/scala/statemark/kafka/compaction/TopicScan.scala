@@ -2,6 +2,7 @@ package statemark.kafka.compaction
 
 import org.apache.kafka.clients.consumer.ConsumerRecord
 import org.apache.kafka.common.TopicPartition
+import scala.jdk.CollectionConverters._
 
 /** What was read of a topic.
   * @param records all of them; those without a key take part in nothing
@@ -12,6 +13,7 @@ import org.apache.kafka.common.TopicPartition
   * @param unreadable records whose header has not 8 bytes, which count as without
   * @param negative records with a version below 0
   * @param ends where reading has stopped, by partition
+  * @param isWhole whether all of the topic was read; false where somebody said stop
   */
 final case class TopicReport(
     records: Long,
@@ -22,7 +24,8 @@ final case class TopicReport(
     withoutVersion: Long,
     unreadable: Long,
     negative: Long,
-    ends: Map[Int, Long]
+    ends: Map[Int, Long],
+    isWhole: Boolean
 )
 
 /** A key whose last record is not the winner.
@@ -44,9 +47,13 @@ private[compaction] final class TopicScan(table: KeyTable, rule: VersionRule) {
   private var withoutVersion = 0L
   private var unreadable = 0L
   private var negative = 0L
+  private var mostBytes = 0
 
   /** How many it was shown. */
   def records: Long = seen
+
+  /** About how large the largest of them is. */
+  def largest: Int = mostBytes
 
   /** Takes a record; those of a partition come in their order.
     * @param original the offset of the record that it is a copy of, where it is one of this repair: a copy takes the place of
@@ -59,7 +66,8 @@ private[compaction] final class TopicScan(table: KeyTable, rule: VersionRule) {
     Option(record.key) match {
       case None => withoutKey += 1
       case Some(key) =>
-        val candidate = Candidate(version, record.offset, record.timestamp)
+        val candidate = Candidate(version, record.offset, record.timestamp, bytesOf(record))
+        mostBytes = math.max(mostBytes, candidate.bytes)
         val before = table.get(record.partition, key)
         val isWinner = before.forall { b =>
           original.fold(VersionRule.beats(version, b.winner.version))(_ == b.winner.offset)
@@ -81,7 +89,14 @@ private[compaction] final class TopicScan(table: KeyTable, rule: VersionRule) {
     }
   }
 
-  def report(positions: Map[TopicPartition, Long]): TopicReport = TopicReport(
+  private def bytesOf(record: ConsumerRecord[Array[Byte], Array[Byte]]): Int = {
+    def length(bytes: Array[Byte]) = Option(bytes).fold(0)(_.length)
+    record.headers.iterator.asScala.foldLeft(
+      TopicScan.RecordBytes + length(record.key) + length(record.value)
+    )((sum, header) => sum + TopicScan.RecordBytes + header.key.length + length(header.value))
+  }
+
+  def report(positions: Map[TopicPartition, Long], isWhole: Boolean): TopicReport = TopicReport(
     seen,
     withoutKey,
     table.keys,
@@ -100,10 +115,14 @@ private[compaction] final class TopicScan(table: KeyTable, rule: VersionRule) {
     withoutVersion,
     unreadable,
     negative,
-    positions.map { case (place, offset) => place.partition -> offset }
+    positions.map { case (place, offset) => place.partition -> offset },
+    isWhole
   )
 }
 
 private object TopicScan {
   private val Shown = 10
+
+  /** What a record, or a header, has besides its bytes, at most. */
+  private val RecordBytes = 25
 }

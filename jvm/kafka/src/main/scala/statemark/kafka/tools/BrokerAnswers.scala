@@ -52,10 +52,11 @@ private[kafka] object BrokerAnswers {
       case e: KafkaException =>
         // A client that cannot be made says no more than that; its cause does.
         val causes = Causes.of(e).toVector
-        val why = causes.find(_.isInstanceOf[ConfigException]).getOrElse(causes.last)
+        val setting = causes.find(_.isInstanceOf[ConfigException])
+        val why = SinkException.sentence(setting.getOrElse(causes.last).getMessage)
         new SinkException.RefusedSetting(
           problem,
-          s"Kafka's client cannot be made: ${SinkException.sentence(why.getMessage)}",
+          s"Kafka's client ${setting.fold("failed")(_ => "cannot be made")}: $why",
           "Correct the addresses, or the file of client properties",
           values
         )

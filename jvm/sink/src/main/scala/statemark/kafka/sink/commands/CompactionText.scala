@@ -27,6 +27,7 @@ private[commands] object CompactionText {
   def lines(settings: CompactionSettings, done: RepairReport): Seq[String] = {
     val written = s"${settings.topic}: ${counted(done.appended, "winner")} written again"
     val end = done.ends match {
+      case None if !done.found.isWhole => s"$written; stopped before all of it was read"
       case None => s"$written; stopped, with ${counted(done.left, "key")} left for the next time"
       case Some(ends) =>
         val offsets = ends.toSeq.sorted.map { case (p, offset) => s"$p:$offset" }.mkString(" ")
@@ -35,7 +36,10 @@ private[commands] object CompactionText {
            else
              s". Producers have put ${counted(done.left, "key")} wrong since: run this again, or --continuous")
     }
-    ofRecords(settings, done.found) ++ ofWrong(done.found) ++
+    val gone = Option.when(done.gone > 0)(
+      s"${counted(done.gone, "winner")} removed before it could be copied: of these keys the best record that was left wins"
+    )
+    ofRecords(settings, done.found) ++ ofWrong(done.found) ++ gone ++
       done.putBackMs.map(ms => s"min.compaction.lag.ms is $ms again") :+ end
   }
 
@@ -81,14 +85,17 @@ private[commands] object CompactionText {
   private def hex(key: Array[Byte]): String = HexFormat.of.formatHex(key)
 
   def json(done: RepairReport): JObject =
-    json(done.found) ~ ("appended" -> done.appended) ~ ("left" -> done.left) ~
+    json(
+      done.found
+    ) ~ ("appended" -> done.appended) ~ ("left" -> done.left) ~ ("gone" -> done.gone) ~
       ("minCompactionLagMs" -> done.putBackMs) ~ ("upTo" -> done.ends.map(offsets))
 
   def json(found: TopicReport): JObject =
     ("records" -> found.records) ~ ("withoutKey" -> found.withoutKey) ~ ("keys" -> found.keys) ~
       ("wrong" -> found.wrong) ~ ("withoutHeader" -> found.withoutVersion) ~
       ("otherLength" -> found.unreadable) ~ ("negative" -> found.negative) ~
-      ("firstWrong" -> found.firstWrong.map(json)) ~ ("read" -> offsets(found.ends))
+      ("firstWrong" -> found.firstWrong.map(json)) ~ ("read" -> offsets(found.ends)) ~
+      ("isWhole" -> found.isWhole)
 
   private def json(w: WrongRecord): JObject =
     ("partition" -> w.partition) ~ ("key" -> text(w.key)) ~ ("keyHex" -> hex(w.key)) ~

@@ -45,11 +45,12 @@ final class TopicCompactCommand extends KafkaCommand {
           )
         )
         compaction.requireContinuous()
-        ContinuousCompaction(settings, sink, checkpoint, trigger).run(context.spark, console)
+        ContinuousCompaction(settings, sink, checkpoint, trigger)
+          .run(context.spark, console)(() => compaction.requireContinuous(isRunning = true))
         ExitCode.Ok
       } else if (args.dryRun) {
         val found = compaction.dryRun()
-        if (console.isStopped) console.said("stopped: only a part of the topic was read")
+        if (!found.isWhole) console.said("stopped: only a part of the topic was read")
         if (args.json) context.console.result(compact(render(CompactionText.json(found))))
         else CompactionText.lines(settings, found).foreach(context.console.result)
         if (found.wrong == 0) ExitCode.Ok else ExitCode.Findings

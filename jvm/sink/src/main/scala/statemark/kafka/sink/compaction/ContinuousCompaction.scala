@@ -3,8 +3,9 @@ package statemark.kafka.sink.compaction
 import org.apache.spark.sql.functions.{col, expr, max}
 import org.apache.spark.sql.streaming.{OutputMode, StreamingQuery, Trigger}
 import org.apache.spark.sql.{DataFrame, SparkSession}
+import scala.annotation.tailrec
 import statemark.kafka.compaction.{CompactionProgress, CompactionSettings, VersionRule}
-import statemark.kafka.conf.SinkSettings
+import statemark.kafka.conf.{SinkException, SinkSettings}
 
 /** A query that repairs a topic for as long as it runs: it reads the topic, keeps the winner of each key in its state, and
   * writes it to the topic again where another record was the last one of its key. Its own records come back to it as the
@@ -23,14 +24,23 @@ private[sink] final case class ContinuousCompaction(
 ) {
   import ContinuousCompaction._
 
-  /** Runs until the query ends, by a failure, or by whoever listens. */
-  def run(spark: SparkSession, progress: CompactionProgress): Unit = {
+  /** Runs until the query ends, by a failure, or by whoever listens.
+    * @param requireFit asked now and then; throws where the topic's settings do not allow the query any more
+    */
+  def run(spark: SparkSession, progress: CompactionProgress)(requireFit: () => Unit): Unit = {
     val query = start(spark)
     progress.said(
       s"topic ${settings.topic} is repaired as query ${query.id}, until this command is stopped"
     )
-    while (!progress.isStopped && !query.awaitTermination(LookMs)) ()
-    query.stop()
+    @tailrec def watch(looks: Int): Unit = {
+      if (looks % LooksBetweenChecks == LooksBetweenChecks - 1)
+        // Brokers that do not answer are the query's affair.
+        try requireFit()
+        catch { case e: SinkException.Unavailable => progress.said(e.getMessage) }
+      if (!progress.isStopped && !query.awaitTermination(LookMs)) watch(looks + 1)
+    }
+    try watch(0)
+    finally query.stop()
   }
 
   def start(spark: SparkSession): StreamingQuery = {
@@ -76,7 +86,8 @@ private[sink] final case class ContinuousCompaction(
         col("winner.key"),
         col("winner.value"),
         col("winner.headers"),
-        col("winner.timestamp"),
+        // Of a record without a timestamp it is -1, which nobody may write.
+        expr("IF(unix_millis(winner.timestamp) < 0, NULL, winner.timestamp)").as("timestamp"),
         col("winner.partition")
       )
 
@@ -98,4 +109,5 @@ private[sink] object ContinuousCompaction {
   private val Provider = "statemark.spark.StatemarkStateStoreProvider"
   private val SinkName = "compaction"
   private val LookMs = 500L
+  private val LooksBetweenChecks = 20
 }
