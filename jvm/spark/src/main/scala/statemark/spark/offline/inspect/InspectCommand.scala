@@ -1,16 +1,12 @@
 package statemark.spark.offline.inspect
 
-import org.apache.spark.sql.execution.streaming.state.{
-  OperatorStateMetadata,
-  OperatorStateMetadataV2
-}
-import org.json4s.jackson.JsonMethods.{compact, parse, render}
-import org.json4s.{JArray, JNothing, JObject, JString, JValue}
+import org.apache.spark.sql.execution.streaming.state.OperatorStateMetadata
+import org.json4s.jackson.JsonMethods.{compact, render}
+import org.json4s.{JNothing, JObject, JString, JValue}
 import org.json4s.JsonDSL._
-import scala.util.Try
+import statemark.spark.checkpoint.OperatorFacts
 import statemark.spark.offline.checkpoint.{PinnedKeys, QueryCheckpoint}
 import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields}
-import statemark.spark.offline.verify.OperatorFacts
 
 /** `inspect CHECKPOINT [--json]`: what a checkpoint holds, and how large it is. Reads logs, listings and
   * the newest snapshot's metadata of each store.
@@ -77,7 +73,7 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
         facts.id,
         Some(facts.name),
         stateFormat(facts.name),
-        variables(m),
+        facts.variables,
         stores.filter(s => s.operator == facts.id && facts.stores.contains(s.name))
       )
     }
@@ -98,21 +94,6 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
       case _ => None
     }
     key.flatMap(confs.get)
-  }
-
-  /** Names of the state variables of a transformWithState. */
-  private def variables(m: OperatorStateMetadata): Seq[String] = m match {
-    case v2: OperatorStateMetadataV2 =>
-      Try(parse(v2.operatorPropertiesJson)).toOption.map(_ \ "stateVariables").collect {
-        case JArray(items) =>
-          items.flatMap(i => (i \ "stateName").toOption).collect { case JString(s) => s }
-        case JString(text) =>
-          Try(parse(text)).toOption.toSeq.flatMap(_.children).flatMap(i =>
-            (i \ "stateName").toOption
-          )
-            .collect { case JString(s) => s }
-      }.getOrElse(Nil)
-    case _ => Nil
   }
 
   def json: JObject =

@@ -9,11 +9,10 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
 import scala.annotation.tailrec
 import scala.util.Using
-import statemark.spark.checkpoint.StoreFile
+import statemark.spark.checkpoint.{OperatorFacts, StoreFile}
 import statemark.spark.offline.checkpoint.{Jobs, ProviderClass, QueryCheckpoint, StoreListing}
 import statemark.spark.offline.cli.{CommandContext, ProgressLines, UserError}
 import statemark.spark.offline.ownership.{OwnedFileManager, Ownership}
-import statemark.spark.offline.verify.OperatorFacts
 import statemark.spark.StatemarkStateStoreProvider
 
 /** One store to import.

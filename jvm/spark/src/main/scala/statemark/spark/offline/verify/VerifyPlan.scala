@@ -4,18 +4,14 @@ import java.io.{FileNotFoundException, IOException}
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.{
   OperatorStateMetadata,
-  OperatorStateMetadataV1,
-  OperatorStateMetadataV2,
   StateStoreConf,
-  StateStoreId,
-  StateStoreMetadata
+  StateStoreId
 }
 import org.apache.spark.sql.types.{NullType, StructType}
 import scala.collection.mutable
 import statemark.common.InvalidInputException
-import statemark.spark.checkpoint.RepairLimits
+import statemark.spark.checkpoint.{OperatorFacts, RepairLimits}
 import statemark.spark.offline.checkpoint.{OffsetEntry, PinnedKeys, QueryCheckpoint, StoreListing}
-import statemark.spark.offline.cli.UserError
 import statemark.spark.snapshot.SnapshotSearch
 
 /** What there is to verify in a checkpoint, as its logs say now: its stores with their committed
@@ -279,34 +275,5 @@ object LogGaps {
     val before = checkpoint.batches(checkpoint.commitLog)
     val offsets = checkpoint.batches(checkpoint.offsetLog)
     LogGaps(before, offsets, checkpoint.batches(checkpoint.commitLog))
-  }
-}
-
-/** An operator as its metadata tells it. */
-final case class OperatorFacts(id: Long, name: String, stores: Seq[String], partitions: Int)
-
-object OperatorFacts {
-  def of(metadata: OperatorStateMetadata): OperatorFacts = {
-    val stores = storesOf(metadata)
-    OperatorFacts(
-      metadata.operatorInfo.operatorId,
-      metadata.operatorInfo.operatorName,
-      stores.map(_.storeName).distinct,
-      stores.map(_.numPartitions).maxOption.getOrElse(1)
-    )
-  }
-
-  /** @throws statemark.common.InvalidInputException where the metadata is of a version that no line of
-    *   Spark has written
-    */
-  def storesOf(metadata: OperatorStateMetadata): Seq[StateStoreMetadata] = metadata match {
-    case v1: OperatorStateMetadataV1 => v1.stateStoreInfo.toSeq
-    case v2: OperatorStateMetadataV2 => v2.stateStoreInfo.toSeq
-    case other =>
-      throw UserError(
-        s"the metadata of operator ${other.operatorInfo.operatorId} cannot be read",
-        s"its version ${other.version} is not known",
-        "use the Statemark of the Spark that wrote the checkpoint"
-      )
   }
 }
