@@ -58,7 +58,7 @@ def test_a_lookup_fails_with_the_kind(start: Callable[[], StreamingQuery]) -> No
         statemark.get(query, {"key": 1}, position_bound=BEYOND, timeout=0)
     assert late.value.is_retryable
     with pytest.raises(statemark.InvalidInputError, match="a key has") as wrong:
-        statemark.get(query, {"k": 1})
+        statemark.get(query, {"key": 1, "k": 1})
     assert not wrong.value.is_retryable
     with pytest.raises(statemark.LiveReadError) as refused:
         statemark.get(query, {"key": 1}, operator_id=7)

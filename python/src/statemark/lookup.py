@@ -8,9 +8,9 @@ is only written down. Its value in the types of the operator's columns is the dr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statemark import _jvm, lookup_keys, reads
 from statemark.errors import EngineError, LiveReadError, StatemarkError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def get(
     query: StreamingQuery | str,
-    key: Mapping[str, Any] | Row,
+    key: object,
     *,
     operator_id: int = 0,
     store_name: str = "default",
@@ -40,9 +40,10 @@ def get(
     ----------
     query : StreamingQuery or str
         The query, or its id. It runs in the application of the active session.
-    key : Mapping or Row
+    key : Mapping, Row or value
         A value for each column of the operator's key; a struct's is a mapping or a Row again, an
-        array's a list.
+        array's a list. Where the key has one column, the value alone is enough, and in a mapping
+        the column may have any name: Spark makes up the name of a column that is computed.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
         The arguments of that name of `live`.
 
@@ -81,6 +82,8 @@ def get(
     >>> import statemark
     >>> statemark.get(query, {"key": 7}).value.sum  # doctest: +SKIP
     1250
+    >>> statemark.get(query, 7).value.sum  # doctest: +SKIP
+    1250
     """
     rows = get_many(
         query,
@@ -98,7 +101,7 @@ def get(
 
 def get_many(
     query: StreamingQuery | str,
-    keys: Sequence[Mapping[str, Any] | Row],
+    keys: Iterable[object],
     *,
     operator_id: int = 0,
     store_name: str = "default",
@@ -114,7 +117,7 @@ def get_many(
     ----------
     query : StreamingQuery or str
         The query, or its id.
-    keys : Sequence of Mapping or Row
+    keys : Iterable of Mapping, Row or value
         The keys, each as `get` takes it.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
         The arguments of that name of `live`.
@@ -148,7 +151,7 @@ def get_many(
     )
     if state_var_name is not None:
         options["flattenCollectionTypes"] = "false"
-    asked = [lookup_keys.key_of(key) for key in keys]
+    asked = lookup_keys.keys_of(keys)
     if not asked:
         return []
     in_json = lookup_keys.to_json(asked)

@@ -8,44 +8,76 @@ import json
 import math
 import time
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from statemark.errors import LiveReadError
 
-Key = dict[str, Any]
+#: Values by the names of their columns, or in the order of the columns.
+Key = dict[str, Any] | list[Any]
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MICRO = datetime.timedelta(microseconds=1)
 
 
-def key_of(value: object) -> Key:
-    """Return a key as a dictionary of plain Python values.
+def keys_of(values: object) -> list[Key]:
+    """Return keys as `key_of` returns each.
 
     Parameters
     ----------
-    value : Mapping or Row
-        The key as the caller gives it.
+    values : Iterable
+        The keys as the caller gives them.
 
     Returns
     -------
-    dict
-        Structs are dictionaries, arrays lists; no Row and no scalar of NumPy's is left.
+    list of dict or list
+        In the same order.
 
     Raises
     ------
     LiveReadError
-        If it is no mapping and no Row with names, or has a value that cannot be part of a key.
+        If they are one key, or a value of them cannot be part of a key.
+    """
+    # Its parts would be taken for keys.
+    is_one = isinstance(values, Mapping | str | bytes) or hasattr(values, "__fields__")
+    if is_one or not isinstance(values, Iterable):
+        problem = f"{values!r} is no list of keys"
+        raise LiveReadError(
+            problem,
+            reason=f"it is a {type(values).__name__}",
+            remedy="pass a list, or call `get` for one key",
+        )
+    return [key_of(value) for value in values]
+
+
+def key_of(value: object) -> Key:
+    """Return a key in plain Python values.
+
+    Parameters
+    ----------
+    value : Mapping, Row or value
+        The key as the caller gives it.
+
+    Returns
+    -------
+    dict or list
+        A list with the one value where it is no mapping. Structs are dictionaries, arrays lists; no
+        Row and no scalar of NumPy's is left.
+
+    Raises
+    ------
+    LiveReadError
+        If it has a value that cannot be part of a key.
 
     Examples
     --------
     >>> key_of({"window": {"start": 3}, "tags": ("a", "b")})
     {'window': {'start': 3}, 'tags': ['a', 'b']}
+    >>> key_of(7)
+    [7]
     """
     key = _native(value)
-    if not isinstance(key, dict):
-        raise _no_key(value, reason=f"it is a {type(value).__name__}")
-    return key
+    return key if isinstance(key, dict) else [key]
 
 
 def to_json(keys: Sequence[Key]) -> str:
@@ -53,13 +85,13 @@ def to_json(keys: Sequence[Key]) -> str:
 
     Parameters
     ----------
-    keys : Sequence of dict
+    keys : Sequence of dict or list
         What `key_of` returns.
 
     Returns
     -------
     str
-        A JSON array with an object for each.
+        A JSON array with an object for each, or an array of its values.
 
     Examples
     --------
@@ -144,5 +176,6 @@ def _no_key(key: object, *, reason: str) -> LiveReadError:
     return LiveReadError(
         f"{key!r} is no key of the operator",
         reason=reason,
-        remedy="pass a mapping with a value for each column of `live(query).select('key.*')`",
+        remedy="pass a mapping with a value for each column of `live(query).select('key.*')`, or the "
+        "value of the only one",
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from statemark import LiveReadError
-from statemark.lookup_keys import key_of, to_json
+from statemark.lookup_keys import key_of, keys_of, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,7 +120,21 @@ def test_a_number_that_python_has_no_type_for_is_refused() -> None:
         key_of({"a": np.longdouble(1)})
 
 
-@pytest.mark.parametrize("key", [3, None, "a", [1]], ids=repr)
-def test_what_is_no_key_is_refused(key: object) -> None:
-    with pytest.raises(LiveReadError, match="it is a"):
-        key_of(key)
+@pytest.mark.parametrize("value", [3, None, "a", [1]], ids=repr)
+def test_a_value_alone_is_the_only_column_of_a_key(value: object) -> None:
+    assert json.loads(to_json([key_of(value)])) == [[value]]
+
+
+def test_a_time_alone_is_one_value_and_no_mapping() -> None:
+    moment = dt.datetime(2024, 3, 31, tzinfo=dt.timezone.utc)
+    assert json.loads(to_json([key_of(moment)])) == [[sent(moment)]]
+
+
+def test_several_keys_are_of_either_form() -> None:
+    assert keys_of(iter([7, {"key": 8}])) == [[7], {"key": 8}]
+
+
+@pytest.mark.parametrize("keys", [7, "k1", b"k1", {"key": 7}, None], ids=repr)
+def test_one_key_is_no_list_of_keys(keys: object) -> None:
+    with pytest.raises(LiveReadError, match="is no list of keys\n  reason: it is a"):
+        keys_of(keys)

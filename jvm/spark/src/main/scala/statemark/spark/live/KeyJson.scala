@@ -14,8 +14,9 @@ import org.json4s.jackson.JsonMethods.{compact, parse}
 import scala.util.Try
 import statemark.common.InvalidInputException
 
-/** Keys as JSON: an array with an object for each, which has a field for each column. What JSON has no value for is
-  * an object: `{"float": "nan"}`, also `inf` and `-inf`; `{"base64": …}`; `{"micros": …}` of an interval; and
+/** Keys as JSON: an array with an object for each, which has a field for each column, or with an array of the values
+  * in the order of the columns. The one field of a key of one column may have any name: Spark makes up the name of a
+  * column that is computed. What JSON has no value for is an object: `{"float": "nan"}`, also `inf` and `-inf`; `{"base64": …}`; `{"micros": …}` of an interval; and
   * `{"instant": …, "wall": …}` of a time, in microseconds since 1970: the moment, and what a clock shows then.
   *
   * A text may stand for a number or a time, and a number for a text; any other value of another type than the
@@ -34,7 +35,13 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
       new AskedKeys(
         schema,
         items.map {
+          case JObject(List((_, only))) if schema.length == 1 => row(Seq(only))
           case JObject(fields) => row(fields, schema, "a key")
+          case JArray(values) if values.length == schema.length => row(values)
+          case JArray(values) => throw bad(
+              s"a key has ${values.length} value${if (values.length == 1) "" else "s"} without a name where " +
+                s"${names(schema)} is asked for"
+            )
           case other => throw bad(s"a key is ${compact(other)}, no object")
         }
       )
@@ -50,11 +57,16 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
     val values = fields.toMap
     if (values.keySet != struct.fieldNames.toSet)
       throw bad(
-        s"$path has ${values.keys.toSeq.sorted.mkString(", ")} where ${struct.sql} is asked for"
+        s"$path has ${values.keys.toSeq.sorted.mkString(", ")} where ${names(struct)} is asked for"
       )
-    // All of them, so that values of other types are found.
-    all(struct.map(f => value(values(f.name), f.dataType, f.name))).map(InternalRow.fromSeq)
+    row(struct.map(f => values(f.name)), struct)
   }
+
+  /** @param values one for each column */
+  private def row(values: Seq[JValue], struct: StructType = schema): Option[InternalRow] =
+    // All of them, so that values of other types are found.
+    all(struct.zip(values).map { case (f, json) => value(json, f.dataType, f.name) })
+      .map(InternalRow.fromSeq)
 
   private def value(json: JValue, dataType: DataType, path: String): Option[Any] =
     (json, dataType) match {
@@ -132,6 +144,8 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
 
 private object KeyJson {
   private val DayMicros = TimeUnit.DAYS.toMicros(1)
+
+  private def names(struct: StructType): String = struct.fieldNames.mkString(", ")
 
   private def all(values: Seq[Option[Any]]): Option[Seq[Any]] =
     Option.when(values.forall(_.isDefined))(values.flatten)

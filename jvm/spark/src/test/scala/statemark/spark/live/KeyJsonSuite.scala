@@ -144,6 +144,23 @@ class KeyJsonSuite extends AnyFunSuite {
     }
   }
 
+  test("the only column of a key is meant by any name, and values without names by their order") {
+    val one = new StructType().add("_groupingexpression", LongType)
+    val seven = Some(key(one, InternalRow(7L)))
+    assert(found(
+      one,
+      """[{"key": 7}, {"_groupingexpression": 7}, [7]]"""
+    ) == Seq(seven, seven, seven))
+    val two = new StructType().add("a", LongType).add("b", StringType)
+    assert(found(two, """[[7, "x"], {"b": "x", "a": 7}]""").distinct.length == 1)
+    def refusal(schema: StructType, json: String) =
+      intercept[InvalidInputException](found(schema, json)).getMessage
+    assert(refusal(two, "[[7]]").contains("1 value without a name where a, b is asked for"))
+    assert(refusal(two, """[{"a": 7}]""").contains("a key has a where a, b is asked for"))
+    assert(refusal(one, """[{"a": 7, "b": 8}]""").contains("where _groupingexpression is asked"))
+    assert(refusal(one, """[{"key": "x"}]""").contains("_groupingexpression is \"x\", no BIGINT"))
+  }
+
   test("of keys that are equal all are sought that a store can have, or all rows are read") {
     val schema = new StructType()
       .add("d", DoubleType).add("s", new StructType().add("f", FloatType).add("d", DoubleType))

@@ -195,7 +195,7 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       Seq(true, false, true))
     for (
       bad <-
-        Seq("{}", "[3]", """[{"a": 3}]""", """[{"account": 3, "b": 1}]""", """[{"account": "x"}]""")
+        Seq("{}", "[3]", "[[3, 4]]", """[{"account": 3, "b": 1}]""", """[{"account": "x"}]""")
     )
       assert(intercept[InvalidInputException](find(bad)).getMessage.contains("account: INT"), bad)
   }
@@ -213,7 +213,7 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
     assert(found.map(r => r.getInt(0) -> r.getInt(1)) == Seq(0 -> 3, 2 -> 3))
     assert(!rows.queryExecution.toString.contains("31415"), "plans show no keys")
 
-    val bad = """[{"number": 3}]"""
+    val bad = """[{"account": 3, "number": 3}]"""
     val direct = intercept[LookupException](LiveLookup.get("""{"queryName": "table"}""", bad))
     val asTable = intercept[LookupException](table("what" -> "lookup", "keys" -> bad).collect())
     assert(direct.getMessage == asTable.getMessage && direct.getMessage.contains("account: INT"))
