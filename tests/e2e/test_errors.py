@@ -60,9 +60,6 @@ def test_a_lookup_fails_with_the_kind(start: Callable[[], StreamingQuery]) -> No
     with pytest.raises(statemark.InvalidInputError, match="a key has") as wrong:
         statemark.get(query, {"key": 1, "k": 1})
     assert not wrong.value.is_retryable
-    with pytest.raises(statemark.LiveReadError) as refused:
-        statemark.get(query, {"key": 1}, operator_id=7)
-    assert type(refused.value) is statemark.LiveReadError
 
 
 def test_an_interrupt_is_a_kind_of_its_own(
@@ -79,12 +76,15 @@ def test_an_interrupt_is_a_kind_of_its_own(
     assert not stopped.value.is_retryable
 
 
-def test_an_action_on_a_table_has_a_kind(start: Callable[[], StreamingQuery]) -> None:
+def test_a_query_over_a_view_of_a_table_has_a_kind(
+    spark: SparkSession, start: Callable[[], StreamingQuery]
+) -> None:
     query = start()
     query.processAllAvailable()
+    statemark.live(query, position_bound=BEYOND, timeout=0).createOrReplaceTempView("late")
     # pyspark has no class of its own for an exception that is none of Spark's.
     with pytest.raises((PySparkException, Py4JJavaError)) as late:
-        statemark.live(query, position_bound=BEYOND, timeout=0).collect()
+        spark.sql("SELECT * FROM late").collect()
     error = statemark.error_of(late.value)
     assert type(error) is statemark.PositionBoundError
     assert "99" in error.reason

@@ -306,9 +306,9 @@ def test_errors_read_the_same_over_both_ways(
     beyond = statemark.Position(batch_id=0, offsets=('{"logOffset": 99}',))
     cases: list[tuple[str, list[Any], dict[str, Any]]] = [
         ("a key has k where", [{"k": 1}], {}),
-        ("operator", [key], {"operator_id": 7}),
-        ("STDS_INVALID_OPTION_VALUE", [key], {"store_name": "nowhere"}),
-        ("STDS_INVALID_OPTION_VALUE", [key], {"state_var_name": "nobody"}),
+        ("no stateful operator 7", [key], {"operator_id": 7}),
+        ("'nowhere'", [key], {"store_name": "nowhere"}),
+        ("'nobody'", [key], {"state_var_name": "nobody"}),
         ("99", [key], {"position_bound": beyond, "timeout": 0}),
     ]
     for word, keys, options in cases:

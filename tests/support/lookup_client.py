@@ -36,6 +36,15 @@ def answers(query_id: str, keys: list[Any], **options: Any) -> list[str] | str:
         return str(e)
 
 
+def failure(query: str, **options: Any) -> tuple[str, bool, str] | None:
+    """Read a query as a table; return what it raises: class, whether to retry, and text."""
+    try:
+        statemark.live(query, **options).where("partition_id >= 0").groupBy().count().collect()
+    except statemark.StatemarkError as e:
+        return type(e).__name__, e.is_retryable, str(e)
+    return None
+
+
 @contextmanager
 def connect_server(spark: SparkSession) -> Iterator[str]:
     """Serve Spark Connect clients from the application of a session; give the address."""
@@ -82,6 +91,11 @@ class LookupClient:
         found: list[str] | str = self._call("answers", (query_id, keys), options)
         return found
 
+    def failure(self, query: str, **options: Any) -> tuple[str, bool, str] | None:
+        """Do there what the function of that name does here."""
+        found: tuple[str, bool, str] | None = self._call("failure", (query,), options)
+        return found
+
     def set(self, key: str, value: str) -> None:
         """Set a setting of its session."""
         self._call("set", (key, value), {})
@@ -105,7 +119,7 @@ class LookupClient:
 def main(url: str) -> None:
     """Answer requests until there are no more."""
     spark = SparkSession.builder.remote(url).create()
-    calls = {"answers": answers, "set": spark.conf.set}
+    calls = {"answers": answers, "failure": failure, "set": spark.conf.set}
     while True:
         try:
             name, positional, named = pickle.load(sys.stdin.buffer)

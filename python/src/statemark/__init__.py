@@ -59,6 +59,7 @@ from statemark.lookup import get, get_many
 from statemark.operator_metrics import OperatorMetrics
 from statemark.reads import Position, live, position
 from statemark.session import conf, configure
+from statemark.stateful import Operator, operators
 from statemark.winners import latest
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ __all__ = [
     "LostRowsError",
     "MetricsListener",
     "MissingDependencyError",
+    "Operator",
     "OperatorMetrics",
     "Position",
     "PositionBoundError",
@@ -115,6 +117,7 @@ __all__ = [
     "kafka_source",
     "latest",
     "live",
+    "operators",
     "position",
 ]
 

@@ -169,6 +169,29 @@ def kind_of(error: BaseException) -> type[EngineError] | None:
     return KINDS.get(kinds.nameOf(origin))
 
 
+def message_of(error: BaseException) -> str | None:
+    """Return what the virtual machine says of a failure, without what Spark has put around it.
+
+    Parameters
+    ----------
+    error : BaseException
+        What pyspark or py4j has raised.
+
+    Returns
+    -------
+    str or None
+        The message of the failure of Statemark's behind it, or else of the failure itself; None
+        where it came over Spark Connect.
+    """
+    origin = _java_exception(error) if has_context() else None
+    if origin is None:
+        return None
+    from pyspark import SparkContext
+
+    kinds: Any = SparkContext._jvm.statemark.spark.errors.FailureKinds  # type: ignore[union-attr]
+    return str(kinds.messageOf(origin))
+
+
 def kinds() -> dict[str, bool]:
     """Return the kinds of failures that the virtual machine knows.
 

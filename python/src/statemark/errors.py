@@ -5,7 +5,8 @@ Messages name the problem, the reason, the remedy and the values. Their wording 
 their types and attributes do not.
 
 A failure in the virtual machine has a kind there, and one class for each kind here (`KINDS`).
-Over Spark Connect no kinds travel, as it passes messages on only: `get` raises `LiveReadError`.
+Over Spark Connect messages travel alone, and those of lookups name no class: `get` raises
+`LiveReadError` there.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class EngineError(StatemarkError):
 
 
 class LiveReadError(EngineError):
-    """Correct the key, or read again: a running query gave no answer to a read by key."""
+    """Correct the key, or read again: a running query gave no answer to a read."""
 
 
 class InvalidInputError(LiveReadError):

@@ -1,13 +1,21 @@
-"""Failures of queries, and of tables that `live` returns, by their kinds."""
+"""Failures of queries and of reads of them, by their kinds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from statemark import _jvm
+from statemark.errors import KINDS, EngineError, LiveReadError, StatemarkError
 
-if TYPE_CHECKING:
-    from statemark.errors import EngineError
+# Spark's state source has conditions of its own: they are of the read, whoever made it.
+_OF_STATE = re.compile(r"\[STDS_\w+")
+# A Spark Connect client has messages only. Spark writes the class of an exception before its
+# message where it has no class of its own for it, and where a task fails with it.
+_OVER_CONNECT = re.compile(r"\(?\bstatemark\.[\w.]*?(\w+)Exception(?:\) |: )([^\n]*)")
+# Where stacks and the like begin, which are of no use to the reader of a message.
+_NOISE = re.compile(r"\n\nJVM stacktrace:|\n\s+at |\nDriver stacktrace:")
 
 
 def error_of(error: Exception) -> EngineError | None:
@@ -22,8 +30,9 @@ def error_of(error: Exception) -> EngineError | None:
     Returns
     -------
     EngineError or None
-        An error whose class is the kind of the failure; None where the failure is none of
-        Statemark's, and for a Spark Connect client, which gets messages only.
+        An error whose class is the kind of the failure, `error` itself where it is one; None where
+        the failure is none of Statemark's, and for a Spark Connect client, which gets messages
+        only.
 
     Notes
     -----
@@ -35,12 +44,68 @@ def error_of(error: Exception) -> EngineError | None:
     >>> statemark.error_of(ValueError("not of Spark's")) is None
     True
     """
+    if isinstance(error, EngineError):
+        return error
     kind = _jvm.kind_of(error)
     if kind is None:
         return None
     problem = "Spark reports a failure of Statemark's"
     return kind(
         problem,
-        reason=str(error).partition("\n\nJVM stacktrace:")[0],
+        reason=_plain(_jvm.message_of(error) or str(error)),
         remedy="do what the reason names" if not kind.is_retryable else "try again",
     )
+
+
+@contextmanager
+def of_read(query: str, *, is_all_of_it: bool) -> Iterator[None]:
+    """Raise what fails in a read of a running query as an error of three lines, of its kind.
+
+    Parameters
+    ----------
+    query : str
+        The query as its user has named it.
+    is_all_of_it : bool
+        Whether nothing but the read can fail. Otherwise, as with an action on a table, what has
+        nothing to do with the read is raised as it is.
+
+    Raises
+    ------
+    LiveReadError
+        Its class is the kind. What pyspark has raised is its ``__context__``: hundreds of lines,
+        which are not printed with it.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except StatemarkError:
+        raise
+    except Exception as e:
+        # pyspark has no class for an interrupt, and leaves that of its connection.
+        kind, message = _told(e)
+        is_sparks = isinstance(e, PySparkException)
+        is_of_read = is_sparks and (is_all_of_it or _OF_STATE.match(str(e)) is not None)
+        if kind is None and not is_of_read:
+            raise
+        raise _read_error(query, message, kind) from None
+
+
+def _told(error: Exception) -> tuple[type[EngineError] | None, str]:
+    """Return the kind of a failure, where it is Statemark's, and what it says."""
+    message = _jvm.message_of(error)
+    if message is not None:
+        return _jvm.kind_of(error), message
+    named = _OVER_CONNECT.search(str(error))
+    return (KINDS.get(named[1]), named[2]) if named else (None, str(error))
+
+
+def _read_error(query: str, message: str, kind: type[EngineError] | None) -> LiveReadError:
+    of_read = kind if kind is not None and issubclass(kind, LiveReadError) else LiveReadError
+    problem = f"query {query} was not read"
+    again = "read again" if of_read.is_retryable else "correct what the reason names, or read again"
+    return of_read(problem, reason=" ".join(_plain(message).split("\n")), remedy=again)
+
+
+def _plain(text: str) -> str:
+    return _NOISE.split(text, maxsplit=1)[0]

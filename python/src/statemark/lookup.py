@@ -8,22 +8,20 @@ is only written down. Its value in the types of the operator's columns is the dr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from statemark import _jvm, lookup_keys, reads
-from statemark.errors import EngineError, LiveReadError, StatemarkError
+from statemark import _jvm, failures, lookup_keys, queries, reads
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from statemark.isolation import IsolationLevel
+    from statemark.queries import Query
 
 
 def get(
-    query: StreamingQuery | str,
+    query: Query,
     key: object,
     *,
     operator_id: int = 0,
@@ -32,14 +30,14 @@ def get(
     join_side: str | None = None,
     isolation_level: IsolationLevel | str | None = None,
     position_bound: reads.Position | None = None,
-    timeout: float | None = None,
+    timeout: float | str | None = None,
 ) -> Row | None:
     """Return the row of one key of a running query.
 
     Parameters
     ----------
-    query : StreamingQuery or str
-        The query, or its id. It runs in the application of the active session.
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name. It runs in the application of the active session.
     key : Mapping, Row or value
         A value for each column of the operator's key; a struct's is a mapping or a Row again, an
         array's a list. Where the key has one column, the value alone is enough, and in a mapping
@@ -100,7 +98,7 @@ def get(
 
 
 def get_many(
-    query: StreamingQuery | str,
+    query: Query,
     keys: Iterable[object],
     *,
     operator_id: int = 0,
@@ -109,14 +107,14 @@ def get_many(
     join_side: str | None = None,
     isolation_level: IsolationLevel | str | None = None,
     position_bound: reads.Position | None = None,
-    timeout: float | None = None,
+    timeout: float | str | None = None,
 ) -> list[Row | None]:
     """Return the rows of several keys, all as of one batch.
 
     Parameters
     ----------
-    query : StreamingQuery or str
-        The query, or its id.
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name.
     keys : Iterable of Mapping, Row or value
         The keys, each as `get` takes it.
     operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
@@ -155,40 +153,11 @@ def get_many(
     if not asked:
         return []
     in_json = lookup_keys.to_json(asked)
+    named = queries.shown(options)
     if _jvm.is_classic():
-        with _refusals(options):
+        with failures.of_read(named, is_all_of_it=True):
             return _jvm.lookup(options=options, keys=in_json)
-    table = reads.reader({**options, "what": "lookup", "keys": in_json}).load()
-    with _refusals(options):
+    table = queries.reader({**options, "what": "lookup", "keys": in_json}).load()
+    with failures.of_read(named, is_all_of_it=True):
         found = {row.place: row.row for row in table.collect()}
     return [found.get(place) for place in range(len(asked))]
-
-
-@contextmanager
-def _refusals(options: Mapping[str, str]) -> Iterator[None]:
-    """Raise what Spark raises as an error of this package, of its kind on a classic session."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as e:
-        raise _read_error(options, e, _jvm.kind_of(e)) from e
-    except Exception as e:
-        # pyspark has no class for an interrupt, and leaves that of its connection.
-        kind = None if isinstance(e, StatemarkError) else _jvm.kind_of(e)
-        if kind is None:
-            raise
-        raise _read_error(options, e, kind) from e
-
-
-def _read_error(
-    options: Mapping[str, str], error: Exception, kind: type[EngineError] | None
-) -> LiveReadError:
-    of_read = kind if kind is not None and issubclass(kind, LiveReadError) else LiveReadError
-    problem = f"query {options['queryId']} was not read"
-    return of_read(
-        problem,
-        # Where a session is set to show it, the message ends with the stack of the JVM.
-        reason=str(error).partition("\n\nJVM stacktrace:")[0],
-        remedy="correct what the reason names, or read again",
-    )

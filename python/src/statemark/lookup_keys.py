@@ -176,6 +176,6 @@ def _no_key(key: object, *, reason: str) -> LiveReadError:
     return LiveReadError(
         f"{key!r} is no key of the operator",
         reason=reason,
-        remedy="pass a mapping with a value for each column of `live(query).select('key.*')`, or the "
+        remedy="pass a mapping with a value for each column that `operators(query)` names, or the "
         "value of the only one",
     )

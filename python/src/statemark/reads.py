@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
-from statemark import settings
-from statemark.errors import MissingDependencyError, SettingsError
+from statemark import _jvm, failures, frames, queries, settings
+from statemark.errors import PositionBoundError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import DataFrame
 
     from statemark.isolation import IsolationLevel
-
-_FORMAT = "statemark"
-_ids: WeakKeyDictionary[StreamingQuery, str] = WeakKeyDictionary()
+    from statemark.queries import Query
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Position:
 
 
 def live(
-    query: StreamingQuery | str,
+    query: Query,
     *,
     operator_id: int = 0,
     store_name: str = "default",
@@ -50,16 +46,17 @@ def live(
     join_side: str | None = None,
     isolation_level: IsolationLevel | str | None = None,
     position_bound: Position | None = None,
-    timeout: float | None = None,
+    timeout: float | str | None = None,
 ) -> DataFrame:
     """Return the state of a running query as a table.
 
     Parameters
     ----------
-    query : StreamingQuery or str
-        The query, or its id. It runs in the application of the active session.
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name. It runs in the application of the active session.
     operator_id : int, optional
-        The stateful operator, numbered from the source on.
+        The stateful operator, numbered from the sink on: the last of a query is 0. `operators`
+        shows them.
     store_name : str, optional
         A store of the operator's; joins have several.
     state_var_name : str, optional
@@ -72,19 +69,26 @@ def live(
         ``isolationLevel``.
     position_bound : Position, optional
         Waits until the state includes these source offsets.
-    timeout : float, optional
-        Seconds to wait for `position_bound`, or for the first batch; 10 if unset. A lookup also
-        waits no longer than that, all in all, for a task that reads a store that is open nowhere.
+    timeout : float or str, optional
+        Seconds to wait for `position_bound`, or for the first batch, or a duration such as
+        ``"10s"``; 10 seconds if unset. A lookup also waits no longer than that, all in all, for a
+        task that reads a store that is open nowhere.
 
     Returns
     -------
     DataFrame
-        Columns ``key`` and ``value`` (structs) and ``partition_id``, or those that Spark's format
-        ``statestore`` has for the operator. It reads the batch that is the last when it is first
-        planned; call `live` again, or query a temporary view over it, for the batch after.
+        It waits when it is used, and not in this call. Columns ``key`` and ``value`` (structs) and
+        ``partition_id``, or those that Spark's format ``statestore`` has for the operator. It reads
+        the batch that is the last when it is first planned; call `live` again, or query a temporary
+        view over it, for the batch after.
 
     Raises
     ------
+    LiveReadError
+        If no such query runs, or it has no such state; also from an action on the table, which can
+        come too late or has to wait for too long. Its class says the kind, such as
+        `VersionGoneError`, and `is_retryable` whether to call `live` again. A Spark Connect client
+        gets it from the action only.
     SettingsError
         If an argument is bad.
     MissingDependencyError
@@ -92,8 +96,9 @@ def live(
 
     Notes
     -----
-    Source: KIP-892, ``readOnly(IsolationLevel)``. Errors of Spark's come from the action: no such
-    query runs, or its position does not reach the bound. `error_of` tells their kind.
+    Source: KIP-892, ``readOnly(IsolationLevel)``. Errors that have nothing to do with the read, as
+    of a column that is not there, are Spark's. So are those of a SQL query over a view of the
+    table: `error_of` tells their kind.
 
     Examples
     --------
@@ -101,27 +106,40 @@ def live(
     >>> statemark.live(query).where("value.sum > 1000").count()  # doctest: +SKIP
     1
     """
-    return reader(
-        options(
-            query,
-            operator_id=operator_id,
-            store_name=store_name,
-            state_var_name=state_var_name,
-            join_side=join_side,
-            isolation_level=isolation_level,
-            position_bound=position_bound,
-            timeout=timeout,
-        )
-    ).load()
+    asked = options(
+        query,
+        operator_id=operator_id,
+        store_name=store_name,
+        state_var_name=state_var_name,
+        join_side=join_side,
+        isolation_level=isolation_level,
+        position_bound=position_bound,
+        timeout=timeout,
+    )
+    named = queries.shown(asked)
+    if not _jvm.is_classic():
+        return frames.guarded(queries.reader(asked).load(), query=named)
+    # A classic session finds the columns in the call, and needs a batch for them.
+    at_once = {name: value for name, value in asked.items() if name != "positionBound"}
+    try:
+        with failures.of_read(named, is_all_of_it=True):
+            table = queries.reader({**at_once, "timeout": "0ms"}).load()
+            if position_bound is not None:
+                table = queries.reader(asked).load()
+    except PositionBoundError:
+        return frames.unread(queries.reader(asked).load, query=named)
+    return frames.guarded(table, query=named)
 
 
-def position(query: StreamingQuery | str) -> Position:
+def position(query: Query, *, timeout: float | str | None = None) -> Position:
     """Return how far a running query has read its sources, as of its last committed batch.
 
     Parameters
     ----------
-    query : StreamingQuery or str
-        The query, or its id.
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name.
+    timeout : float or str, optional
+        Seconds to wait for the first batch, or a duration such as ``"10s"``; 10 seconds if unset.
 
     Returns
     -------
@@ -130,6 +148,10 @@ def position(query: StreamingQuery | str) -> Position:
 
     Raises
     ------
+    LiveReadError
+        If no such query runs, or it has committed no batch.
+    SettingsError
+        If an argument is bad.
     MissingDependencyError
         If pyspark is not installed.
 
@@ -139,13 +161,13 @@ def position(query: StreamingQuery | str) -> Position:
     >>> statemark.position(query).batch_id  # doctest: +SKIP
     0
     """
-    asked = {"queryId": query_id(query), "what": "position"}
-    rows: list[Any] = reader(asked).load().orderBy("source").collect()
-    return Position(batch_id=rows[0].batch_id, offsets=tuple(row.offset for row in rows))
+    rows = queries.rows(query, what="position", timeout=timeout)
+    by_source = sorted(rows, key=lambda row: int(row.source))
+    return Position(batch_id=rows[0].batch_id, offsets=tuple(row.offset for row in by_source))
 
 
 def options(
-    query: StreamingQuery | str,
+    query: Query,
     *,
     operator_id: int,
     store_name: str,
@@ -153,11 +175,11 @@ def options(
     join_side: str | None,
     isolation_level: IsolationLevel | str | None,
     position_bound: Position | None,
-    timeout: float | None,
+    timeout: float | str | None,
 ) -> dict[str, str]:
     """Return the options of a read for format ``statemark``; arguments are those of `live`."""
     named: dict[str, str | None] = {
-        "queryId": query_id(query),
+        **queries.option_of(query),
         "operatorId": str(operator_id),
         "storeName": store_name,
         "stateVarName": state_var_name,
@@ -168,74 +190,5 @@ def options(
     if position_bound is not None:
         named["positionBound"] = json.dumps(list(position_bound.offsets))
     if timeout is not None:
-        if timeout < 0:
-            problem = f"bad timeout {timeout!r}"
-            raise SettingsError(problem, reason="it is negative", remedy="pass seconds, 0 at least")
-        named["timeout"] = f"{round(timeout * 1000)}ms"
+        named["timeout"] = queries.duration(timeout)
     return {name: value for name, value in named.items() if value is not None}
-
-
-def query_id(query: StreamingQuery | str) -> str:
-    """Return the id of a query that is given as an object, or as its id.
-
-    Parameters
-    ----------
-    query : StreamingQuery or str
-        The query.
-
-    Returns
-    -------
-    str
-        Its id.
-    """
-    if isinstance(query, str):
-        return query
-    if query not in _ids:
-        _ids[query] = str(query.id)  # calls the virtual machine, twice
-    return _ids[query]
-
-
-def session() -> SparkSession:
-    """Return the active session, classic or Connect.
-
-    Returns
-    -------
-    SparkSession
-        The session.
-
-    Raises
-    ------
-    MissingDependencyError
-        If pyspark is not installed.
-    """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as e:
-        problem = "pyspark is not installed"
-        raise MissingDependencyError(
-            problem,
-            reason="a live read is a query of Spark's",
-            remedy="pip install 'statemark[pyspark]'",
-        ) from e
-    return SparkSession.active()
-
-
-def reader(options: dict[str, str]) -> DataFrameReader:
-    """Return a reader of running queries.
-
-    Parameters
-    ----------
-    options : dict
-        Options of format ``statemark``.
-
-    Returns
-    -------
-    DataFrameReader
-        Of the active session.
-
-    Raises
-    ------
-    MissingDependencyError
-        If pyspark is not installed.
-    """
-    return session().read.format(_FORMAT).options(**options)

@@ -23,6 +23,15 @@ object FailureKinds {
   /** Returns the name of a failure's kind; empty where it is none of Statemark's. */
   def nameOf(failure: Throwable): String = find(failure).fold("")(_.name)
 
+  /** Returns the message of the first failure of Statemark's among `failure` and its causes, without what Spark has put
+    * around it; that of `failure` itself where none is.
+    */
+  def messageOf(failure: Throwable): String =
+    Causes.of(failure).collectFirst { case e: StatemarkException => e }
+      .orElse(Option(failure))
+      .flatMap(said => Option(said.getMessage))
+      .getOrElse(failure.toString)
+
   /** Returns the names of all kinds, and whether each is retryable. */
   def all: JMap[String, Boolean] = {
     val kinds = new JLinkedHashMap[String, Boolean]()

@@ -120,11 +120,11 @@ final class StaleTaskException(store: String, version: Long, newest: Long)
 final class CheckpointDamagedException(problem: String, remedy: String, cause: Option[Throwable])
     extends StoreException(StoreKind.CheckpointDamaged, problem, remedy, cause)
 
-/** A lookup has no answer. The message is that of the cause, which [[FailureKinds]] finds.
+/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause.
   *
   * The base class is Java's, as py4j and Spark Connect pass on the message of that class and nothing else. Of classes
   * that Spark Connect does not know it passes the name as well; and where an error is Spark's own, py4j raises it as
   * that.
   */
 final class LookupException(cause: Throwable)
-    extends IllegalArgumentException(Option(cause.getMessage).getOrElse(cause.toString), cause)
+    extends IllegalArgumentException(FailureKinds.messageOf(cause), cause)

@@ -5,10 +5,7 @@ import org.apache.spark.sql.catalyst.{InternalRow, ProjectingInternalRow}
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read._
-import org.apache.spark.sql.execution.datasources.v2.state.{
-  StateDataSource,
-  StateStoreInputPartition
-}
+import org.apache.spark.sql.execution.datasources.v2.state.StateStoreInputPartition
 import org.apache.spark.sql.sources.{DataSourceRegister, Filter}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.{IntegerType, LongType, StringType, StructType}
@@ -26,8 +23,9 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   * checkpoint; and `queryId` or `queryName`, `isolationLevel`, `positionBound` (what `position` gives) and `timeout`
   * (how long a bound, or the first batch, is waited for, and by a lookup also a task; a duration such as `10s`). With
   * `what` set to `position` it has a row for each source of the query instead: the offset that the last committed batch
-  * ends at. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
-  * each row's key in that array ([[KeyJson]]). No job runs for either, but for a lookup of a store that is open nowhere.
+  * ends at. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
+  * what else a read may name of it. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
+  * each row's key in that array ([[KeyJson]]). No job runs for these, but for a lookup of a store that is open nowhere.
   *
   * READ_COMMITTED is one batch, of all partitions: the last that the query had committed when the read was planned,
   * and so anew for each query on the same view.
@@ -43,7 +41,8 @@ final class LiveDataSource extends TableProvider with DataSourceRegister {
 
   private def schemaOf(read: LiveOptions): StructType =
     read.what match {
-      case LiveContent.State => new StateDataSource().inferSchema(read.pinned()._2)
+      case LiveContent.State => read.schema()
+      case LiveContent.Operators => OperatorsScan.schema
       case LiveContent.Position => PositionScan.schema
       case _: LiveContent.Lookup => LookupScan.schema(LiveLookup.schema(read))
     }
@@ -70,6 +69,9 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
       case LiveContent.Position =>
         val (pin, _) = options.pinned()
         () => new PositionScan(pin)
+      case LiveContent.Operators =>
+        val (pin, theirs) = options.pinned()
+        () => new OperatorsScan(pin, theirs)
       case LiveContent.State =>
         val (pin, theirs) = options.pinned()
         val operator = theirs.getLong("operatorId", 0)

@@ -4,7 +4,6 @@ import java.util.concurrent.TimeUnit
 import java.util.UUID
 import net.razorvine.pickle.Pickler
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.execution.python.EvaluatePython
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.internal.SQLConf
@@ -111,7 +110,7 @@ object LiveLookup {
     val (pin, theirs) = asked.pinned()
     val from = Planned(pin.query.runId, asked.state, SparkSession.active.conf.getAll)
     val plan = plans().get(from).getOrElse {
-      val made = new LookupPlan(StateRead(new StateDataSource().inferSchema(theirs), pin, theirs))
+      val made = new LookupPlan(StateRead(asked.schemaOf(pin, theirs), pin, theirs))
       plans().put(from, made)
       made
     }

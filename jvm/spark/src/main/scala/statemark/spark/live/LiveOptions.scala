@@ -3,7 +3,9 @@ package statemark.spark.live
 import java.util.concurrent.TimeUnit
 import java.util.{HashMap => JHashMap, Locale}
 import org.apache.spark.network.util.JavaUtils
+import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import scala.util.Try
@@ -19,6 +21,9 @@ private[live] object LiveContent {
   case object State extends LiveContent
   case object Position extends LiveContent
 
+  /** The stateful operators, each with what a read may name of it. */
+  case object Operators extends LiveContent
+
   /** The rows of some keys.
     *
     * @param keys the keys in the JSON that [[KeyJson]] reads
@@ -32,13 +37,14 @@ private[live] object LiveContent {
       case ("lookup", None) => throw new InvalidInputException(
           "Option what is 'lookup', and option keys is missing: it must be a JSON array with an object for each key."
         )
-      case ("state" | "position", Some(_)) => throw new InvalidInputException(
+      case ("state" | "position" | "operators", Some(_)) => throw new InvalidInputException(
           "Option keys is set, and option what is not 'lookup': set it to 'lookup' for the rows of the keys, or filter the rows."
         )
       case ("state", None) => State
       case ("position", None) => Position
+      case ("operators", None) => Operators
       case _ => throw new InvalidInputException(
-          s"Option what is '${what.mkString}', but it must be state, position or lookup."
+          s"Option what is '${what.mkString}', but it must be state, position, operators or lookup."
         )
     }
 }
@@ -65,6 +71,16 @@ private[live] final case class LiveOptions(
     all.asCaseSensitiveMap.asScala.toSeq
       .filterNot { case (name, _) => name.equalsIgnoreCase(LiveOptions.Keys) }
       .sorted.map { case (name, value) => s"$name=$value" }.mkString(", ")
+
+  /** Returns the columns of the rows. They are those of any batch, so that a bound is not waited for. */
+  def schema(): StructType = {
+    val (pin, theirs) = copy(bound = None).pinned()
+    schemaOf(pin, theirs)
+  }
+
+  /** Returns the columns of the rows of a batch that is pinned. */
+  def schemaOf(pin: PinnedBatch, theirs: CaseInsensitiveStringMap): StructType =
+    new LiveOperators(spark, pin).explained(theirs)(new StateDataSource().inferSchema(theirs))
 
   /** Returns the batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {

@@ -222,7 +222,7 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
         Seq("what" -> "lookup") -> "keys is missing",
         Seq("keys" -> keys) -> "what is not 'lookup'",
         Seq("what" -> "position", "keys" -> keys) -> "what is not 'lookup'",
-        Seq("what" -> "keys") -> "must be state, position or lookup"
+        Seq("what" -> "keys") -> "must be state, position, operators or lookup"
       )
     )
       assert(intercept[RuntimeException](table(options: _*)).getMessage.contains(said), options)

@@ -1,0 +1,169 @@
+package statemark.spark.live
+
+import java.util.{HashMap => JHashMap}
+import org.apache.hadoop.fs.Path
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.util.GenericArrayData
+import org.apache.spark.sql.connector.read.LocalScan
+import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
+import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.types.{ArrayType, IntegerType, StringType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+import org.apache.spark.unsafe.types.UTF8String
+import scala.util.control.NonFatal
+import scala.util.Try
+import statemark.common.InvalidInputException
+import statemark.spark.checkpoint.OperatorFacts
+
+/** The stateful operators of a running query, and what a read may name of them. They are looked for only where somebody
+  * asks for them, or where a read has failed: it costs files of the checkpoint.
+  *
+  * ''Thread:'' any of the driver.
+  */
+private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
+  import LiveOperators._
+
+  private lazy val conf = StatemarkBridge.hadoopConf(spark)
+
+  /** Tells whether the query has a directory of state: only stateful ones do. */
+  private def isStateful: Boolean = {
+    val root = new Path(pin.query.stateRoot)
+    root.getFileSystem(conf).exists(root)
+  }
+
+  /** In the order of their numbers. Queries that began with an old Spark have no metadata of them. */
+  lazy val all: Seq[OperatorFacts] =
+    if (isStateful)
+      StatemarkBridge.operatorMetadata(pin.query.checkpoint, conf, pin.batch)
+        .map(OperatorFacts.of).sortBy(_.id)
+    else Nil
+
+  /** Returns the names of the columns of an operator's key; empty where its state has none.
+    *
+    * @param theirs options of Spark's format, without those that name a state
+    */
+  def keyColumns(operator: OperatorFacts, theirs: CaseInsensitiveStringMap): Seq[String] = {
+    val named = new JHashMap[String, String](theirs.asCaseSensitiveMap)
+    named.put("operatorId", operator.id.toString)
+    sidesOf(operator).headOption.foreach(named.put("joinSide", _))
+    operator.variables.headOption.foreach(named.put("stateVarName", _))
+    Try(new StateDataSource().inferSchema(new CaseInsensitiveStringMap(named))).toOption
+      .flatMap(_.find(_.name == "key").map(_.dataType))
+      .collect { case key: StructType => key.fieldNames.toSeq }
+      .getOrElse(Nil)
+  }
+
+  /** Runs a step of a read. Where it fails because the options name what the query has not, the failure says so: Spark's
+    * own takes files to be corrupted.
+    */
+  def explained[A](theirs: CaseInsensitiveStringMap)(step: => A): A =
+    try step
+    catch {
+      case NonFatal(e) =>
+        // A checkpoint that cannot be read has failed already, with what is wrong with it.
+        val problem = Try(misnamed(theirs)).toOption.flatten
+        throw problem.fold(e)(new InvalidInputException(_, Some(e)))
+    }
+
+  private def misnamed(theirs: CaseInsensitiveStringMap): Option[String] = {
+    val id = Option(theirs.get("operatorId")).getOrElse("0").trim
+    if (!isStateful)
+      Some(s"Query ${pin.query.id} has no stateful operator, and so no state to read.")
+    else if (all.isEmpty) None
+    else all.find(_.id.toString == id) match {
+      case None =>
+        Some(s"The query has no stateful operator $id. It has ${all.map(shown).mkString("; ")}.")
+      case Some(operator) => misnamedOf(operator, theirs)
+    }
+  }
+
+  private def misnamedOf(
+      operator: OperatorFacts,
+      theirs: CaseInsensitiveStringMap
+  ): Option[String] = {
+    def named(option: String) = Option(theirs.get(option)).map(_.trim)
+    def is(a: String)(b: String) = a.equalsIgnoreCase(b)
+    val sides = sidesOf(operator)
+    val side = named("joinSide").filterNot(is("none"))
+    val store = named("storeName").filterNot(_ == StateStoreId.DEFAULT_STORE_NAME)
+    val variable = named("stateVarName")
+    val here = s"operator ${operator.id}, ${operator.name},"
+    def oneOf(names: Seq[String]) = names.mkString(", ")
+    if (side.isDefined && sides.isEmpty)
+      Some(s"Join side '${side.get}' is asked for, and $here has no sides; leave the side out.")
+    else if (side.exists(s => !sides.exists(is(s))))
+      Some(s"Join side '${side.get}' is asked for, and $here has ${oneOf(sides)}.")
+    else if (store.exists(!operator.stores.contains(_)))
+      Some(s"Store '${store.get}' is asked for, and $here has ${oneOf(operator.stores)}.")
+    else if (variable.isDefined && operator.variables.isEmpty)
+      Some(
+        s"State variable '${variable.get}' is asked for, and $here has none; leave the variable out."
+      )
+    else if (variable.exists(!operator.variables.contains(_)))
+      Some(
+        s"State variable '${variable.get}' is asked for, and $here has ${oneOf(operator.variables)}."
+      )
+    else if (sides.nonEmpty && side.isEmpty && store.isEmpty)
+      Some(s"A join has rows of two sides, and $here is one: name a join side, ${oneOf(sides)}.")
+    else if (operator.variables.nonEmpty && variable.isEmpty)
+      Some(
+        s"No state variable is named, and $here has no other rows: name one, ${oneOf(operator.variables)}."
+      )
+    else None
+  }
+}
+
+private[live] object LiveOperators {
+
+  /** Returns the sides of a join; empty where it is none. */
+  def sidesOf(operator: OperatorFacts): Seq[String] =
+    if (operator.name == "symmetricHashJoin") Seq("left", "right") else Nil
+
+  private def shown(operator: OperatorFacts): String = {
+    val sides = Option(sidesOf(operator)).filter(_.nonEmpty).map(_.mkString("sides ", ", ", ""))
+    val variables =
+      Option(operator.variables).filter(_.nonEmpty).map(_.mkString("state variables ", ", ", ""))
+    val more = Seq(sides, variables).flatten
+    s"${operator.id} ${operator.name}${if (more.isEmpty) "" else more.mkString(" (", ", ", ")")}"
+  }
+}
+
+/** The stateful operators of a query; no job runs for them.
+  *
+  * @param theirs options of Spark's format
+  */
+private[live] final class OperatorsScan(pin: PinnedBatch, theirs: CaseInsensitiveStringMap)
+    extends LocalScan {
+  override def readSchema(): StructType = OperatorsScan.schema
+  override def description(): String = s"statemark ${pin.query.id}, operators"
+
+  override def rows(): Array[InternalRow] = {
+    val operators = new LiveOperators(SparkSession.active, pin)
+    operators.all.map { operator =>
+      InternalRow(
+        operator.id.toInt,
+        UTF8String.fromString(operator.name),
+        texts(operators.keyColumns(operator, theirs)),
+        texts(LiveOperators.sidesOf(operator)),
+        texts(operator.variables),
+        texts(operator.stores)
+      )
+    }.toArray
+  }
+
+  private def texts(of: Seq[String]) =
+    new GenericArrayData(of.map(UTF8String.fromString).toArray[Any])
+}
+
+private[live] object OperatorsScan {
+  private val names = ArrayType(StringType, containsNull = false)
+
+  val schema: StructType = new StructType()
+    .add("operator_id", IntegerType, nullable = false)
+    .add("name", StringType, nullable = false)
+    .add("key_columns", names, nullable = false)
+    .add("sides", names, nullable = false)
+    .add("state_variables", names, nullable = false)
+    .add("stores", names, nullable = false)
+}

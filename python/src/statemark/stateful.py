@@ -1,0 +1,94 @@
+"""The stateful operators of a running query: what a read of it may name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statemark import queries
+
+if TYPE_CHECKING:
+    from statemark.queries import Query
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator of a running query.
+
+    Attributes
+    ----------
+    number : int
+        What reads take as `operator_id`. The last operator of a query is 0: Spark counts from the
+        sink to the sources.
+    name : str
+        Spark's name of it, as in the progress of the query.
+    key_columns : tuple of str
+        The names of the columns of its key, which `get` asks for; empty where its state has no key.
+    sides : tuple of str
+        What reads take as `join_side`; empty where the operator is no join of streams.
+    state_variables : tuple of str
+        What reads take as `state_var_name`; empty where the operator is no transformWithState. With
+        them, `key_columns` are those of the first.
+    stores : tuple of str
+        What reads take as `store_name`.
+    """
+
+    number: int
+    name: str
+    key_columns: tuple[str, ...]
+    sides: tuple[str, ...]
+    state_variables: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+def operators(query: Query, *, timeout: float | str | None = None) -> list[Operator]:
+    """Return the stateful operators of a running query.
+
+    Parameters
+    ----------
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name.
+    timeout : float or str, optional
+        Seconds to wait for the first batch, or a duration such as ``"10s"``; 10 seconds if unset.
+
+    Returns
+    -------
+    list of Operator
+        In the order of their numbers; empty where the query has no state.
+
+    Raises
+    ------
+    LiveReadError
+        If no such query runs, or it has committed no batch.
+    SettingsError
+        If an argument is bad.
+    MissingDependencyError
+        If pyspark is not installed.
+
+    Notes
+    -----
+    Source: the metadata of operators that Spark keeps in a checkpoint. A query that began with a
+    Spark older than 4.0 has none, and this returns none of its operators.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> [(operator.number, operator.name) for operator in statemark.operators(query)]
+    ... # doctest: +SKIP
+    [(0, 'stateStoreSave')]
+    """
+    found = queries.rows(query, what="operators", timeout=timeout)
+    return sorted(
+        (
+            Operator(
+                number=row.operator_id,
+                name=row.name,
+                key_columns=tuple(row.key_columns),
+                sides=tuple(row.sides),
+                state_variables=tuple(row.state_variables),
+                stores=tuple(row.stores),
+            )
+            for row in found
+        ),
+        key=lambda operator: operator.number,
+    )

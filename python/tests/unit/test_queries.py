@@ -1,0 +1,69 @@
+"""How a user names a query, and how long a read waits."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from statemark import SettingsError
+from statemark.queries import duration, option_of, shown
+
+ID = "8a8c2542-95d5-4aec-80e5-dda372b21edd"
+
+
+class StreamingQuery:
+    """As pyspark's, of which there are two."""
+
+    id = ID
+
+
+class Renamed(StreamingQuery):
+    """As somebody's who wraps one."""
+
+
+@pytest.mark.parametrize("query", [ID, ID.upper(), uuid.UUID(ID), StreamingQuery(), Renamed()])
+def test_a_query_is_named_by_its_id(query: Any) -> None:
+    assert option_of(query) == {"queryId": ID}
+    assert shown(option_of(query)) == ID
+
+
+def test_a_query_has_a_name() -> None:
+    assert option_of("counts") == {"queryName": "counts"}
+    assert shown(option_of("counts")) == "'counts'"
+
+
+@pytest.mark.parametrize("query", [None, 7, object(), [ID]], ids=repr)
+def test_what_is_no_query_is_refused(query: Any) -> None:
+    with pytest.raises(SettingsError, match=f"^{type(query).__name__} given in place"):
+        option_of(query)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "wanted"),
+    [(0, "0ms"), (1.5, "1500ms"), ("10s", "10s"), (" 2MIN ", "2min"), ("5ms", "5ms")],
+)
+def test_a_time_is_seconds_or_has_a_unit(timeout: object, wanted: str) -> None:
+    assert duration(timeout) == wanted
+
+
+@pytest.mark.parametrize(
+    ("timeout", "reason"),
+    [
+        (-1, "negative"),
+        (float("nan"), "no number"),
+        (float("inf"), "no number"),
+        (True, "a bool is no time"),
+        ([1], "a list is no time"),
+        ("10", "has a unit"),
+        ("10 x", "a whole number and an optional unit"),
+        ("soon", "a whole number and an optional unit"),
+        ("3w", "not a unit of time"),
+    ],
+)
+def test_a_bad_time_is_refused(timeout: object, reason: str) -> None:
+    with pytest.raises(SettingsError, match=reason) as error:
+        duration(timeout)
+    assert repr(timeout) in error.value.problem
+    assert "'10s'" in error.value.remedy
