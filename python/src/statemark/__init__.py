@@ -12,6 +12,7 @@ Examples
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from statemark._version import __version__
@@ -123,6 +124,10 @@ __all__ = [
 
 
 # Spark's listener is the base class of ours, so it needs pyspark, which the rest does not.
+if find_spec("pyspark") is None:
+    __all__.remove("MetricsListener")
+
+
 def __getattr__(name: str) -> object:
     if name != "MetricsListener":
         message = f"module 'statemark' has no attribute {name!r}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from statemark.errors import KINDS, EngineError, LiveReadError
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JVMView
+    from py4j.java_gateway import JavaClass, JVMView
     from pyspark.sql import Row
 
 _PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
@@ -37,10 +37,13 @@ def started() -> bool:
     # Without this module nobody can have started one, and importing it is slow.
     if "pyspark" not in sys.modules:
         return False
-    from pyspark.util import is_remote_only
-
-    if is_remote_only():  # pragma: no cover - the client-only distribution has no py4j
-        return False
+    try:
+        from pyspark.util import is_remote_only
+    except ImportError:
+        pass  # before Spark 4 there was no client-only distribution
+    else:
+        if is_remote_only():  # pragma: no cover - that distribution has no py4j
+            return False
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None
@@ -161,12 +164,8 @@ def kind_of(error: BaseException) -> type[EngineError] | None:
         The class; None where the failure is none of Statemark's, or came over Spark Connect.
     """
     origin = _java_exception(error) if has_context() else None
-    if origin is None:
-        return None
-    from pyspark import SparkContext
-
-    kinds: Any = SparkContext._jvm.statemark.spark.errors.FailureKinds  # type: ignore[union-attr]
-    return KINDS.get(kinds.nameOf(origin))
+    kinds = _plugins("errors.FailureKinds")
+    return KINDS.get(kinds.nameOf(origin)) if origin is not None and kinds is not None else None
 
 
 def message_of(error: BaseException) -> str | None:
@@ -181,15 +180,11 @@ def message_of(error: BaseException) -> str | None:
     -------
     str or None
         The message of the failure of Statemark's behind it, or else of the failure itself; None
-        where it came over Spark Connect.
+        where it came over Spark Connect, or the plugin is not there.
     """
     origin = _java_exception(error) if has_context() else None
-    if origin is None:
-        return None
-    from pyspark import SparkContext
-
-    kinds: Any = SparkContext._jvm.statemark.spark.errors.FailureKinds  # type: ignore[union-attr]
-    return str(kinds.messageOf(origin))
+    kinds = _plugins("errors.FailureKinds")
+    return str(kinds.messageOf(origin)) if origin is not None and kinds is not None else None
 
 
 def kinds() -> dict[str, bool]:
@@ -247,25 +242,48 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     from pyspark import SparkContext
     from pyspark.serializers import CPickleSerializer
 
-    pickled = _lookups(SparkContext._jvm)(json.dumps(options), keys)
+    answer = _lookups(SparkContext._jvm)
+    pickled = answer(json.dumps(options), keys)
     return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
 
 
-@lru_cache(maxsize=1)
-def _lookups(jvm: JVMView) -> Callable[[str, str], bytes]:
-    """Find the method that answers lookups: a call to the JVM for each part of its name."""
-    from py4j.java_gateway import JavaClass
+def no_plugin() -> LiveReadError:
+    """Return the error for a read in a session that does not have Statemark's jar.
 
-    found: Any = jvm.statemark.spark.live.LiveLookup
-    if not isinstance(found, JavaClass):
-        problem = "no query was read"
-        raise LiveReadError(
-            problem,
-            reason="the running Spark has no plugin of Statemark's on its class path",
-            remedy="start the session with statemark.configure(builder)",
-        )
+    Returns
+    -------
+    LiveReadError
+        The error.
+    """
+    problem = "no query was read"
+    return LiveReadError(
+        problem,
+        reason="the running Spark has no plugin of Statemark's on its class path",
+        remedy="start the session with statemark.configure(builder)",
+    )
+
+
+@lru_cache(maxsize=1)
+def _lookups(_: JVMView) -> Callable[[str, str], bytes]:
+    """Find the method that answers lookups, once: a call to the JVM for each part of its name."""
+    found = _plugins("live.LiveLookup")
+    if found is None:
+        raise no_plugin()
     answer: Callable[[str, str], bytes] = found.get
     return answer
+
+
+def _plugins(name: str) -> JavaClass | None:
+    """Return an object of the plugin's packages; None where the plugin is not there."""
+    if not has_context():
+        return None
+    from py4j.java_gateway import JavaClass
+    from pyspark import SparkContext
+
+    found: Any = SparkContext._jvm
+    for part in ("statemark", "spark", *name.split(".")):
+        found = getattr(found, part)
+    return found if isinstance(found, JavaClass) else None
 
 
 @contextmanager

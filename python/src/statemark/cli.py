@@ -14,6 +14,8 @@ from statemark.errors import MissingDependencyError, SettingsError, StatemarkErr
 from statemark.jars import jar_path
 from statemark.session import conf
 
+# As a shell has it of a command that a signal ended; Windows has no such signal.
+_NOBODY_READS = 128 + 13
 # What a shell does to an unquoted word: it splits at blanks and expands patterns.
 _UNSAFE = re.compile(r"[\s*?\[\]]")
 
@@ -30,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0; 1 where a command found something wrong in a checkpoint; 2 after an error, which is then
-        on standard error.
+        on standard error; 141 where who reads standard output has gone, as `head` does.
 
     Examples
     --------
@@ -38,6 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["conf", "--local-dir", "state"])
     2
     """
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at its end, and would complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NOBODY_READS
+
+
+def _run(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
     try:
         if args.command in offline.NAMES:

@@ -62,7 +62,8 @@ def jar_path(*, spark_version: str | None = None) -> Path:
         raise SparkVersionError(
             problem,
             reason=f"the bundled jars are for Spark {', '.join(sorted(found))}, in {JARS_DIR}",
-            remedy="run one of these lines of Spark, or a Statemark that supports yours",
+            remedy="run one of these lines of Spark, as after "
+            f"{pip_install()}, or a Statemark that supports yours",
         )
     if len(candidates) == 1:
         return candidates[0]
@@ -117,6 +118,20 @@ def checked_jar(jar: str | os.PathLike[str]) -> str:
     return text
 
 
+def pip_install() -> str:
+    """Return the command that installs a pyspark for which there is a bundled jar.
+
+    The newest pyspark, which the extra of this package may bring, can be one without.
+
+    Returns
+    -------
+    str
+        A command for the shell.
+    """
+    lines = sorted(_bundled(), key=lambda line: [int(part) for part in line.split(".")])
+    return f"pip install 'pyspark=={lines[-1]}.*'" if lines else "pip install pyspark"
+
+
 def spark_home(*, env: Mapping[str, str]) -> Path:
     """Return the home of the Spark that pyspark would start.
 
@@ -143,7 +158,7 @@ def spark_home(*, env: Mapping[str, str]) -> Path:
         raise MissingDependencyError(
             problem,
             reason="pyspark is not installed in this environment, and SPARK_HOME is not set",
-            remedy="pip install 'statemark[pyspark]', or set SPARK_HOME",
+            remedy=f"{pip_install()}, or set SPARK_HOME",
         )
     package = Path(spec.origin).parent
     downloaded = package / "spark-distribution"  # where pyspark puts another Hadoop build

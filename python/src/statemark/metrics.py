@@ -13,6 +13,7 @@ from collections import OrderedDict, deque
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from statemark import jars
 from statemark.errors import MissingDependencyError, SettingsError
 from statemark.operator_metrics import OperatorMetrics, read_progress
 
@@ -23,7 +24,7 @@ except ImportError as error:
     raise MissingDependencyError(
         _problem,
         reason="its base class is pyspark's, and pyspark is not installed in this environment",
-        remedy="pip install 'statemark[pyspark]'",
+        remedy=jars.pip_install(),
     ) from error
 
 if TYPE_CHECKING:

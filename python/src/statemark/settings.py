@@ -14,6 +14,8 @@ from statemark import units
 from statemark.errors import SettingsError
 
 PREFIX = "spark.sql.streaming.stateStore.statemark."
+#: What it is taken for; Spark passes over keys that it does not know.
+_SHORT_PREFIX = "spark.statemark."
 
 PROVIDER_CLASS_KEY = "spark.sql.streaming.stateStore.providerClass"
 PROVIDER_CLASS = "statemark.spark.StatemarkStateStoreProvider"
@@ -178,19 +180,28 @@ def check(options: Mapping[str, object], *, source: str) -> None:
     Parameters
     ----------
     options : Mapping
-        Options of Spark; those outside the prefix are passed over.
+        Options of Spark; those outside the prefix are passed over, but for those that begin
+        with ``spark.statemark.``.
     source : str
         Where they were set, for the error.
 
     Raises
     ------
     SettingsError
-        If a key under the prefix is unknown, or its value is bad.
+        If a key under a prefix is unknown, or its value is bad.
     """
     # Spark's keys are case-sensitive, so a prefix in the wrong case is a typing error as well. The
     # provider takes what follows the prefix in either case.
     rows = {setting.name.lower(): setting for setting in SETTINGS}
     for key, value in options.items():
+        if key.lower().startswith(_SHORT_PREFIX):
+            meant = rows.get(key[len(_SHORT_PREFIX) :].lower())
+            problem = f"unknown setting {key} = {value!r}, set in {source}"
+            raise SettingsError(
+                problem,
+                reason=f"settings of Statemark begin with {PREFIX}",
+                remedy=f"use {meant.key}" if meant else _one_of_them(),
+            )
         if not key.lower().startswith(PREFIX.lower()):
             continue
         known = rows.get(key[len(PREFIX) :].lower()) if key.startswith(PREFIX) else None
@@ -199,6 +210,10 @@ def check(options: Mapping[str, object], *, source: str) -> None:
             raise SettingsError(
                 problem,
                 reason="no setting of Statemark has this key",
-                remedy=f"remove it, or use one of {', '.join(row.key for row in SETTINGS)}",
+                remedy=_one_of_them(),
             )
         known.written(str(value))
+
+
+def _one_of_them() -> str:
+    return f"remove it, or use one of {', '.join(row.key for row in SETTINGS)}"

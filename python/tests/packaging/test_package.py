@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import statemark
+from statemark import jars
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "src" / "statemark"
@@ -79,7 +80,35 @@ except statemark.MissingDependencyError as error:
     assert _isolated(script, "pyspark", "pyspark.sql.streaming.listener") == (
         "statemark.MetricsListener cannot be used\n"
         "  reason: its base class is pyspark's, and pyspark is not installed in this environment\n"
-        "  remedy: pip install 'statemark[pyspark]'\n"
+        f"  remedy: {jars.pip_install()}\n"
+    )
+
+
+def test_everything_is_imported_that_can_be_without_pyspark() -> None:
+    script = """
+from statemark import *
+print(sorted(name for name in dir() if name in ("MetricsListener", "configure", "live")))
+"""
+    assert _isolated(script, "pyspark") == "['configure', 'live']\n"
+    assert _isolated(script) == "['MetricsListener', 'configure', 'live']\n"
+
+
+def test_spark_3_is_answered_with_the_lines_that_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_jar: Callable[..., Path]
+) -> None:
+    make_jar(tmp_path / "jars" / "spark-core_2.12-3.5.6.jar")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    script = """
+import pyspark.sql, pyspark.util
+del pyspark.util.is_remote_only # which came with Spark 4
+import statemark
+try:
+    statemark.configure(pyspark.sql.SparkSession.builder)
+except (statemark.SparkVersionError, statemark.JarNotFoundError) as error:
+    print(error.problem)
+"""
+    assert _isolated(script).startswith(
+        (f"Statemark {statemark.__version__} has no jar for Spark 3.5.6", "no Statemark jar in")
     )
 
 

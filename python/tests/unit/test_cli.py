@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,6 +112,22 @@ def test_errors_go_to_standard_error(bundled: str, capsys: pytest.CaptureFixture
     assert out == ""
     assert err.startswith(f"statemark: bad value 'lots' for {PREFIX}statemark.maxUncommittedBytes")
     assert "Traceback" not in err
+
+
+def test_who_reads_may_stop_reading(tmp_path: Path) -> None:
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "statemark", "conf", "--jar", str(jar)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize("argv", [[], ["nothing"], ["conf", "--nothing"], ["jar", "extra"]])

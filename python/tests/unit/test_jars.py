@@ -44,7 +44,8 @@ def test_a_line_without_a_jar_is_refused(all_lines: Path, version: str) -> None:
     assert str(caught.value) == (
         f"Statemark {statemark.__version__} has no jar for Spark {version}\n"
         f"  reason: the bundled jars are for Spark {', '.join(sorted(LINES))}, in {all_lines}\n"
-        "  remedy: run one of these lines of Spark, or a Statemark that supports yours"
+        f"  remedy: run one of these lines of Spark, as after {jars.pip_install()}, or a Statemark"
+        " that supports yours"
     )
 
 
@@ -101,6 +102,22 @@ def test_pyspark_decides_for_a_home_that_does_not_say(
     assert statemark.jar_path() == Path(bundled)
 
 
+def test_a_line_without_a_jar_is_answered_with_one_that_has_one(bundled: str) -> None:
+    with pytest.raises(SparkVersionError) as caught:
+        statemark.jar_path(spark_version="3.5.6")
+    assert f"as after pip install 'pyspark=={LINE}.*'" in caught.value.remedy
+
+
+def test_the_newest_bundled_line_is_what_to_install(
+    jars_dir: Path, make_jar: Callable[..., Path]
+) -> None:
+    make_jar(jars_dir / "statemark-spark_4.10_2.13-0.1.0.jar")
+    assert jars.pip_install() == "pip install 'pyspark==4.10.*'"
+    for jar in jars_dir.iterdir():
+        jar.unlink()
+    assert jars.pip_install() == "pip install pyspark"
+
+
 def test_without_any_spark(bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(jars, "find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError) as caught:
@@ -108,7 +125,7 @@ def test_without_any_spark(bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert str(caught.value) == (
         "Spark was not found\n"
         "  reason: pyspark is not installed in this environment, and SPARK_HOME is not set\n"
-        "  remedy: pip install 'statemark[pyspark]', or set SPARK_HOME"
+        f"  remedy: pip install 'pyspark=={LINE}.*', or set SPARK_HOME"
     )
     assert statemark.jar_path(spark_version=LINE) == Path(bundled)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))

@@ -181,6 +181,23 @@ def test_sizes_of_the_local_directory() -> None:
         settings.LOCAL_DIR_MAX_BYTES.written("-1")
 
 
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("spark.statemark.localDir", f"use {PREFIX}localDir"),
+        ("spark.statemark.localdir", f"use {PREFIX}localDir"),
+        ("spark.Statemark.isolationLevel", f"use {PREFIX}isolationLevel"),
+        ("spark.statemark.speed", f"remove it, or use one of {PREFIX}isolationLevel, "),
+    ],
+)
+def test_a_prefix_that_is_too_short_is_refused_with_the_right_one(key: str, remedy: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.check({key: "v"}, source="the builder")
+    assert caught.value.problem == f"unknown setting {key} = 'v', set in the builder"
+    assert caught.value.reason == f"settings of Statemark begin with {PREFIX}"
+    assert caught.value.remedy.startswith(remedy)
+
+
 def test_a_prefix_in_the_wrong_case_is_an_unknown_key() -> None:
     with pytest.raises(SettingsError, match="unknown setting spark.sql.streaming.statestore"):
         settings.check({PREFIX.lower() + "localDir": "/d"}, source="the builder")
