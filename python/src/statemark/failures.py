@@ -14,6 +14,8 @@ _OF_STATE = re.compile(r"\[STDS_\w+")
 # A Spark Connect client has messages only. Spark writes the class of an exception before its
 # message where it has no class of its own for it, and where a task fails with it.
 _OVER_CONNECT = re.compile(r"\(?\bstatemark\.[\w.]*?(\w+)Exception(?:\) |: )([^\n]*)")
+# The data source of reads is missing, and so is the rest of the plugin.
+_NO_FORMAT = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bstatemark\b")
 # Where stacks and the like begin, which are of no use to the reader of a message.
 _NOISE = re.compile(r"\n\nJVM stacktrace:|\n\s+at |\nDriver stacktrace:")
 
@@ -82,20 +84,20 @@ def of_read(query: str, *, is_all_of_it: bool) -> Iterator[None]:
     except StatemarkError:
         raise
     except Exception as e:
-        # pyspark has no class for an interrupt, and leaves that of its connection.
-        kind, message = _told(e)
-        is_sparks = isinstance(e, PySparkException)
-        is_of_read = is_sparks and (is_all_of_it or _OF_STATE.match(str(e)) is not None)
+        # pyspark has no class for many failures, such as an interrupt, and leaves its connection's.
+        told = _jvm.message_of(e)
+        kind, message = (_jvm.kind_of(e), told) if told is not None else _over_connect(e)
+        if is_all_of_it and _NO_FORMAT.search(message):
+            raise _jvm.no_plugin() from None
+        is_sparks = told is not None or isinstance(e, PySparkException)
+        is_of_read = is_sparks and (is_all_of_it or _OF_STATE.match(message) is not None)
         if kind is None and not is_of_read:
             raise
         raise _read_error(query, message, kind) from None
 
 
-def _told(error: Exception) -> tuple[type[EngineError] | None, str]:
-    """Return the kind of a failure, where it is Statemark's, and what it says."""
-    message = _jvm.message_of(error)
-    if message is not None:
-        return _jvm.kind_of(error), message
+def _over_connect(error: Exception) -> tuple[type[EngineError] | None, str]:
+    """Return the kind of a failure, where it is Statemark's, and what it says, by its text."""
     named = _OVER_CONNECT.search(str(error))
     return (KINDS.get(named[1]), named[2]) if named else (None, str(error))
 

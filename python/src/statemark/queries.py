@@ -7,8 +7,8 @@ import uuid
 from typing import TYPE_CHECKING, TypeAlias, Union
 from weakref import WeakKeyDictionary
 
-from statemark import failures, units
-from statemark.errors import MissingDependencyError, SettingsError
+from statemark import failures, jars, units
+from statemark.errors import LiveReadError, MissingDependencyError, SettingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, Row, SparkSession
@@ -128,6 +128,8 @@ def session() -> SparkSession:
 
     Raises
     ------
+    LiveReadError
+        If there is none.
     MissingDependencyError
         If pyspark is not installed.
     """
@@ -138,9 +140,19 @@ def session() -> SparkSession:
         raise MissingDependencyError(
             problem,
             reason="a live read is a query of Spark's",
-            remedy="pip install 'statemark[pyspark]'",
+            remedy=jars.pip_install(),
         ) from e
-    return SparkSession.active()
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        problem = "no query was read"
+        raise LiveReadError(
+            problem,
+            reason="no session of Spark's is active in this process",
+            remedy="start one, of the application in which the query runs",
+        ) from None
 
 
 def reader(options: dict[str, str]) -> DataFrameReader:

@@ -235,6 +235,18 @@ def test_a_running_session_without_the_jar_is_refused(job: Job) -> None:
     """)
 
 
+def test_reads_in_a_session_without_the_jar_say_so(job: Job) -> None:
+    out = job.run("""
+        spark = new().getOrCreate()
+        for read in (statemark.live, statemark.position, lambda query: statemark.get(query, 1)):
+            try:
+                read("counts")
+            except statemark.LiveReadError as error:
+                print("ERROR", error.reason)
+        """)
+    assert out.count("ERROR the running Spark has no plugin of Statemark's") == 3
+
+
 def test_a_session_that_starts_in_between_is_refused(job: Job) -> None:
     job.run("""
         builder = statemark.configure(new())

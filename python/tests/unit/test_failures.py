@@ -60,6 +60,18 @@ def test_spark_may_refuse_the_read_itself() -> None:
     assert refused.reason == said
 
 
+def test_a_session_without_the_plugin_is_told_how_to_get_it() -> None:
+    absent = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: statemark. Make sure."
+    with (
+        pytest.raises(statemark.LiveReadError, match=r"configure\(builder\)"),
+        failures.of_read("q", is_all_of_it=True),
+    ):
+        raise PySparkException(absent)
+    # What a user's own action lacks is the user's.
+    with pytest.raises(PySparkException), failures.of_read("q", is_all_of_it=False):
+        raise PySparkException(absent)
+
+
 def test_what_has_nothing_to_do_with_the_read_is_left_alone() -> None:
     for error in (AnalysisException("no column x"), ZeroDivisionError(), statemark.SinkError):
         with pytest.raises(Exception) as caught, failures.of_read("q", is_all_of_it=False):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statemark import SettingsError
+from statemark import LiveReadError, SettingsError, queries
 from statemark.queries import duration, option_of, shown
 
 ID = "8a8c2542-95d5-4aec-80e5-dda372b21edd"
@@ -67,3 +67,9 @@ def test_a_bad_time_is_refused(timeout: object, reason: str) -> None:
         duration(timeout)
     assert repr(timeout) in error.value.problem
     assert "'10s'" in error.value.remedy
+
+
+def test_a_process_without_a_session_is_told_to_start_one() -> None:
+    pytest.importorskip("pyspark")
+    with pytest.raises(LiveReadError, match="no session of Spark's is active"):
+        queries.session()
