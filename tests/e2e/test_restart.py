@@ -138,5 +138,5 @@ def test_local_names_a_directory_that_is_not_there(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "statemark", "local", "--local-dir", str(tmp_path / "x")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
-    assert f"{tmp_path}/x cannot be listed\n  reason: it does not exist" in done.stderr
+    assert f"{tmp_path}/x does not exist\n  reason: nothing is at this path" in done.stderr
     assert not done.stdout

@@ -115,11 +115,13 @@ def test_from_hdfs_to_statemark_to_a_spark_without_our_jar(tmp_path: Path) -> No
 
 
 def test_an_error_has_no_stack_trace(tmp_path: Path) -> None:
-    words = command("--to", "rocksdb", str(tmp_path / "none"))
+    words = command("--to", "rocksdb", str(tmp_path))
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=_TIMEOUT_S)
     assert done.returncode == 2
     assert done.stdout == ""
-    wanted = f"statemark: file:{tmp_path}/none does not exist\n  reason: nothing is at this path\n"
+    wanted = (
+        f"statemark: file:{tmp_path} is not the checkpoint of a query\n  reason: it has no file"
+    )
     assert wanted in done.stderr
     assert "\tat " not in done.stderr
 

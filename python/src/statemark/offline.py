@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statemark import kafka_library
+from statemark import kafka_library, places
 from statemark.commands import COMMANDS
-from statemark.errors import MissingDependencyError
-from statemark.jars import jar_path, spark_home
+from statemark.errors import MissingDependencyError, SettingsError
+from statemark.jars import jar_path, pip_install, spark_home
 from statemark.layers import SubmitArgs
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + signal.SIGTERM: 143}
 _NOT_STARTED = 1
 
 NAMES = frozenset(command.name for command in COMMANDS)
+_ON_CHECKPOINT = frozenset(command.name for command in COMMANDS if command.has_checkpoint)
 _ASK_KAFKA = frozenset(command.name for command in COMMANDS if command.asks_kafka)
 # What those need of Spark is its class path; a query of theirs, all cores.
 _WITHOUT_CLUSTER = ("--master", "local[*]", "--deploy-mode", "client")
@@ -93,6 +94,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises
     ------
+    SettingsError
+        If the checkpoint, or the local directory, is certain not to be there.
     MissingDependencyError
         If Spark, or its spark-submit, is not there.
     JarNotFoundError
@@ -102,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
     """
     home = spark_home(env=os.environ)
     given = _given(args)
+    _refuse_missing(args, home, given)
     added: dict[str, str] = {}
     if args.command in _ASK_KAFKA:
         added = dict(
@@ -118,6 +122,20 @@ def run(args: argparse.Namespace) -> int:
     if "--packages" in added and code == _NOT_STARTED:
         raise kafka_library.not_fetched(added["--packages"])
     return _EXIT_CODES.get(code, 2)
+
+
+def _refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> None:
+    """Say at once what the command would say after the seconds in which Spark starts."""
+    checkpoint = args.checkpoint if args.command in _ON_CHECKPOINT else None
+    directory = getattr(args, "local_dir", None)
+    for location, is_local in ((checkpoint, False), (directory, True)):
+        if location and places.is_missing(
+            location, home=home, given=given, env=os.environ, is_local=is_local
+        ):
+            problem = f"{location} does not exist"
+            raise SettingsError(
+                problem, reason="nothing is at this path", remedy="correct the location"
+            )
 
 
 def _awaited(process: subprocess.Popen[bytes]) -> int:
@@ -182,7 +200,7 @@ def _submit(
         raise MissingDependencyError(
             problem,
             reason="the home of Spark has no spark-submit",
-            remedy="correct SPARK_HOME, or install pyspark: pip install 'statemark[pyspark]'",
+            remedy=f"correct SPARK_HOME, or install pyspark: {pip_install()}",
         )
     words = [str(submit), "--class", _MAIN]
     has_master = bool(given.value("--master"))

@@ -16,6 +16,8 @@ import pytest
 
 from statemark.cli import main
 
+LINE = ".".join(pyspark.__version__.split(".")[:2])
+
 Submitted = Callable[[], dict[str, Any]]
 
 _SCRIPT = """#!/usr/bin/env python3
@@ -34,6 +36,8 @@ def spark_submit(
     home = tmp_path / "home"
     make_jar(home / "jars" / f"spark-core_2.13-{pyspark.__version__}.jar")
     monkeypatch.setenv("SPARK_HOME", str(home))
+    # A path without a scheme may be of any file system then, and need not be on this machine.
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
 
     def write(code: int) -> Submitted:
@@ -98,14 +102,15 @@ def test_inspect_and_verify(spark_submit: Callable[[int], Submitted], words: lis
     assert request(seen) == {**asked, **deep}
 
 
-def test_local(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
+def test_local(spark_submit: Callable[[int], Submitted], tmp_path: Path) -> None:
     seen = spark_submit(0)
     assert main(["local"]) == 0
     unset = {"localDir": None, "maxAge": None, "maxBytes": None, "prune": False, "json": False}
     assert request(seen) == {"command": "local", "verbose": False, **unset}
-    options = ["--local-dir", "/d", "--max-age", "12h", "--max-bytes", "1g", "--json"]
+    there = str(tmp_path)
+    options = ["--local-dir", there, "--max-age", "12h", "--max-bytes", "1g", "--json"]
     assert main(["local", "--prune", *options]) == 0
-    given = {"localDir": "/d", "maxAge": "12h", "maxBytes": "1g", "prune": True, "json": True}
+    given = {"localDir": there, "maxAge": "12h", "maxBytes": "1g", "prune": True, "json": True}
     assert request(seen) == {"command": "local", "verbose": False, **given}
 
 
@@ -370,13 +375,78 @@ def test_a_home_without_spark_submit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert main(["switch", "/c", "--to", "rocksdb"]) == 2
+    assert main(["switch", str(tmp_path), "--to", "rocksdb"]) == 2
     submit = tmp_path / "bin" / "spark-submit"
     assert capsys.readouterr().err == (
         f"statemark: {submit} does not exist\n"
         "  reason: the home of Spark has no spark-submit\n"
-        "  remedy: correct SPARK_HOME, or install pyspark: pip install 'statemark[pyspark]'\n"
+        f"  remedy: correct SPARK_HOME, or install pyspark: pip install 'pyspark=={LINE}.*'\n"
     )
+
+
+@pytest.mark.parametrize(
+    "argv", [["inspect", "PATH"], ["verify", "file:PATH"], ["inspect", "file://localhostPATH"],
+             ["switch", "PATH", "--to", "rocksdb"], ["local", "--local-dir", "PATH"]],
+)  # fmt: skip
+def test_no_virtual_machine_is_started_to_say_that_a_path_leads_nowhere(
+    spark_submit: Callable[[int], Submitted],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    argv: list[str],
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    spark_submit(0)
+    path = tmp_path / "check point"
+    words = [word.replace("PATH", str(path)) for word in argv]
+    location = next(word for word in words if str(path) in word)
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        f"statemark: {location} does not exist\n"
+        "  reason: nothing is at this path\n"
+        "  remedy: correct the location\n"
+    )
+    assert not (tmp_path / "seen.json").exists()
+    path.mkdir()
+    assert main(words) == 0
+    assert (tmp_path / "seen.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("location", "settings"),
+    [
+        ("s3a://bucket/c", []),
+        ("hdfs:/c", []),
+        ("file://other/c", []),
+        ("/nowhere/c", ["--conf", "spark.hadoop.fs.defaultFS=hdfs://n"]),
+        ("file:/nowhere/c", ["--conf", "spark.submit.deployMode=cluster"]),
+        ("file:/nowhere/c", ["--conf", "spark.hadoop.fs.file.impl=x.Y"]),
+    ],
+)
+def test_what_only_spark_can_tell_is_left_to_it(
+    spark_submit: Callable[[int], Submitted],
+    monkeypatch: pytest.MonkeyPatch,
+    location: str,
+    settings: list[str],
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    seen = spark_submit(0)
+    assert main(["inspect", location, *settings]) == 0
+    assert request(seen)["checkpoint"] == location
+
+
+def test_settings_of_hadoop_may_name_another_file_system(
+    spark_submit: Callable[[int], Submitted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    spark_submit(0)
+    assert main(["inspect", "/nowhere/c"]) == 2
+    conf = Path(os.environ["SPARK_CONF_DIR"])
+    (conf / "spark-defaults.conf").write_text("spark.hadoop.fs.defaultFS hdfs://n")
+    assert main(["inspect", "/nowhere/c"]) == 0
+    (conf / "spark-defaults.conf").unlink()
+    (conf / "core-site.xml").touch()
+    assert main(["inspect", "/nowhere/c"]) == 0
 
 
 @pytest.mark.parametrize(

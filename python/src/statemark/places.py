@@ -1,0 +1,81 @@
+"""Paths that an offline command is given and that are not there: no virtual machine has to say so.
+
+Only what is certain is said: any file system can be the one of a path without a scheme, as Hadoop's
+settings have it, and a driver may run on another machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statemark import layers
+
+if TYPE_CHECKING:
+    from statemark.layers import SubmitArgs
+
+# As Hadoop's paths have it, whose parts are not escaped.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_OWN_HOST = re.compile(r"//(?:localhost)?(?=/)")
+_DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
+_LOCAL_FS = "spark.hadoop.fs.file.impl"
+_DEPLOY_MODE = "spark.submit.deployMode"
+_HADOOP_CONF = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_HADOOP_FILE = "core-site.xml"
+
+
+def is_missing(
+    location: str, *, home: Path, given: SubmitArgs, env: Mapping[str, str], is_local: bool = False
+) -> bool:
+    """Tell whether a path is certain to lead nowhere on this machine.
+
+    Parameters
+    ----------
+    location : str
+        A path, or a URI.
+    home : pathlib.Path
+        The home of Spark.
+    given : SubmitArgs
+        The options for spark-submit.
+    env : Mapping
+        Environment variables.
+    is_local : bool, optional
+        Whether a path without a scheme is one of this machine, whatever Hadoop's settings say.
+
+    Returns
+    -------
+    bool
+        False where something is there, and where only Spark can tell.
+    """
+    settings = {**layers.defaults(env=env, args=given), **given.conf}
+    if settings.get(_DEPLOY_MODE, "client") != "client" or _LOCAL_FS in settings:
+        return False
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        if not is_local and _has_other_default(settings, home=home, env=env):
+            return False
+        path = location
+    elif scheme[1] == "file":
+        path = _OWN_HOST.sub("", location[scheme.end() :], count=1)
+        if not path.startswith("/") or path.startswith("//"):
+            return False
+    else:
+        return False
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _has_other_default(settings: Mapping[str, str], *, home: Path, env: Mapping[str, str]) -> bool:
+    conf = Path(env.get("SPARK_CONF_DIR") or home / "conf")
+    return (
+        any(key in settings for key in _DEFAULT_FS)
+        or any(env.get(name) for name in _HADOOP_CONF)
+        or (conf / _HADOOP_FILE).is_file()
+    )
