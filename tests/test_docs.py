@@ -13,7 +13,9 @@ from support.session import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-OPERATIONS = (ROOT / "docs/operations.md").read_text()
+METRICS = (ROOT / "docs/metrics.md").read_text()
+SETTINGS = (ROOT / "docs/settings.md").read_text()
+ERRORS = (ROOT / "docs/errors.md").read_text()
 _TESTS = [*ROOT.glob("jvm/*/src/test/**/*.scala"), *ROOT.glob("jvm/*/src/main/**/*.scala")]
 
 
@@ -23,11 +25,11 @@ def documents() -> list[Path]:
 
 def test_every_column_of_the_listener_is_documented() -> None:
     columns = [column.name for column in fields(OperatorMetrics)]
-    assert [name for name in columns if f"`{name}`" not in OPERATIONS] == []
+    assert [name for name in columns if f"`{name}`" not in METRICS] == []
 
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
-    table = OPERATIONS.partition("\n## Settings\n")[2].partition("\nSpark's own settings")[0]
+    table = SETTINGS.partition("\n## Statemark's own\n")[2].partition("\n## ")[0]
     found = {}
     for keys, defaults, units in re.findall(
         r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|", table, re.MULTILINE
@@ -44,7 +46,7 @@ def test_every_setting_is_in_the_sample_file() -> None:
 
 
 def test_every_kind_of_failure_is_documented() -> None:
-    rows = re.findall(r"^\| `(\w+)Error` \| .* \| (yes|no) \| .* \|$", OPERATIONS, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)Error` \| .* \| (yes|no) \| .* \|$", ERRORS, re.MULTILINE)
     documented = {name: answer == "yes" for name, answer in rows}
     assert documented == {name: kind.is_retryable for name, kind in errors.KINDS.items()}
 

@@ -16,7 +16,7 @@ from statemark.operator_metrics import metric_columns
 from support.session import ROOT
 from support.tables import ask
 
-_OPERATIONS = (ROOT / "docs/operations.md").read_text()
+_METRICS = (ROOT / "docs/metrics.md").read_text()
 #: How documents write that there is none.
 _NONE = "\u2013"
 _TIMES = ["", "us", "ms", "s", "m", "min", "h", "d", "w", "sec", "ns", "y"]
@@ -116,7 +116,7 @@ def test_documents_have_each_metric_with_its_unit_and_column(table: dict[str, An
         wanted[metric["name"]] = (columns[pattern] if pattern else _NONE, metric["unit"])
     found = {}
     for metrics, shown, units in re.findall(
-        r"^\| (`statemark[^|]*) \| ([^|]*) \| ([^|]*) \|", _OPERATIONS, re.MULTILINE
+        r"^\| (`statemark[^|]*) \| ([^|]*) \| ([^|]*) \|", _METRICS, re.MULTILINE
     ):
         names = re.findall(r"`(statemark[A-Za-z<>]+)[^`]*`", metrics)
         cells = [re.sub(r"`|\(.*\)", "", cell).strip() for cell in shown.split(", ")]

@@ -51,9 +51,8 @@ def test_examples_of_docstrings(query: StreamingQuery, name: str) -> None:
 
 
 def test_examples_of_the_documents(query: StreamingQuery) -> None:
-    operations = (ROOT / "docs/operations.md").read_text()
-    section = operations[operations.index("## Live reads") :]
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    page = (ROOT / "docs/live-reads.md").read_text()
+    block = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert block
     lines = [line.split("  #")[0] for line in block.group(1).splitlines()]
     got = [eval(line, {"statemark": statemark, "query": query}) for line in lines]

@@ -281,7 +281,7 @@ def test_a_restart_where_its_directories_are_reads_changelogs_only(
 
 
 def test_print_the_table(runs: Runs) -> None:
-    """The table of docs/operations.md, requests for each store: `pytest -s`."""
+    """The table of docs/object-stores.md, requests for each store: `pytest -s`."""
     for what, marks in {
         "batch": [("first", f"batch/{FIRST[4]}")],
         "maintenance with a snapshot": [("first", f"maintenance/{MAINTENANCE[0]}")],

@@ -37,7 +37,7 @@ object Request {
   private def refused(problem: String): InvalidInputException = UserError(
     problem,
     "this class is started with one JSON object: a command and its arguments",
-    "use the command statemark, or see \"The tools without Python\" in docs/operations.md"
+    "use the command statemark, or see \"Without Python\" in docs/tools.md"
   )
 }
 
