@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from nexmark.page import BASE, LEAST_GOAL, MEAN_GOAL
-from tables import table
+from tables import table, wrapped
 
 #: Measure, results, figure, ratio of it (None: Statemark's own figure), most that is wanted (None:
 #: for information).
@@ -149,9 +149,10 @@ def section(results: dict[str, dict[str, Any]]) -> str:
     ]
     header = ["Statemark ÷ Spark's provider", "goal", "reached", ""]
     accounts = [
-        f"- *{measure}*: {ACCOUNTS[measure]}"
+        line
         for measure, *_, verdict in rows
         if verdict and measure in ACCOUNTS
+        for line in wrapped(f"- *{measure}*: {ACCOUNTS[measure]}", "  ")
     ]
     return "\n".join(["## Goals", "", *table(header, rows), "", *accounts, ""])
 

@@ -1,4 +1,4 @@
-"""Turn bench/results into docs/benchmarks: SVGs and a README."""
+"""Turn bench/results into docs/benchmarks: SVGs and a page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ matplotlib.rcParams["svg.hashsalt"] = "statemark"
 matplotlib.rcParams["svg.fonttype"] = "none"
 import matplotlib.pyplot as plt  # noqa: E402
 from goals import section as goals  # noqa: E402
+from headline import draw  # noqa: E402
+from headline import section as headline  # noqa: E402
 from measured import text as measured  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
-from tables import table  # noqa: E402
+from tables import table, wrapped  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 COLORS = {
@@ -145,25 +147,21 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     """Render the table, the way it was measured and the pictures."""
     ratios = list(dict.fromkeys(r for f in results["figures"] for r in f["ratio"]))
     lines = [
-        "# State store providers side by side",
-        "",
-        "Written by `make bench-page` from the newest result of each benchmark; do not edit. Each",
-        "section says which commit it was measured on, and when: one that nothing has changed is",
-        "not measured again.",
+        "## State store providers side by side",
         "",
         *table(
             ["median", *providers, *ratios],
             rounded(medians(results["figures"], providers, ratios)),
         ),
         "",
-        origin(results),
+        *origin(results),
     ]
     if results["left out"]:
         lines.append(f"Left out, as absent from the class path: {', '.join(results['left out'])}.")
     settings = ", ".join(f"`{k}={v}`" for k, v in sorted(results["settings"].items()))
     lines += [
         "",
-        f"Settings of all: {settings}.",
+        *wrapped(f"Settings of all: {settings}."),
         *NOTES.splitlines(),
         "",
         *(f"![{name}]({name})" for name in images),
@@ -172,9 +170,9 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     return "\n".join(lines)
 
 
-def origin(results: dict[str, Any]) -> str:
+def origin(results: dict[str, Any]) -> list[str]:
     """Say how and when results came about, and on what."""
-    return (
+    return wrapped(
         f"`{results['command']}` in {results['seconds']} s, {measured(results)};"
         f" {environment_of(results)}."
     )
@@ -195,8 +193,10 @@ def restart(results: dict[str, Any]) -> str:
         "",
         *table(header, rounded(medians(results["figures"], variants, ratios))),
         "",
-        f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']} rounds,"
-        f" {measured(results)}; {environment_of(results)}.",
+        *wrapped(
+            f"`make bench-restart` in {results['seconds']} s, medians of {results['rounds']}"
+            f" rounds, {measured(results)}; {environment_of(results)}."
+        ),
         *RESTART.splitlines(),
         "",
     ]
@@ -215,8 +215,10 @@ def scale(results: dict[str, Any]) -> str:
             rounded(medians(results["figures"], providers, ratios)),
         ),
         "",
-        f"`make bench-scale` in {results['seconds']} s, {results['rounds']} rounds,"
-        f" {measured(results)}; {environment_of(results)}.",
+        *wrapped(
+            f"`make bench-scale` in {results['seconds']} s, {results['rounds']} rounds,"
+            f" {measured(results)}; {environment_of(results)}."
+        ),
         *SCALE.splitlines(),
         "",
     ]
@@ -235,7 +237,7 @@ def live(results: dict[str, Any]) -> str:
         "",
         *table(["", *masters], rounded(rows)),
         "",
-        origin(results),
+        *origin(results),
         *LIVE.format(**results["warm-up"]).splitlines(),
         "",
     ]
@@ -263,7 +265,7 @@ def sink(results: dict[str, Any]) -> str:
         "",
         *table(header, rounded(rows)),
         "",
-        origin(results),
+        *origin(results),
         *SINK.format(mean=mean).splitlines(),
         "",
     ]
@@ -283,7 +285,7 @@ def compaction(results: dict[str, Any]) -> str:
         "",
         *table(header, rounded(rows)),
         "",
-        origin(results),
+        *origin(results),
         *COMPACTION.format(keys=results["keys"]).splitlines(),
         "",
     ]
@@ -313,8 +315,10 @@ def main() -> None:
         for name in parts
         if (file := options.results / f"{name}.json").exists()
     }
-    goal_table = goals({"micro": results, **others})
-    sections = [readme(results, providers, images), goal_table]
+    known = {"micro": results, **others}
+    goal_table = goals(known)
+    draw(known, options.out / "headline.svg", COLORS)
+    sections = [headline(known, "headline.svg"), readme(results, providers, images), goal_table]
     sections += [render(others[name]) for name, render in parts.items() if name in others]
     (options.out / "README.md").write_text("\n".join(sections))
     print(goal_table)
