@@ -51,6 +51,16 @@ def test_every_kind_of_failure_is_documented() -> None:
     assert documented == {name: kind.is_retryable for name, kind in errors.KINDS.items()}
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    page = (ROOT / "docs/benchmarks/README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    headline = re.search(r"(?:^\|.*\n)+", page, re.MULTILINE)
+    dates = re.findall(r"^Measured ([\d-]+), commit", page, re.MULTILINE)
+    assert headline
+    assert headline[0] in readme
+    assert re.findall(r"^Measured on ([\d-]+) ", readme, re.MULTILINE) == dates
+
+
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
