@@ -20,7 +20,15 @@ _TESTS = [*ROOT.glob("jvm/*/src/test/**/*.scala"), *ROOT.glob("jvm/*/src/main/**
 
 
 def documents() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("conf/*.md")])
+    folders = ("*.md", "docs/**/*.md", "conf/**/*.md", "python/*.md")
+    return sorted(path for folder in folders for path in ROOT.glob(folder))
+
+
+def headings(path: Path) -> set[str]:
+    """Anchors of a page, as GitHub makes them of its headings."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_column_of_the_listener_is_documented() -> None:
@@ -63,8 +71,10 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", path.read_text()):
+        page = path.parent / link if link else path
+        assert page.exists(), link
+        assert not anchor or anchor in headings(page), f"{link}#{anchor}"
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("docs/adr/*.md")), ids=lambda path: path.name)

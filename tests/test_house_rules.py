@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 MAX_LINES = 500
 MAX_PYTHON_LINES = 300
+MAX_PROSE = 120
 CORE = "jvm/core/src/main/scala"
 KAFKA = "jvm/kafka/src/main/scala"
 SPARK = "jvm/spark/src/main/scala"
@@ -180,6 +181,18 @@ def unclear_docs(root: Path) -> Iterator[str]:
                 )
 
 
+def wide_prose(root: Path) -> Iterator[str]:
+    for path in _files(root):
+        if path.suffix != ".md":
+            continue
+        for number, line in _prose(path):
+            if len(line) > MAX_PROSE:
+                yield (
+                    f"{path.relative_to(root)}:{number}: {len(line)} characters; wrap it at "
+                    f"{MAX_PROSE} instead"
+                )
+
+
 def download_hosts(root: Path) -> Iterator[str]:
     scripts = [root / name for name in _SCRIPTS]
     scripts += [p for f in _SCRIPT_FOLDERS for p in _files(root / f)]
@@ -249,6 +262,7 @@ RULES = [
     crowded_folders,
     file_knots,
     unclear_docs,
+    wide_prose,
     download_hosts,
     unowned_tasks,
     cited_invariants,
@@ -287,6 +301,9 @@ _CLEAN = {
     f"{PYTHON}/statemark/jars.py": "from statemark import _jvm\n_jvm.started()\n",
     "bin/run": "mvn dependency:copy -Dartifact=a:b:1 # https://example.org\n",
     INVARIANTS: "I4: a rollback reads nothing.\n",
+    "docs/wide.md": (
+        f"| {'cell ' * 30}|\n\n```\n{'code ' * 30}\n```\n\n    {'code ' * 30}\n    {'more ' * 30}\n"
+    ),
     "tests/test_it.py": '"""I4."""\n# TO' + "DO(#12) more\n",
 }
 _PLANTED = [
@@ -348,6 +365,8 @@ _PLANTED = [
     (unclear_docs, f"{CORE}/statemark/engine/B.scala", "/** Whether it is. */ class B"),
     (unclear_docs, f"{CORE}/statemark/B.scala", "object B {\n  /** As [[get]], but\n    * later."),
     (unclear_docs, f"{SPARK}/statemark/spark/live/B.scala", "/** What a read\n  * shows. */"),
+    (wide_prose, "docs/a.md", "word " * 30),
+    (wide_prose, "python/README.md", "```\ncode\n```\n- " + "word " * 30),
     (download_hosts, "bin/get", "curl https://repo.example.org/x.jar"),
     (download_hosts, "python/pyproject.toml", 'index = "https://pypi.example.org/simple"'),
     (download_hosts, "tests/fetch.sh", "wget http://files.example.org/x"),
@@ -479,6 +498,19 @@ def _files(folder: Path) -> list[Path]:
         else:
             found.append(path)
     return found
+
+
+def _prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of Markdown that are neither of a table nor code."""
+    is_fenced, before = False, ""
+    for number, line in enumerate(_lines(path), 1):
+        is_fence = line.lstrip().startswith("```")
+        # Code by its indent: after an empty line, or after such code.
+        is_indented = line.startswith("    ") and not before.strip()
+        if not (is_fenced or is_fence or is_indented or line.lstrip().startswith("|")):
+            yield number, line
+        is_fenced ^= is_fence
+        before = "" if is_indented else line
 
 
 def _lines(path: Path) -> list[str]:
