@@ -1,8 +1,13 @@
 package statemark.engine
 
-import java.io.File
-import java.nio.file.{Files, Path}
+import java.io.{EOFException, File}
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.StandardOpenOption.{CREATE_NEW, READ, WRITE}
+import java.nio.file.{FileSystemException, Files, Path}
 import org.rocksdb.RocksDB
+import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 
@@ -13,34 +18,56 @@ import scala.util.Using
   */
 private[engine] object LinkedFiles {
 
-  /** Makes hard links of the files that a database has now; what is in memory only is not there.
+  /** Makes hard links of the files that a database has now, and durable; what is in memory only is not there.
     * @param directory of the database, which has no write-ahead log
     * @param target does not exist; where this fails, what is in it is the caller's to delete
     */
   def make(db: RocksDB, directory: File, target: File): Unit = {
-    Files.createDirectory(target.toPath)
+    val (source, copies) = (directory.toPath, Files.createDirectory(target.toPath))
     db.disableFileDeletions()
     try {
       val live = db.getLiveFiles(false)
-      live.files.asScala.map(_.stripPrefix("/")).foreach { name =>
-        val (from, to) = (directory.toPath.resolve(name), target.toPath.resolve(name))
-        // Others are the options, which are not needed, and CURRENT, which may change.
-        if (name.endsWith(".sst")) link(from, to)
-        else if (name.startsWith("MANIFEST-")) {
-          copy(from, to, live.manifestFileSize)
-          Files.writeString(target.toPath.resolve("CURRENT"), s"$name\n"): Unit
-        }
+      val names = live.files.asScala.map(_.stripPrefix("/")).filterNot(isMadeAnew)
+      val (manifests, tables) = names.partition(_.startsWith(Manifest))
+      tables.foreach(name => link(source.resolve(name), copies.resolve(name)))
+      manifests.foreach { name =>
+        copy(source.resolve(name), copies.resolve(name), live.manifestFileSize)
+        // Last: without it a copy that was cut short is no database.
+        write(copies.resolve(Current), s"$name\n")
       }
     } finally db.enableFileDeletions()
+    Using.resource(FileChannel.open(copies, READ))(_.force(true))
   }
+
+  /** Whether a file is not taken: the name of the manifest may change at any moment, and options are not needed. */
+  private def isMadeAnew(name: String): Boolean = name == Current || name.startsWith("OPTIONS-")
 
   private def link(from: Path, to: Path): Unit =
     try Files.createLink(to, from): Unit
-    catch { case _: UnsupportedOperationException => Files.copy(from, to): Unit }
+    // A file system without links says so in its own words; one that is full says it once more.
+    catch {
+      case _: UnsupportedOperationException | _: FileSystemException => Files.copy(from, to): Unit
+    }
 
   /** Copies the beginning of a file that grows. */
   private def copy(from: Path, to: Path, bytes: Long): Unit =
-    Using.resources(Files.newInputStream(from), Files.newOutputStream(to)) { (in, out) =>
-      out.write(in.readNBytes(Math.toIntExact(bytes)))
+    Using.resources(FileChannel.open(from, READ), FileChannel.open(to, WRITE, CREATE_NEW)) {
+      (in, out) =>
+        @tailrec def rest(at: Long): Unit = if (at < bytes) {
+          val moved = in.transferTo(at, bytes - at, out)
+          if (moved == 0) throw new EOFException(s"$from ends before byte $bytes")
+          rest(at + moved)
+        }
+        rest(0)
+        out.force(true)
     }
+
+  private def write(to: Path, text: String): Unit =
+    Using.resource(FileChannel.open(to, WRITE, CREATE_NEW)) { out =>
+      out.write(ByteBuffer.wrap(text.getBytes(UTF_8)))
+      out.force(true)
+    }
+
+  private val Current = "CURRENT"
+  private val Manifest = "MANIFEST-"
 }

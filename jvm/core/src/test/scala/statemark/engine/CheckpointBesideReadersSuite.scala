@@ -1,7 +1,8 @@
 package statemark.engine
 
 import java.io.File
-import java.util.concurrent.atomic.AtomicBoolean
+import java.nio.file.NoSuchFileException
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicReference}
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
@@ -16,9 +17,14 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores {
   test("checkpoints are made while readers open and close scans") {
     val engine = RocksEngine.open(new File(root, "read"), options)
     val isOver = new AtomicBoolean
-    val readers = Seq.fill(Readers)(thread(while (!isOver.get) engine.scan(None, None).close()))
+    val failure = new AtomicReference[Option[Throwable]](None)
+    def working(body: => Unit) = thread {
+      try body
+      catch { case e: Throwable => failure.compareAndSet(None, Some(e)): Unit }
+    }
+    val readers = Seq.fill(Readers)(working(while (!isOver.get) engine.scan(None, None).close()))
     val made = new CountDownLatch(Checkpoints)
-    val maker = thread {
+    val maker = working {
       for (version <- 1 to Checkpoints) {
         val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version"), s"$version".length))
         engine.apply(row, Nil, Intent(version.toLong, None))
@@ -33,6 +39,26 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores {
     try assert(made.await(2, TimeUnit.MINUTES), s"${made.getCount} checkpoints are missing")
     finally isOver.set(true)
     (readers :+ maker).foreach(_.join())
+    assert(failure.get.isEmpty, failure.get)
+    engine.close()
+  }
+
+  test("a checkpoint that fails does not keep files from being deleted") {
+    val engine = RocksEngine.open(new File(root, "failed"), options)
+    def write(version: Int): Unit = {
+      val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version"), s"$version".length))
+      engine.apply(row, Nil, Intent(version.toLong, None))
+      engine.flush()
+    }
+    def tables = engine.directory.list.count(_.endsWith(".sst"))
+    write(1)
+    // RocksDB goes on with the manifest that it has open.
+    engine.directory.listFiles.filter(_.getName.startsWith("MANIFEST-")).foreach(_.delete())
+    intercept[NoSuchFileException](engine.checkpoint(new File(root, "image")))
+    (2 to 9).foreach(write)
+    val before = tables
+    engine.compact()
+    assert(tables < before, "obsolete tables are deleted")
     engine.close()
   }
 

@@ -106,7 +106,10 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
       )
     else if (sides.nonEmpty && side.isEmpty && store.isEmpty)
       Some(s"A join has rows of two sides, and $here is one: name a join side, ${oneOf(sides)}.")
-    else if (operator.variables.nonEmpty && variable.isEmpty)
+    else if (
+      operator.variables.nonEmpty && variable.isEmpty &&
+      !theirs.getBoolean("readRegisteredTimers", false)
+    )
       Some(
         s"No state variable is named, and $here has no other rows: name one, ${oneOf(operator.variables)}."
       )
