@@ -300,8 +300,16 @@ def test_killed_and_told_to_end(
     def written() -> int:
         return sum(topics.ends(broker.bootstrap, name).values()) - len(rows)
 
-    first = started(command)
+    orphan = started(command)
     wait_for("a copy", written)
+    os.kill(orphan.process.pid, signal.SIGKILL)
+    orphan.process.wait(LIMIT_S)
+    wait_for("the end of the virtual machine", lambda: not group(orphan.process.pid))
+    assert lag(broker.bootstrap, name) == 86_400_000, "it has stopped in its own way"
+    copies = written()
+
+    first = started(command)
+    wait_for("another copy", lambda: written() > copies)
     first.kill()
     assert lag(broker.bootstrap, name) > FOREVER / 4
     copies = written()
@@ -413,6 +421,7 @@ def test_repaired_for_good(
     os.kill(again.process.pid, signal.SIGTERM)
     assert again.process.wait(LIMIT_S) == 128 + signal.SIGTERM
     assert not group(again.process.pid)
+    assert "Exception" not in again.log.read_text()
 
     last = started(command)
     last.said("is repaired as query (.*), until")
@@ -428,6 +437,7 @@ def test_what_is_refused(broker: Brokers, topic: Topic) -> None:
         ("header",): "add --set-lag, which raises it for the time and puts it back",
         ("timestamp", "--header", "v"): "there are 'timestamp', and 'header' with the header's key",
         ("header", "--lateness", "soon"): "it is no duration",
+        ("offset",): "Offsets are what Kafka itself goes by",
         ("header", "--continuous"): "--continuous needs --checkpoint",
         ("header", "--continuous", "--checkpoint", "/c"): "add --lateness",
         ("header", "--continuous", "--checkpoint", "/c", "--set-lag"): "without --set-lag",

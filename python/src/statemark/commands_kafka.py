@@ -80,7 +80,7 @@ def _compact_arguments(parser: argparse.ArgumentParser) -> None:
     _servers_argument(parser)
     parser.add_argument(
         "--strategy",
-        choices=("timestamp", "header"),
+        metavar="{timestamp,header}",
         required=True,
         help="what the version of a record is; the highest wins",
     )

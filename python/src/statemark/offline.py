@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import json
 import math
 import os
 import re
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,7 @@ _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
 # has its own.
 _EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + signal.SIGTERM: 143}
 _NOT_STARTED = 1
+_PR_SET_PDEATHSIG = 1
 
 NAMES = frozenset(command.name for command in COMMANDS)
 _ON_CHECKPOINT = frozenset(command.name for command in COMMANDS if command.has_checkpoint)
@@ -117,7 +120,11 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     words = _submit(args, home, given, added)
-    process = subprocess.Popen(words, env=_environment(os.environ, is_verbose=args.verbose))
+    process = subprocess.Popen(
+        words,
+        env=_environment(os.environ, is_verbose=args.verbose),
+        preexec_fn=_ending_with_us(),
+    )
     code = _awaited(process)
     if "--packages" in added and code == _NOT_STARTED:
         raise kafka_library.not_fetched(added["--packages"])
@@ -136,6 +143,18 @@ def _refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> 
             raise SettingsError(
                 problem, reason="nothing is at this path", remedy="correct the location"
             )
+
+
+def _ending_with_us() -> Callable[[], None] | None:
+    """
+    Return what tells the kernel to end the command in its own way where this process is killed.
+
+    Else a command that nobody sees would go on writing. Only Linux has it.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _awaited(process: subprocess.Popen[bytes]) -> int:

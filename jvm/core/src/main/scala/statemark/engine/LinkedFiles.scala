@@ -1,10 +1,7 @@
 package statemark.engine
 
-import java.io.{EOFException, File}
-import java.nio.ByteBuffer
-import java.nio.channels.FileChannel
+import java.io.{EOFException, File, FileOutputStream}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.StandardOpenOption.{CREATE_NEW, READ, WRITE}
 import java.nio.file.{FileSystemException, Files, Path}
 import org.rocksdb.RocksDB
 import scala.annotation.tailrec
@@ -18,7 +15,8 @@ import scala.util.Using
   */
 private[engine] object LinkedFiles {
 
-  /** Makes hard links of the files that a database has now, and durable; what is in memory only is not there.
+  /** Makes hard links of the files that a database has now; what is in memory only is not there. All files are durable; RocksDB
+    * makes the folder so when it opens it.
     * @param directory of the database, which has no write-ahead log
     * @param target does not exist; where this fails, what is in it is the caller's to delete
     */
@@ -36,10 +34,9 @@ private[engine] object LinkedFiles {
         write(copies.resolve(Current), s"$name\n")
       }
     } finally db.enableFileDeletions()
-    Using.resource(FileChannel.open(copies, READ))(_.force(true))
   }
 
-  /** Whether a file is not taken: the name of the manifest may change at any moment, and options are not needed. */
+  /** Tells whether a file is not taken: the name of the manifest may change, and options are not needed. */
   private def isMadeAnew(name: String): Boolean = name == Current || name.startsWith("OPTIONS-")
 
   private def link(from: Path, to: Path): Unit =
@@ -51,23 +48,28 @@ private[engine] object LinkedFiles {
 
   /** Copies the beginning of a file that grows. */
   private def copy(from: Path, to: Path, bytes: Long): Unit =
-    Using.resources(FileChannel.open(from, READ), FileChannel.open(to, WRITE, CREATE_NEW)) {
-      (in, out) =>
-        @tailrec def rest(at: Long): Unit = if (at < bytes) {
-          val moved = in.transferTo(at, bytes - at, out)
-          if (moved == 0) throw new EOFException(s"$from ends before byte $bytes")
-          rest(at + moved)
+    Using.resource(Files.newInputStream(from)) { in =>
+      writing(to) { out =>
+        val buffer = new Array[Byte](BufferBytes)
+        @tailrec def rest(left: Long): Unit = if (left > 0) {
+          val read = in.read(buffer, 0, math.min(left, BufferBytes.toLong).toInt)
+          if (read < 0) throw new EOFException(s"$from ends $left bytes too early")
+          out.write(buffer, 0, read)
+          rest(left - read)
         }
-        rest(0)
-        out.force(true)
+        rest(bytes)
+      }
     }
 
-  private def write(to: Path, text: String): Unit =
-    Using.resource(FileChannel.open(to, WRITE, CREATE_NEW)) { out =>
-      out.write(ByteBuffer.wrap(text.getBytes(UTF_8)))
-      out.force(true)
+  private def write(to: Path, text: String): Unit = writing(to)(_.write(text.getBytes(UTF_8)))
+
+  private def writing(to: Path)(body: FileOutputStream => Unit): Unit =
+    Using.resource(new FileOutputStream(to.toFile)) { out =>
+      body(out)
+      out.getFD.sync()
     }
 
   private val Current = "CURRENT"
   private val Manifest = "MANIFEST-"
+  private val BufferBytes = 1 << 16
 }

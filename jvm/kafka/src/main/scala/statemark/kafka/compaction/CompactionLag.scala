@@ -15,7 +15,7 @@ import statemark.kafka.conf.SinkException
   * back, and by whom it is held, so that a repair notices when it was put back and held again meanwhile. A held lag is longer
   * than time itself: the cleaner takes no record, however old its timestamp.
   */
-private[compaction] final class CompactionLag(admin: Admin, topic: String) {
+private[compaction] final class CompactionLag(admin: Admin, topic: String, rule: VersionRule) {
   import CompactionLag._
 
   /** What it is now. */
@@ -32,13 +32,22 @@ private[compaction] final class CompactionLag(admin: Admin, topic: String) {
 
   /** Holds the cleaner until [[putBack]]. Where somebody holds it already, this hold takes the place of that one, who will
     * notice.
+    * @throws SinkException.RefusedSetting where that one goes by another rule: what lies under its copies is not found by this
     */
   def hold(): Hold = {
-    val (before, isInherited) = current match {
-      case held: Lag.Held => (held.before, true)
-      case plain: Lag.Plain => (if (isOwn) plain else plain.copy(isOwn = false), false)
+    val (before, by, isInherited) = current match {
+      case held: Lag.Held if held.rule.exists(_ != Lag.ruleOf(rule)) =>
+        throw new SinkException.RefusedSetting(
+          s"Topic $topic cannot be repaired by ${rule.name} now",
+          "a repair by another strategy, or header, has raised its lag, and may have left copies on better records",
+          s"Run that one again first, to its end. Where it has written nothing, set the lag by hand; it was ${held.before.ms}",
+          Map("topic" -> topic, Setting -> held.ms.toString)
+        )
+      case held: Lag.Held => (held.before, held.rule, true)
+      case plain: Lag.Plain =>
+        (if (isOwn) plain else plain.copy(isOwn = false), Some(Lag.ruleOf(rule)), false)
     }
-    val held = Lag.Held(before, ThreadLocalRandom.current.nextInt(1, Lag.Holds))
+    val held = Lag.Held(before, Lag.newHold(by))
     try {
       set(AlterConfigOp.OpType.SET, held.ms)
       await(_ == held)
@@ -103,8 +112,11 @@ private[compaction] object CompactionLag {
     /** @param isOwn whether the topic has it itself, not from the brokers' defaults */
     final case class Plain(ms: Long, isOwn: Boolean = true) extends Lag
 
-    /** @param hold a number of whoever holds it, below [[Holds]] */
+    /** @param hold a number of whoever holds it, and by which rule */
     final case class Held(before: Plain, hold: Int) extends Lag {
+      /** The number of its rule; None where nobody has said which. */
+      def rule: Option[Int] = Some(hold / HoldsOfRule).filter(_ > 0)
+
       override def ms: Long =
         (if (before.isOwn) OwnBase else DefaultBase) + hold * MostBefore + before.ms
     }
@@ -117,8 +129,15 @@ private[compaction] object CompactionLag {
     /** A lag that is not held is shorter than the time since 1970, or as good as held: this is until 2109. */
     val MostBefore: Long = 1L << 42
 
-    /** How many numbers of holds there are. */
-    val Holds: Int = (Width / MostBefore).toInt
+    // All holds are below the width by the longest lag: 227,373.
+    private val Rules = 450
+    private val HoldsOfRule = 500
+
+    /** A number that stands for a rule; few rules share one. */
+    def ruleOf(rule: VersionRule): Int = 1 + Math.floorMod(rule.name.hashCode, Rules - 1)
+
+    def newHold(rule: Option[Int]): Int =
+      rule.getOrElse(0) * HoldsOfRule + ThreadLocalRandom.current.nextInt(1, HoldsOfRule)
 
     def of(ms: Long): Lag = {
       def held(base: Long, isOwn: Boolean) = {

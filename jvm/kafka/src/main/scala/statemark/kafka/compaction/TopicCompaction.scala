@@ -105,7 +105,7 @@ final class TopicCompaction private[kafka] (
       val rules = rulesOf(repairs = true)
       requireNoDecisions(rules)
       Using.resource(clients.admin()) { admin =>
-        val lag = new CompactionLag(admin, topic)
+        val lag = new CompactionLag(admin, topic, rule)
         lag.current match {
           case Lag.Plain(ms, _) if !settings.holdsCleaner || isEver(ms) =>
             requireLag(ms, rules)
@@ -137,7 +137,7 @@ final class TopicCompaction private[kafka] (
         Map("topic" -> topic)
       ))
       Using.resource(clients.admin()) { admin =>
-        val lag = new CompactionLag(admin, topic)
+        val lag = new CompactionLag(admin, topic, rule)
         lag.current match {
           case Lag.Held(_, _) if !isRunning => throw notPutBack(lag)
           case Lag.Plain(ms, _) if ms < needed => throw shortLag(ms, Some(needed), others = "")
@@ -206,7 +206,7 @@ final class TopicCompaction private[kafka] (
     val before = hold.lag.before.ms
     progress.said(
       if (hold.isInherited)
-        s"a repair before this one has raised ${CompactionLag.Setting} from $before, and may have left copies on better records"
+        s"another repair has raised ${CompactionLag.Setting} from $before, and was killed, or is under way and will fail"
       else s"${CompactionLag.Setting} was $before; it is raised until the repair is done"
     )
     val state = new RepairState
@@ -218,9 +218,7 @@ final class TopicCompaction private[kafka] (
     val isWhole = result.toOption.exists(_.ends.isDefined)
     if (state.isSettled && (isWhole || !hold.isInherited)) {
       val isBack = putBack(lag, hold.lag, result.isSuccess)
-      if (!isWhole) progress.said(
-        s"The repair of $topic did not come to its end. If one before it failed, run it again at once"
-      )
+      if (isBack && !isWhole) progress.said(s"${CompactionLag.Setting} is $before again")
       result.map(_.copy(putBackMs = Option.when(isBack)(before))).get
     } else {
       progress.said(whatRemains(lag, hold.lag))

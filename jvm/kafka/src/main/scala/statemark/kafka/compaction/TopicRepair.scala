@@ -81,7 +81,9 @@ private[compaction] final class TopicRepair(
   /** Reads the topic up to its end. */
   def scan(): TopicReport = {
     val isWhole = readOn(Map.empty)
-    scanned.report(reader.positions, isWhole)
+    val found = scanned.report(reader.positions, isWhole)
+    requireVersions(found)
+    found
   }
 
   /** Reads the topic, and copies winners in rounds, each of which puts right what lies before its bounds: until no key is
@@ -93,7 +95,6 @@ private[compaction] final class TopicRepair(
     table.allWrong.foreach(requireTime)
     // What came during the long read is read in a short one.
     val found = scannedSoon(MostScans)
-    requireVersions(found)
     def report(bounds: Option[Map[TopicPartition, Long]]) = {
       val ends = bounds.map(_.map { case (place, offset) => place.partition -> offset })
       RepairReport(found, state.appended, table.wrong, state.gone, ends, None)

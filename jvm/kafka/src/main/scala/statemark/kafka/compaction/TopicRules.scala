@@ -43,7 +43,7 @@ private[compaction] object TopicRules {
       throw refused(topic, "Kafka keeps it for itself", "Name a topic of yours")
     val config = TopicChecks.configOf(admin, topic).getOrElse(Map.empty[String, String])
     val policies = config.get("cleanup.policy").fold(Seq("compact"))(_.split(',').map(_.trim).toSeq)
-    if (repairs && !policies.contains("compact")) throw refused(
+    if (!policies.contains("compact")) throw refused(
       topic,
       s"its cleanup.policy is '${policies.mkString(",")}': no record of a key takes the place of another",
       "Set cleanup.policy=compact on it, or read it with statemark.latest"

@@ -1,6 +1,8 @@
 package statemark.kafka.sink.commands
 
 import java.util.concurrent.{CountDownLatch, TimeUnit}
+import org.apache.hadoop.fs.FileSystem
+import org.apache.hadoop.util.ShutdownHookManager
 import statemark.kafka.compaction.CompactionProgress
 import statemark.spark.offline.cli.{CommandContext, ProgressLines}
 
@@ -34,16 +36,18 @@ private[commands] final class CompactionConsole private (context: CommandContext
 
 private[commands] object CompactionConsole {
   private val PatienceMs = 10L * 60 * 1000
+  private val HookPriority = FileSystem.SHUTDOWN_HOOK_PRIORITY + 50
 
   /** Runs `body`, which hears of it when the process is told to end (SIGTERM, SIGINT). */
   def listening[A](context: CommandContext)(body: CompactionConsole => A): A = {
     val console = new CompactionConsole(context)
-    val hook = new Thread(() => console.stop(), "statemark-compaction-stop")
-    Runtime.getRuntime.addShutdownHook(hook)
+    // Before Spark's own hook, which would stop the session under a query.
+    val hook: Runnable = () => console.stop()
+    ShutdownHookManager.get.addShutdownHook(hook, HookPriority, PatienceMs, TimeUnit.MILLISECONDS)
     try body(console)
     finally {
       console.done.countDown()
-      try Runtime.getRuntime.removeShutdownHook(hook): Unit
+      try ShutdownHookManager.get.removeShutdownHook(hook): Unit
       catch { case _: IllegalStateException => () } // the process ends just now
     }
   }

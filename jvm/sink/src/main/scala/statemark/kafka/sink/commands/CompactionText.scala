@@ -16,6 +16,7 @@ import statemark.kafka.sink.commands.TopicText.counted
 
 /** What `topic compact` has found and done, as it prints it. */
 private[commands] object CompactionText {
+  private val DayMs = 24L * 3600 * 1000
 
   /** Of a dry run. */
   def lines(settings: CompactionSettings, found: TopicReport): Seq[String] =
@@ -40,8 +41,16 @@ private[commands] object CompactionText {
       s"${counted(done.gone, "winner")} removed before it could be copied: of these keys the best record that was left wins"
     )
     ofRecords(settings, done.found) ++ ofWrong(done.found) ++ gone ++
-      done.putBackMs.map(ms => s"min.compaction.lag.ms is $ms again") :+ end
+      done.putBackMs.toSeq.flatMap(lagAgain) :+ end
   }
+
+  private def lagAgain(ms: Long): Seq[String] =
+    s"min.compaction.lag.ms is $ms again" +:
+      (if (ms >= DayMs) Nil
+       else Seq(
+         "  records that come out of order from now on may be cleaned before the next repair: a lag that is longer than the time " +
+           "between repairs keeps them"
+       ))
 
   private def ofRecords(settings: CompactionSettings, found: TopicReport): Seq[String] = {
     val header = settings.rule match {
