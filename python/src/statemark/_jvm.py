@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from statemark.errors import KINDS, EngineError, LiveReadError
+from statemark.errors import KINDS, EngineError, no_plugin
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaClass, JVMView
@@ -163,9 +163,7 @@ def kind_of(error: BaseException) -> type[EngineError] | None:
     type or None
         The class; None where the failure is none of Statemark's, or came over Spark Connect.
     """
-    origin = _java_exception(error) if has_context() else None
-    kinds = _plugins("errors.FailureKinds")
-    return KINDS.get(kinds.nameOf(origin)) if origin is not None and kinds is not None else None
+    return KINDS.get(_told("nameOf", error) or "")
 
 
 def message_of(error: BaseException) -> str | None:
@@ -180,11 +178,9 @@ def message_of(error: BaseException) -> str | None:
     -------
     str or None
         The message of the failure of Statemark's behind it, or else of the failure itself; None
-        where it came over Spark Connect, or the plugin is not there.
+        where it came over Spark Connect, or the plugin or the virtual machine is not there.
     """
-    origin = _java_exception(error) if has_context() else None
-    kinds = _plugins("errors.FailureKinds")
-    return str(kinds.messageOf(origin)) if origin is not None and kinds is not None else None
+    return _told("messageOf", error)
 
 
 def kinds() -> dict[str, bool]:
@@ -200,6 +196,20 @@ def kinds() -> dict[str, bool]:
     jvm: Any = SparkContext._jvm
     known = dict(jvm.statemark.spark.errors.FailureKinds.all())
     return known | dict(jvm.statemark.kafka.conf.SinkKind.all())
+
+
+def _told(method: str, error: BaseException) -> str | None:
+    """Return what the virtual machine says of a failure of its own; None where it is gone."""
+    origin = _java_exception(error) if has_context() else None
+    if origin is None:
+        return None
+    from py4j.protocol import Py4JError
+
+    try:
+        kinds = _plugins("errors.FailureKinds")
+        return None if kinds is None else str(getattr(kinds, method)(origin))
+    except (Py4JError, OSError):
+        return None
 
 
 def _java_exception(error: BaseException) -> object | None:
@@ -245,22 +255,6 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     answer = _lookups(SparkContext._jvm)
     pickled = answer(json.dumps(options), keys)
     return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
-
-
-def no_plugin() -> LiveReadError:
-    """Return the error for a read in a session that does not have Statemark's jar.
-
-    Returns
-    -------
-    LiveReadError
-        The error.
-    """
-    problem = "no query was read"
-    return LiveReadError(
-        problem,
-        reason="the running Spark has no plugin of Statemark's on its class path",
-        remedy="start the session with statemark.configure(builder)",
-    )
 
 
 @lru_cache(maxsize=1)

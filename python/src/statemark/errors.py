@@ -240,3 +240,19 @@ KINDS: dict[str, type[EngineError]] = {
         UnreadableRecordError,
     )
 }
+
+
+def no_plugin() -> LiveReadError:
+    """Return the error for a read in a session that does not have Statemark's jar.
+
+    Returns
+    -------
+    LiveReadError
+        The error.
+    """
+    problem = "no query was read"
+    return LiveReadError(
+        problem,
+        reason="the running Spark has no plugin of Statemark's on its class path",
+        remedy="start the session with statemark.configure(builder)",
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statemark import _jvm
-from statemark.errors import KINDS, EngineError, LiveReadError, StatemarkError
+from statemark.errors import KINDS, EngineError, LiveReadError, SinkError, StatemarkError, no_plugin
 
 # Spark's state source has conditions of its own: they are of the read, whoever made it.
 _OF_STATE = re.compile(r"\[STDS_\w+")
@@ -73,9 +73,10 @@ def of_read(query: str, *, is_all_of_it: bool) -> Iterator[None]:
 
     Raises
     ------
-    LiveReadError
-        Its class is the kind. What pyspark has raised is its ``__context__``: hundreds of lines,
-        which are not printed with it.
+    EngineError
+        Its class is the kind, `LiveReadError` where there is none. What pyspark has raised is its
+        ``__context__``: hundreds of lines, which are printed with it only where the kind is not
+        known. A failure of a sink, into which the table was written, is raised as it is.
     """
     from pyspark.errors import PySparkException
 
@@ -88,22 +89,33 @@ def of_read(query: str, *, is_all_of_it: bool) -> Iterator[None]:
         told = _jvm.message_of(e)
         kind, message = (_jvm.kind_of(e), told) if told is not None else _over_connect(e)
         if is_all_of_it and _NO_FORMAT.search(message):
-            raise _jvm.no_plugin() from None
+            raise no_plugin() from None
         is_sparks = told is not None or isinstance(e, PySparkException)
         is_of_read = is_sparks and (is_all_of_it or _OF_STATE.match(message) is not None)
-        if kind is None and not is_of_read:
+        is_sinks = kind is not None and issubclass(kind, SinkError)
+        if is_sinks or (kind is None and not is_of_read):
             raise
-        raise _read_error(query, message, kind) from None
+        is_known = kind is not None or _OF_STATE.match(message) is not None
+        raise _read_error(query, message, kind) from None if is_known else e
 
 
 def _over_connect(error: Exception) -> tuple[type[EngineError] | None, str]:
     """Return the kind of a failure, where it is Statemark's, and what it says, by its text."""
-    named = _OVER_CONNECT.search(str(error))
-    return (KINDS.get(named[1]), named[2]) if named else (None, str(error))
+    text = _text(error)
+    named = _OVER_CONNECT.search(text)
+    return (KINDS.get(named[1]), named[2]) if named else (None, text)
 
 
-def _read_error(query: str, message: str, kind: type[EngineError] | None) -> LiveReadError:
-    of_read = kind if kind is not None and issubclass(kind, LiveReadError) else LiveReadError
+def _text(error: Exception) -> str:
+    """Return what an exception says: some ask the virtual machine for it, which may be gone."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - what is raised here would hide the failure itself
+        return type(error).__name__
+
+
+def _read_error(query: str, message: str, kind: type[EngineError] | None) -> EngineError:
+    of_read = kind or LiveReadError
     problem = f"query {query} was not read"
     again = "read again" if of_read.is_retryable else "correct what the reason names, or read again"
     return of_read(problem, reason=" ".join(_plain(message).split("\n")), remedy=again)

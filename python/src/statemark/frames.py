@@ -1,14 +1,16 @@
 """Tables of live reads: they are read when they are used, and fail with errors of this package.
 
 A table is one of pyspark's own class, classic or Connect, made a subclass of it whose methods turn
-what a read raises into a `LiveReadError`. What they return is made one as well, so that the action
-at the end of a chain is covered; a view in SQL, and a table that joins one of these, are not.
+what a read raises into an error of its kind. What they return is made one as well, so that the
+action at the end of a chain is covered; a view in SQL, a table that joins one of these, and what is
+of neither class, as an RDD, are not.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _QUERY = "_statemark_query"
 _LOAD = "_statemark_load"
+_LOCK = "_statemark_lock"
 # Of pyspark.sql: what makes tables of tables, or writes them.
 _KEPT = {
     *("DataFrame", "GroupedData", "DataFrameNaFunctions", "DataFrameStatFunctions"),
@@ -64,7 +67,7 @@ def unread(load: Callable[[], DataFrame], *, query: str) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame as Classic
 
     frame: Any = object.__new__(_unread_class(Classic))
-    vars(frame).update({_QUERY: query, _LOAD: load})
+    vars(frame).update({_QUERY: query, _LOAD: load, _LOCK: threading.RLock()})
     return cast("DataFrame", frame)
 
 
@@ -73,16 +76,25 @@ def _unread_class(base: type) -> type:
     """Return a class of tables that lack all attributes of an object until one is asked for."""
 
     def of_object(self: object, name: str) -> object:
-        load = vars(self).get(_LOAD)
+        held = vars(self)
         # Python looks for methods such as __deepcopy__ that most classes have not.
-        if load is None or name.startswith("__"):
-            return base.__getattr__(self, name)  # type: ignore[attr-defined]
-        with failures.of_read(vars(self)[_QUERY], is_all_of_it=True):
-            vars(self).update(vars(load()))
-        vars(self).pop(_LOAD, None)  # another thread may have been here
-        return getattr(self, name)
+        if name.startswith("__") and _LOAD in held:
+            raise AttributeError(name)
+        with held[_LOCK]:
+            if name in held:  # another thread was here
+                return held[name]
+            load = held.get(_LOAD)
+            if load is not None:
+                with failures.of_read(held[_QUERY], is_all_of_it=True):
+                    found = vars(load())
+                # What a method has set before it asked for the rest, as cache does, stays.
+                held.update({key: value for key, value in found.items() if key not in held})
+                del held[_LOAD]
+        if load is not None:
+            return getattr(self, name)
+        return base.__getattr__(self, name)  # type: ignore[attr-defined]
 
-    return type(base.__name__, (_guarded_class(base),), {"__getattr__": of_object})
+    return _made(_guarded_class(base), {"__getattr__": of_object})
 
 
 @functools.cache
@@ -96,7 +108,13 @@ def _guarded_class(base: type) -> type:
             members[name] = _guarded_method(found)
         elif isinstance(found, property | functools.cached_property):
             members[name] = _guarded_property(found, base)
-    return type(base.__name__, (base,), members)
+    return _made(base, members)
+
+
+def _made(base: type, members: dict[str, Any]) -> type:
+    """Return a subclass that says it is of the module of its base, by which a client is known."""
+    named = {"__module__": base.__module__, "__qualname__": base.__qualname__}
+    return type(base.__name__, (base,), {**members, **named})
 
 
 def _guarded_method(method: Callable[..., Any]) -> Callable[..., Any]:
