@@ -123,8 +123,15 @@ __all__ = [
 ]
 
 
+def _has_pyspark() -> bool:
+    try:
+        return find_spec("pyspark") is not None
+    except ValueError:  # a module that stands in for it has no spec
+        return True
+
+
 # Spark's listener is the base class of ours, so it needs pyspark, which the rest does not.
-if find_spec("pyspark") is None:
+if not _has_pyspark():
     __all__.remove("MetricsListener")
 
 

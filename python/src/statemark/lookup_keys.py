@@ -39,7 +39,8 @@ def keys_of(values: object) -> list[Key]:
         If they are one key, or a value of them cannot be part of a key.
     """
     # Its parts would be taken for keys.
-    is_one = isinstance(values, Mapping | str | bytes) or hasattr(values, "__fields__")
+    is_one = isinstance(values, Mapping | str | bytes | bytearray | memoryview)
+    is_one = is_one or hasattr(values, "__fields__")
     if is_one or not isinstance(values, Iterable):
         problem = f"{values!r} is no list of keys"
         raise LiveReadError(

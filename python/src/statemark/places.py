@@ -22,8 +22,12 @@ _OWN_HOST = re.compile(r"//(?:localhost)?(?=/)")
 _DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
 _LOCAL_FS = "spark.hadoop.fs.file.impl"
 _DEPLOY_MODE = "spark.submit.deployMode"
-_HADOOP_CONF = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
-_HADOOP_FILE = "core-site.xml"
+# Hadoop finds its file of settings on the class path: these add to it.
+_CLASS_PATH = ("spark.driver.extraClassPath", layers.JARS, "spark.jars.packages")
+_CLASS_PATH_OPTIONS = ("--driver-class-path", "--jars", "--packages")
+_CLASS_PATH_ENV = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+# The second is a script that spark-submit runs, and that can set any of those variables.
+_FILES = ("core-site.xml", "spark-env.sh")
 
 
 def is_missing(
@@ -50,11 +54,13 @@ def is_missing(
         False where something is there, and where only Spark can tell.
     """
     settings = {**layers.defaults(env=env, args=given), **given.conf}
-    if settings.get(_DEPLOY_MODE, "client") != "client" or _LOCAL_FS in settings:
+    modes = (given.value("--deploy-mode"), settings.get(_DEPLOY_MODE), env.get("DEPLOY_MODE"))
+    # What counts is the first that is set; Spark takes an option before a setting.
+    if next(filter(None, modes), "client") != "client" or _LOCAL_FS in settings:
         return False
     scheme = _SCHEME.match(location)
     if scheme is None:
-        if not is_local and _has_other_default(settings, home=home, env=env):
+        if not is_local and _may_have_other_default(settings, home=home, given=given, env=env):
             return False
         path = location
     elif scheme[1] == "file":
@@ -72,10 +78,14 @@ def is_missing(
     return False
 
 
-def _has_other_default(settings: Mapping[str, str], *, home: Path, env: Mapping[str, str]) -> bool:
+def _may_have_other_default(
+    settings: Mapping[str, str], *, home: Path, given: SubmitArgs, env: Mapping[str, str]
+) -> bool:
     conf = Path(env.get("SPARK_CONF_DIR") or home / "conf")
     return (
         any(key in settings for key in _DEFAULT_FS)
-        or any(env.get(name) for name in _HADOOP_CONF)
-        or (conf / _HADOOP_FILE).is_file()
+        or any(settings.get(key) for key in _CLASS_PATH)
+        or any(given.value(option) for option in _CLASS_PATH_OPTIONS)
+        or any(env.get(name) for name in _CLASS_PATH_ENV)
+        or any((conf / name).is_file() for name in _FILES)
     )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -40,3 +42,13 @@ def test_everything_public_is_there() -> None:
         assert getattr(statemark, name) is not None
     with pytest.raises(AttributeError, match="module 'statemark' has no attribute 'nothing'"):
         _ = statemark.nothing
+
+
+def test_a_module_that_stands_in_for_pyspark_is_taken_for_it() -> None:
+    script = """
+import sys, types
+sys.modules["pyspark"] = types.ModuleType("pyspark")
+import statemark
+assert "MetricsListener" in statemark.__all__
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

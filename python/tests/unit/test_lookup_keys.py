@@ -134,7 +134,9 @@ def test_several_keys_are_of_either_form() -> None:
     assert keys_of(iter([7, {"key": 8}])) == [[7], {"key": 8}]
 
 
-@pytest.mark.parametrize("keys", [7, "k1", b"k1", {"key": 7}, None], ids=repr)
+@pytest.mark.parametrize(
+    "keys", [7, "k1", b"k1", bytearray(b"k1"), memoryview(b"k1"), {"key": 7}, None], ids=repr
+)
 def test_one_key_is_no_list_of_keys(keys: object) -> None:
     with pytest.raises(LiveReadError, match="is no list of keys\n  reason: it is a"):
         keys_of(keys)

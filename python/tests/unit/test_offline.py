@@ -445,8 +445,24 @@ def test_settings_of_hadoop_may_name_another_file_system(
     (conf / "spark-defaults.conf").write_text("spark.hadoop.fs.defaultFS hdfs://n")
     assert main(["inspect", "/nowhere/c"]) == 0
     (conf / "spark-defaults.conf").unlink()
-    (conf / "core-site.xml").touch()
-    assert main(["inspect", "/nowhere/c"]) == 0
+    for name in ("core-site.xml", "spark-env.sh"):
+        (conf / name).touch()
+        assert main(["inspect", "/nowhere/c"]) == 0, name
+        (conf / name).unlink()
+    for name, value in (("SPARK_DIST_CLASSPATH", "/hadoop/conf"), ("DEPLOY_MODE", "cluster")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert main(["inspect", "/nowhere/c"]) == 0, name
+    for words in (
+        ["--jars", "/hdfs.jar"],
+        ["--packages", "g:a:1"],
+        ["--conf", "spark.jars=/hdfs.jar"],
+        ["--conf", "spark.jars.packages=g:a:1"],
+        ["--conf", "spark.driver.extraClassPath=/hadoop/conf"],
+    ):
+        assert main(["inspect", "/nowhere/c", *words]) == 0, words
+    monkeypatch.setenv("DEPLOY_MODE", "cluster")
+    assert main(["inspect", "/nowhere/c", "--conf", "spark.submit.deployMode=client"]) == 2
 
 
 @pytest.mark.parametrize(
