@@ -437,7 +437,7 @@ def test_what_is_refused(broker: Brokers, topic: Topic) -> None:
         ("header",): "add --set-lag, which raises it for the time and puts it back",
         ("timestamp", "--header", "v"): "there are 'timestamp', and 'header' with the header's key",
         ("header", "--lateness", "soon"): "it is no duration",
-        ("offset",): "Offsets are what Kafka itself goes by",
+        ("offset",): "offsets are what Kafka itself goes by",
         ("header", "--continuous"): "--continuous needs --checkpoint",
         ("header", "--continuous", "--checkpoint", "/c"): "add --lateness",
         ("header", "--continuous", "--checkpoint", "/c", "--set-lag"): "without --set-lag",

@@ -75,11 +75,20 @@ def _forget_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _strategy(text: str) -> str:
+    if text not in ("timestamp", "header"):
+        asked = "offsets are what Kafka itself goes by" if text == "offset" else f"no '{text}'"
+        message = f"{asked}; there are 'timestamp', and 'header' with --header KEY"
+        raise argparse.ArgumentTypeError(message)
+    return text
+
+
 def _compact_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="a compacted topic")
     _servers_argument(parser)
     parser.add_argument(
         "--strategy",
+        type=_strategy,
         metavar="{timestamp,header}",
         required=True,
         help="what the version of a record is; the highest wins",

@@ -114,6 +114,7 @@ private[compaction] object CompactionLag {
 
     /** @param hold a number of whoever holds it, and by which rule */
     final case class Held(before: Plain, hold: Int) extends Lag {
+
       /** The number of its rule; None where nobody has said which. */
       def rule: Option[Int] = Some(hold / HoldsOfRule).filter(_ > 0)
 
