@@ -120,7 +120,9 @@ def _goals(results: dict[str, Any]) -> list[str]:
 
 def _settings(results: dict[str, Any]) -> list[str]:
     def listed(settings: dict[str, str]) -> str:
-        return ", ".join(f"`{k}={v}`" for k, v in sorted(settings.items()))
+        # A setting's name says what a class is; its package does not fit a line.
+        short = {k: v.rsplit(".", 1)[-1] if k.endswith("Class") else v for k, v in settings.items()}
+        return ", ".join(f"`{k}={v}`" for k, v in sorted(short.items()))
 
     lines = [f"Settings of all: {listed(results['settings'])}.", ""]
     for name, provider in results["providers"].items():
