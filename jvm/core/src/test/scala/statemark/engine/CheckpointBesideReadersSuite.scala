@@ -36,7 +36,7 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores {
         made.countDown()
       }
     }
-    try assert(made.await(2, TimeUnit.MINUTES), s"${made.getCount} checkpoints are missing")
+    try assert(made.await(5, TimeUnit.MINUTES), s"${made.getCount} checkpoints are missing")
     finally isOver.set(true)
     (readers :+ maker).foreach(_.join())
     assert(failure.get.isEmpty, failure.get)
