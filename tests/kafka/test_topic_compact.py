@@ -338,10 +338,10 @@ def test_the_cleaner_waits(
     """The cleaner is kept away by the raised lag alone, which a repair before has left."""
     name = topic(partitions=PARTITIONS, config={**SWEPT, LAG: HELD})
     writer = Writer(broker.bootstrap, name, 13)
-    writer.write(120_000, keys=12_000)
+    writer.write(40_000, keys=4_000)
     command = started(compact(broker.bootstrap, name, "header", "--set-lag", "--json"))
     while command.process.poll() is None:
-        writer.write(100, keys=12_000)
+        writer.write(100, keys=4_000)
         writer.fill()
     assert command.process.returncode == 0
     told = json.loads(command.log.read_text().splitlines()[-1])

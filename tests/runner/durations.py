@@ -56,7 +56,10 @@ LONGER: dict[str, tuple[float, str]] = {
     "tests/kafka/test_sink_starts.py": (60, "starts and stops a query 16 times"),
     "tests/kafka/test_sink_tasks.py": (90, _CLUSTER),
     "tests/kafka/test_topic_commands.py": (90, _PROCESSES),
-    "tests/kafka/test_topic_compact.py": (90, _PROCESSES),
+    "tests/kafka/test_topic_compact.py": (
+        120,
+        f"{_PROCESSES}, and waits for the broker's cleaner",
+    ),
     "python/tests/spark/test_launch.py": (60, _PROCESSES),
 }
 
