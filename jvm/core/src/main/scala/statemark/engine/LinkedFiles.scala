@@ -13,7 +13,7 @@ import scala.util.Using
   * RocksDB's own `Checkpoint` is not used: it asks for write-ahead logs, of which there are none, and of RocksDB 9.8.4 may
   * wait for ever there while other threads close iterators (facebook/rocksdb#14069; docs/adr/0022).
   */
-private[engine] object LinkedFiles {
+private[statemark] object LinkedFiles {
 
   /** Makes hard links of the files that a database has now; what is in memory only is not there. All files are durable; RocksDB
     * makes the folder so when it opens it.
@@ -39,7 +39,8 @@ private[engine] object LinkedFiles {
   /** Tells whether a file is not taken: the name of the manifest may change, and options are not needed. */
   private def isMadeAnew(name: String): Boolean = name == Current || name.startsWith("OPTIONS-")
 
-  private def link(from: Path, to: Path): Unit =
+  /** Makes a hard link of a file, or a copy where the file system has no links. */
+  def link(from: Path, to: Path): Unit =
     try Files.createLink(to, from): Unit
     // A file system without links says so in its own words; one that is full says it once more.
     catch {

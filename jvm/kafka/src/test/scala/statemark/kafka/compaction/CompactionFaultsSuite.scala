@@ -36,6 +36,12 @@ class CompactionFaultsSuite extends AnyFunSuite with CompactionTopics {
       }
   }
 
+  /** A clock that goes only when a test moves it; what day it is, it knows. */
+  private def stopped(moved: ManualClock): Clock = new Clock {
+    override def nanos(): Long = moved.nanos()
+    override def epochMs(): Long = Clock.system.epochMs()
+  }
+
   /** Removes the records of partition 0 before an offset. */
   private def cut(topic: String, offset: Long): Unit = {
     val first = Map(new TopicPartition(topic, 0) -> RecordsToDelete.beforeOffset(offset))
@@ -163,13 +169,9 @@ class CompactionFaultsSuite extends AnyFunSuite with CompactionTopics {
     val of = topic("still", Cleaned + (Lag -> "1500000"))
     disordered(of, "k")
     val moved = new ManualClock
-    val clock = new Clock {
-      override def nanos(): Long = moved.nanos()
-      override def epochMs(): Long = Clock.system.epochMs()
-    }
     val seams = RepairSeams(copying = () => moved.advanceMs(600001))
     val e = intercept[SinkException.FailedWrite](
-      compaction(of, lateness = Some(0), seams = seams, clock = clock).repair()
+      compaction(of, lateness = Some(0), seams = seams, clock = stopped(moved)).repair()
     )
     assert(e.reason.contains("stood still"))
   }
@@ -300,10 +302,6 @@ class CompactionFaultsSuite extends AnyFunSuite with CompactionTopics {
     val of = topic("long-reads", Cleaned + (Lag -> "1500000"))
     disordered(of, "k")
     val moved = new ManualClock
-    val clock = new Clock {
-      override def nanos(): Long = moved.nanos()
-      override def epochMs(): Long = Clock.system.epochMs()
-    }
     var reads = 0
     val listener = new CompactionListener {
       override def scanned(records: Long, ahead: Long): Unit = {
@@ -315,7 +313,8 @@ class CompactionFaultsSuite extends AnyFunSuite with CompactionTopics {
         }
       }
     }
-    val done = compaction(of, lateness = Some(0), progress = listener, clock = clock).repair()
+    val done =
+      compaction(of, lateness = Some(0), progress = listener, clock = stopped(moved)).repair()
     assert(done.appended == 1 && reads > 3)
   }
 

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata
 import org.rocksdb.{Options, RocksDB, RocksDBException, StringAppendOperator}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.engine.{NativeHandles, RocksEngine}
+import statemark.engine.{LinkedFiles, NativeHandles, RocksEngine}
 import statemark.spark.local.LocalDirectory
 
 /** Rows of a snapshot: how many, and a sum over their bytes that does not depend on files. */
@@ -105,7 +105,7 @@ object SnapshotCheck {
         if (f.localFileName.endsWith(".log")) new File(new File(image, "archive"), f.localFileName)
         else new File(image, f.localFileName)
       Files.createDirectories(target.getParentFile.toPath)
-      link(shared(f.dfsFileName), target)
+      LinkedFiles.link(shared(f.dfsFileName).toPath, target.toPath)
     }
     val handles = new NativeHandles
     try {
@@ -118,10 +118,6 @@ object SnapshotCheck {
     } catch { case e: RocksDBException => Left(s"RocksDB cannot open or read it: ${e.getMessage}") }
     finally handles.close()
   }
-
-  private def link(from: File, to: File): Unit =
-    try Files.createLink(to.toPath, from.toPath): Unit
-    catch { case _: UnsupportedOperationException => Files.copy(from.toPath, to.toPath): Unit }
 
   def delete(image: File): Unit = LocalDirectory.deleteTree(image)
 }
