@@ -20,7 +20,7 @@ from headline import draw  # noqa: E402
 from headline import section as headline  # noqa: E402
 from measured import text as measured  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
-from tables import WIDTH, table, wrapped  # noqa: E402
+from tables import table, wrapped  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 COLORS = {
@@ -292,15 +292,6 @@ def compaction(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def narrow(lines: list[str]) -> list[str]:
-    """Wrap lines of prose as in the other documents; a table's row is one line."""
-    result = []
-    for line in lines:
-        is_prose = len(line) > WIDTH and not line.startswith("|")
-        result += wrapped(line, "  " if line.startswith("- ") else "") if is_prose else [line]
-    return result
-
-
 def main() -> None:
     """Read the results, write the pictures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -335,7 +326,7 @@ def main() -> None:
     draw(known, options.out / "headline.svg", COLORS)
     sections = [headline(known, "headline.svg"), readme(results, providers, images), goal_table]
     sections += [render(others[name]) for name, render in parts.items() if name in others]
-    (options.out / "README.md").write_text("\n".join(narrow("\n".join(sections).split("\n"))))
+    (options.out / "README.md").write_text("\n".join(sections))
     print(goal_table)
 
 

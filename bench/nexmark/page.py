@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from measured import text
-from tables import table
+from tables import table, wrapped
 
 #: Of the throughput over Spark's RocksDB provider with its defaults.
 BASE, MEAN_GOAL, LEAST_GOAL = "spark-rocksdb", 1.3, 1.0
@@ -48,9 +48,10 @@ def section(results: dict[str, Any]) -> str:
         *_goals(results),
         "",
         *_parts(results),
-        f"Short runs to warm up:"
-        f" {results['warm-up runs']}, rounds: {results['rounds']},"
-        f" {given['batches']} micro-batches of {given['events']:,} events; {described}.",
+        *wrapped(
+            f"Short runs to warm up: {results['warm-up runs']}, rounds: {results['rounds']},"
+            f" {given['batches']} micro-batches of {given['events']:,} events; {described}."
+        ),
         *HOW.splitlines(),
         "",
         *_settings(results),
@@ -124,10 +125,10 @@ def _settings(results: dict[str, Any]) -> list[str]:
         short = {k: v.rsplit(".", 1)[-1] if k.endswith("Class") else v for k, v in settings.items()}
         return ", ".join(f"`{k}={v}`" for k, v in sorted(short.items()))
 
-    lines = [f"Settings of all: {listed(results['settings'])}.", ""]
+    lines = [*wrapped(f"Settings of all: {listed(results['settings'])}."), ""]
     for name, provider in results["providers"].items():
         settings = f": {listed(provider['settings'])}" if provider["settings"] else ""
-        lines.append(f"- {name}, {provider['note']}{settings}")
+        lines += wrapped(f"- {name}, {provider['note']}{settings}", "  ")
     return lines
 
 
