@@ -151,14 +151,14 @@ class Driver:
             while not self.is_over.is_set():
                 try:
                     self.reads["events"].append(sum(row[1] for row in self.live()))
-                except Exception:  # noqa: BLE001, PERF203 - the test is told
-                    self.reads["failures"].append(traceback.format_exc())
+                except Exception as e:  # noqa: BLE001, PERF203 - the test is told
+                    self.reads["failures"].append([type(e).__name__, traceback.format_exc()])
 
         self.reader = threading.Thread(target=read)
         self.reader.start()
 
     def stop_reading(self) -> dict[str, list[Any]]:
-        """Return how many events each read has shown, and the failures."""
+        """Return how many events each read has shown, and the classes and texts of failures."""
         self.is_over.set()
         self.reader.join()
         return self.reads
