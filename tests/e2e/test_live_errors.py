@@ -100,6 +100,38 @@ def test_operators_are_numbered_from_the_sink_on(queries: dict[str, StreamingQue
     ]
 
 
+def test_one_object_reads_what_the_functions_read(queries: dict[str, StreamingQuery]) -> None:
+    counts = statemark.state(queries["count"])
+    rows = statemark.live("counts").collect()
+    assert sorted(counts.live().collect()) == sorted(rows)
+    key = rows[0].key[0]
+    assert counts.get(key) == statemark.get("counts", key) is not None
+    assert counts.get_many([key, "nobody"]) == [counts.get(key), None]
+    assert counts.position() == statemark.position("counts")
+    left = statemark.state("join", operator="symmetricHashJoin", join_side="left")
+    assert sorted(left.live().collect()) == sorted(
+        statemark.live("join", operator_id=1, join_side="left").collect()
+    )
+    seen = statemark.state(queries["value"].id, state_var_name="seen")
+    assert seen.get("k1") == statemark.get("value", "k1", state_var_name="seen") is not None
+    described = left.describe()
+    assert described.operators == tuple(statemark.operators("join"))
+    assert described.position == left.position()
+    first, last, join = str(described).splitlines()
+    assert first == f"query 'join': batch {described.position.batch_id}"
+    assert last.startswith("  operator 0: stateStoreSave (key window; stores default")
+    assert join.startswith("> operator 1: symmetricHashJoin (key ")
+    html = described._repr_html_()
+    assert html.count("<tr>") == 3
+    assert "symmetricHashJoin" in html
+    with pytest.raises(statemark.LiveReadError, match="none of its stateful operators is 'dedupe'"):
+        statemark.state("join", operator="dedupe").live()
+    with pytest.raises(statemark.LiveReadError, match="no stateful operator 7"):
+        statemark.state("join", operator=7).get(7)
+    with pytest.raises(statemark.SettingsError, match="bad operator None"):
+        statemark.state("join", operator=None)  # type: ignore[arg-type]
+
+
 #: What is asked of which query, and what the refusal says.
 WRONG: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("stateless", {}, ("has no stateful operator", "no state to read")),

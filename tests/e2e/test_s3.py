@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import object_store
 from support.modes import IS_WHOLE
+from support.processes import SMALL_JVM
 from support.session import (
     LINE,
     ROOT,
@@ -107,6 +108,10 @@ def _plan(server: Server, local: Path, batches: range) -> dict[str, Any]:
     settings = {
         "spark.master": "local-cluster[1,2,1024]",
         "spark.executor.memory": "1g",
+        "spark.executor.extraJavaOptions": SMALL_JVM,
+        # Plans of a few rows are done before Java code of them is compiled.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.ui.enabled": "false",
         "spark.plugins": "statemark.spark.StatemarkPlugin",
         "spark.jars": ",".join([str(statemark_jar()), str(built(TESTKIT_JAR, "make test"))]),

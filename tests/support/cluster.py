@@ -20,14 +20,12 @@ from typing import Any, NamedTuple
 
 import pyspark
 
-from support.processes import LIMIT_S, Daemon, command_of, group, wait_for
+from support.processes import LIMIT_S, SMALL_JVM, Daemon, command_of, group, wait_for
 from support.session import STATE_STORE, TESTKIT_JAR, built
 from support.streams import Arrivals
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
 _DRIVER = Path(__file__).with_name("cluster_driver.py")
-#: What a driver's virtual machine has, the others have as well.
-_SMALL_JVM = os.environ["SPARK_SUBMIT_OPTS"]
 _EXECUTOR_CLASS = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 #: A directory for each worker: its executors run in `<worker>/<application>/<number>`.
@@ -123,7 +121,7 @@ class Cluster:
             "spark.cores.max": workers,
             "spark.executor.cores": 1,
             "spark.executor.memory": "768m",
-            "spark.executor.extraJavaOptions": _SMALL_JVM,
+            "spark.executor.extraJavaOptions": SMALL_JVM,
             "spark.scheduler.minRegisteredResourcesRatio": 1.0,
             # Plans of a few rows are done before Java code of them is compiled.
             "spark.sql.codegen.wholeStage": False,
@@ -331,7 +329,7 @@ def _daemon(command: list[str], log: Path, host: str) -> Daemon:
         "SPARK_LOCAL_IP": host,
         "SPARK_LOCAL_DIRS": str(log.parent / "tmp"),
         "SPARK_DAEMON_MEMORY": "192m",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL_JVM,
+        "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM,
         "PYSPARK_PYTHON": sys.executable,
     }
     return Daemon([str(_SPARK_CLASS), *command], log, environment)

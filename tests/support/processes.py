@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which what has not come will not come.
 LIMIT_S = 180
+#: Java options of processes that end with their test: what a driver's virtual machine has.
+SMALL_JVM = os.environ.get("SPARK_SUBMIT_OPTS", "")
 _POLL_S = 0.02
 # Where pytest itself is killed, the kernel ends what it started; executors go with their worker.
 _DIE_WITH_PARENT = (

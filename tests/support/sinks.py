@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from support import sink_driver, topics
 from support.brokers import jars
 from support.cluster import Gates
-from support.processes import LIMIT_S, Daemon, wait_for
+from support.processes import LIMIT_S, SMALL_JVM, Daemon, wait_for
 from support.session import ROOT, TESTKIT_JAR, built, statemark_jar
 from support.topics import Isolation
 
@@ -57,7 +57,7 @@ def on_executors(probe: Path, *, memory: str = "700m") -> dict[str, str]:
     return {
         "spark.master": f"local-cluster[2,1,{memory.removesuffix('m')}]",
         "spark.executor.memory": memory,
-        "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC {probed(probe)}",
+        "spark.executor.extraJavaOptions": f"{SMALL_JVM} {probed(probe)}",
         "spark.executor.extraClassPath": str(TESTKIT_JAR),
         # A kill counts as a failure of the tasks that ran there.
         "spark.task.maxFailures": "20",

@@ -53,6 +53,7 @@ from statemark.errors import (
     WrongHistoryError,
 )
 from statemark.failures import error_of
+from statemark.handle import State, state
 from statemark.isolation import IsolationLevel
 from statemark.jars import jar_path
 from statemark.kafka import kafka_batch, kafka_sink, kafka_source
@@ -60,7 +61,7 @@ from statemark.lookup import get, get_many
 from statemark.operator_metrics import OperatorMetrics
 from statemark.reads import Position, live, position
 from statemark.session import conf, configure
-from statemark.stateful import Operator, operators
+from statemark.stateful import Description, Operator, operators
 from statemark.winners import latest
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ __all__ = [
     "CallInterruptedError",
     "CheckpointDamagedError",
     "ConnectError",
+    "Description",
     "EngineError",
     "FailedWriteError",
     "IllegalCallError",
@@ -93,6 +95,7 @@ __all__ = [
     "SinkError",
     "SparkVersionError",
     "StaleTaskError",
+    "State",
     "StatemarkError",
     "StoreMovedError",
     "StoreUnreachableError",
@@ -120,6 +123,7 @@ __all__ = [
     "live",
     "operators",
     "position",
+    "state",
 ]
 
 

@@ -6,6 +6,7 @@ Spark sums them over partitions and sends them with its progress.
 
 from __future__ import annotations
 
+import html
 import logging
 import threading
 import uuid
@@ -13,7 +14,7 @@ from collections import OrderedDict, deque
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from statemark import jars
+from statemark import jars, report
 from statemark.errors import MissingDependencyError, SettingsError
 from statemark.operator_metrics import OperatorMetrics, read_progress
 
@@ -140,8 +141,7 @@ class MetricsListener(StreamingQueryListener):
                 reason="pandas is not installed in this environment",
                 remedy="pip install 'statemark[pandas]'; latest() works without it",
             ) from error
-        with self._lock:
-            rows = [row for batches in self._batches.values() for batch in batches for row in batch]
+        rows = self._rows()
         # Types are set column by column: an empty frame has them, and None does not change them.
         return pd.DataFrame(
             {
@@ -150,6 +150,37 @@ class MetricsListener(StreamingQueryListener):
                 for kind in [_dtype(column.name)]
             }
         )
+
+    def report(self, query: StreamingQuery | str | uuid.UUID | None = None) -> str:
+        """Return a page of text: what queries did, what is slow or odd, and what to do about it.
+
+        Parameters
+        ----------
+        query : StreamingQuery or str or uuid.UUID, optional
+            The query, or its id; all that are kept if unset.
+
+        Returns
+        -------
+        str
+            A paragraph for each operator of each query. What is odd begins with an exclamation
+            mark, and names a remedy and a page of the documents.
+
+        Raises
+        ------
+        SettingsError
+            If `query` is no query and no id of one.
+
+        Examples
+        --------
+        >>> import statemark
+        >>> print(statemark.MetricsListener().report())
+        No batch of a query on Statemark was reported yet.
+        """
+        key = None if query is None else _query_id(query)
+        return report.text(row for row in self._rows() if key in (None, row.query_id))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.report())}</pre>"
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Keep the metrics of a micro-batch; called by Spark.
@@ -191,6 +222,10 @@ class MetricsListener(StreamingQueryListener):
         event : QueryTerminatedEvent
             The event.
         """
+
+    def _rows(self) -> list[OperatorMetrics]:
+        with self._lock:
+            return [row for batches in self._batches.values() for batch in batches for row in batch]
 
     def _keep(self, rows: list[OperatorMetrics]) -> None:
         if not rows:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statemark import queries
 
 if TYPE_CHECKING:
     from statemark.queries import Query
+    from statemark.reads import Position
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,65 @@ class Operator:
     sides: tuple[str, ...]
     state_variables: tuple[str, ...]
     stores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a running query keeps in state, as of its last committed batch.
+
+    Attributes
+    ----------
+    query : str
+        The query as errors call it: its id, or its name in quotes.
+    position : Position
+        The batch, and how far the query has read its sources.
+    operators : tuple of Operator
+        All its stateful operators, in the order of their numbers.
+    chosen : int
+        The number of the one that is read.
+
+    Notes
+    -----
+    ``print`` shows it as text; a notebook shows it as a table.
+    """
+
+    query: str
+    position: Position
+    operators: tuple[Operator, ...]
+    chosen: int
+
+    def __str__(self) -> str:
+        """Return it as text: a line for the query, and one for each operator."""
+        lines = [f"query {self.query}: batch {self.position.batch_id}"]
+        for row in self._rows():
+            told = "; ".join(f"{name} {value}" for name, value in row[3:] if value)
+            lines.append(f"{row[0]} operator {row[1]}: {row[2]}" + (f" ({told})" if told else ""))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        names = ("", "operator", "name", "key", "sides", "state variables", "stores")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+            for row in self._rows()
+            for cells in [[*row[:3], *(value for _, value in row[3:])]]
+        )
+        title = html.escape(f"query {self.query}: batch {self.position.batch_id}")
+        return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>"
+
+    def _rows(self) -> list[Any]:
+        return [
+            (
+                ">" if one.number == self.chosen else " ",
+                one.number,
+                one.name,
+                ("key", ", ".join(one.key_columns)),
+                ("sides", ", ".join(one.sides)),
+                ("variables", ", ".join(one.state_variables)),
+                ("stores", ", ".join(one.stores)),
+            )
+            for one in self.operators
+        ]
 
 
 def operators(query: Query, *, timeout: float | str | None = None) -> list[Operator]:

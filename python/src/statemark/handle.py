@@ -1,0 +1,256 @@
+"""One object for all reads of one operator's state, in place of the arguments that each repeats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statemark import lookup, queries, reads, stateful
+from statemark.errors import LiveReadError, SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, Row
+
+    from statemark.isolation import IsolationLevel
+    from statemark.queries import Query
+    from statemark.stateful import Description, Operator
+
+
+class State:
+    """The state of one operator of a running query; made by `state`.
+
+    Safe to use from any thread. It holds nothing open: each call reads the batch that is the last
+    then, of whatever run of the query is running.
+    """
+
+    def __init__(self, query: Query, operator: int | str, named: dict[str, Any]) -> None:
+        self._query, self._operator, self._named = query, operator, named
+        self._shown = queries.shown(queries.option_of(query))
+
+    def get(
+        self,
+        key: object,
+        *,
+        position_bound: reads.Position | None = None,
+        timeout: float | str | None = None,
+    ) -> Row | None:
+        """Return the row of one key; arguments, result and errors are those of `statemark.get`.
+
+        Parameters
+        ----------
+        key : Mapping, Row or value
+            A value for each column of the operator's key.
+        position_bound : Position, optional
+            Waits until the state includes these source offsets.
+        timeout : float or str, optional
+            Seconds to wait, or a duration such as ``"10s"``; 10 seconds if unset.
+
+        Returns
+        -------
+        Row or None
+            ``key``, ``value``, ``partition_id``; None if there is none.
+
+        Raises
+        ------
+        LiveReadError, SettingsError, MissingDependencyError
+            As `statemark.get`.
+        """
+        return self.get_many([key], position_bound=position_bound, timeout=timeout)[0]
+
+    def get_many(
+        self,
+        keys: Iterable[object],
+        *,
+        position_bound: reads.Position | None = None,
+        timeout: float | str | None = None,
+    ) -> list[Row | None]:
+        """Return the rows of several keys, all as of one batch, as `statemark.get_many` does.
+
+        Parameters
+        ----------
+        keys : Iterable of Mapping, Row or value
+            The keys.
+        position_bound, timeout
+            As for `get`.
+
+        Returns
+        -------
+        list of Row or None
+            In the order of `keys`.
+
+        Raises
+        ------
+        LiveReadError, SettingsError, MissingDependencyError
+            As `statemark.get_many`.
+        """
+        asked = self._asked(position_bound, timeout)
+        return lookup.get_many(self._query, keys, **asked)
+
+    def live(
+        self,
+        *,
+        position_bound: reads.Position | None = None,
+        timeout: float | str | None = None,
+    ) -> DataFrame:
+        """Return the state as a table, as `statemark.live` does.
+
+        Parameters
+        ----------
+        position_bound, timeout
+            As for `get`.
+
+        Returns
+        -------
+        DataFrame
+            Of the batch that is the last when it is first planned.
+
+        Raises
+        ------
+        LiveReadError, SettingsError, MissingDependencyError
+            As `statemark.live`.
+        """
+        return reads.live(self._query, **self._asked(position_bound, timeout))
+
+    def position(self, *, timeout: float | str | None = None) -> reads.Position:
+        """Return how far the query has read its sources, as `statemark.position` does.
+
+        Parameters
+        ----------
+        timeout : float or str, optional
+            As for `get`.
+
+        Returns
+        -------
+        Position
+            As of its last committed batch.
+
+        Raises
+        ------
+        LiveReadError, SettingsError, MissingDependencyError
+            As `statemark.position`.
+        """
+        return reads.position(self._query, timeout=timeout)
+
+    def describe(self, *, timeout: float | str | None = None) -> Description:
+        """Return what the query keeps in state: operators, names of keys, stores, the last batch.
+
+        Parameters
+        ----------
+        timeout : float or str, optional
+            As for `get`.
+
+        Returns
+        -------
+        Description
+            With the operator that this object reads marked.
+
+        Raises
+        ------
+        LiveReadError, SettingsError, MissingDependencyError
+            As `statemark.operators`.
+        """
+        found = stateful.operators(self._query, timeout=timeout)
+        return stateful.Description(
+            query=self._shown,
+            position=self.position(timeout=timeout),
+            operators=tuple(found),
+            chosen=self._number(found),
+        )
+
+    def __repr__(self) -> str:
+        """Return what it reads, without asking the query."""
+        named = "".join(f", {name}={value!r}" for name, value in self._named.items())
+        return f"State({self._shown}, operator={self._operator!r}{named})"
+
+    def _asked(
+        self, position_bound: reads.Position | None, timeout: float | str | None
+    ) -> dict[str, Any]:
+        number = self._operator
+        if isinstance(number, str):
+            number = self._number(stateful.operators(self._query, timeout=timeout))
+            self._operator = number  # operators of a query keep their numbers
+        return {
+            **self._named,
+            "operator_id": number,
+            "position_bound": position_bound,
+            "timeout": timeout,
+        }
+
+    def _number(self, found: list[Operator]) -> int:
+        wanted = self._operator
+        numbers = [one.number for one in found if wanted in (one.number, one.name)]
+        if len(numbers) == 1:
+            return numbers[0]
+        problem = f"query {self._shown} was not read"
+        there = ", ".join(f"{one.number} ({one.name})" for one in found) or "none"
+        raise LiveReadError(
+            problem,
+            reason=f"{len(numbers) or 'none'} of its stateful operators is {wanted!r}: {there}",
+            remedy="pass the number of one of them as `operator`",
+        )
+
+
+def state(
+    query: Query,
+    *,
+    operator: int | str = 0,
+    store_name: str = "default",
+    state_var_name: str | None = None,
+    join_side: str | None = None,
+    isolation_level: IsolationLevel | str | None = None,
+) -> State:
+    """Return an object that reads one operator's state of a running query.
+
+    Nothing is read in this call: the query may have no batch yet.
+
+    Parameters
+    ----------
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name. It runs in the application of the active session.
+    operator : int or str, optional
+        The stateful operator: its number, counted from the sink on, or Spark's name of it if no
+        other has that name. The last of a query is 0. `State.describe` shows them.
+    store_name, state_var_name, join_side, isolation_level
+        The arguments of that name of `live`.
+
+    Returns
+    -------
+    State
+        With ``get``, ``get_many``, ``live``, ``position`` and ``describe``.
+
+    Raises
+    ------
+    SettingsError
+        If `query` is no query, or `operator` is neither a number nor a name.
+
+    Notes
+    -----
+    Source: KIP-892, ``readOnly(IsolationLevel)``.
+
+    Examples
+    --------
+    >>> import statemark
+    >>> counts = statemark.state("counts")
+    >>> counts
+    State('counts', operator=0, store_name='default')
+    >>> counts.get(7).value.sum  # doctest: +SKIP
+    1250
+    >>> print(counts.describe())  # doctest: +SKIP
+    query 'counts': batch 0
+    > operator 0: stateStoreSave (key key; stores default)
+    """
+    if isinstance(operator, bool) or not isinstance(operator, int | str):
+        problem = f"bad operator {operator!r}"
+        raise SettingsError(
+            problem,
+            reason=f"a {type(operator).__name__} is neither a number nor a name",
+            remedy="pass a number or a name of `statemark.operators(query)`",
+        )
+    named = {
+        "store_name": store_name,
+        "state_var_name": state_var_name,
+        "join_side": join_side,
+        "isolation_level": isolation_level,
+    }
+    return State(query, operator, {k: v for k, v in named.items() if v is not None})

@@ -1,0 +1,115 @@
+"""The listener's page of text: what it finds odd, and what it leaves alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statemark import OperatorMetrics, report
+
+#: A batch with nothing odd.
+CALM: dict[str, Any] = {field.name: 0 for field in dataclasses.fields(OperatorMetrics)} | {
+    "query_id": "q",
+    "run_id": "r",
+    "name": "clicks",
+    "timestamp": datetime(2026, 3, 1, tzinfo=timezone.utc),
+    "operator": "stateStoreSave",
+    "batch_duration_ms": 1000,
+    "rows_total": 12345,
+    "memory_used_bytes": 3 << 20,
+    "commit_count": 4,
+    "commit_latency_avg_ms": 50.0,
+    "commit_latency_max_ms": 60,
+    "serialize_latency_ms": 40,
+    "changelog_latency_ms": 160,
+    "loads_memory": 4,
+}
+
+
+def rows(count: int, **of_last: Any) -> list[OperatorMetrics]:
+    """Batches with nothing odd but what the last one has."""
+    found = [OperatorMetrics(**CALM | {"batch_id": i}) for i in range(count)]
+    return [*found[:-1], dataclasses.replace(found[-1], **of_last)]
+
+
+def test_says_that_nothing_is_odd() -> None:
+    assert report.findings(rows(5)) == []
+    assert report.text(rows(5)).splitlines() == [
+        "query clicks (q)",
+        "  operator 0, stateStoreSave: batches 0 to 4, 12,345 rows in state, 3.0 MiB of memory",
+        "    batch: 1,000 ms in the mean, 1,000 ms the slowest",
+        "    commit of a store: 50.0 ms in the mean (changelog 80%, serialize 20%)",
+        "    nothing odd",
+    ]
+
+
+def test_says_that_nothing_was_reported() -> None:
+    assert "No batch" in report.text([])
+
+
+@pytest.mark.parametrize(
+    ("of_last", "what", "remedy"),
+    [
+        ({"spills": 2, "spilled_bytes": 3 << 20}, "2 times, 3.0 MiB", "maxUncommittedBytes"),
+        ({"rollbacks": 3}, "3 transactions were rolled back", "Spark's log"),
+        ({"rewinds": 1}, "again in 1 of 3 batches", "another attempt"),
+        ({"reloads": 2}, "2 stores were loaded again in 1 of 2", "spark.locality.wait"),
+        ({"commit_latency_max_ms": 900}, "batch 2: one commit took 900 ms", "skewed"),
+        ({"confirm_latency_ms": 1500}, "took 1,500 ms, more than the commits", "slow local disk"),
+    ],
+)  # fmt: skip
+def test_finds_what_is_odd(of_last: dict[str, Any], what: str, remedy: str) -> None:
+    assert report.findings(rows(3)) == []
+    finding = next(f for f in report.findings(rows(3, **of_last)) if what in f.what)
+    assert remedy in finding.remedy
+    assert (Path(__file__).parents[3] / "docs" / finding.page).is_file()
+    page = report.text(rows(3, **of_last))
+    assert f"    ! {finding.what}\n      {finding.remedy} (docs/{finding.page})" in page
+    assert "nothing odd" not in page
+
+
+def test_names_what_makes_commits_slow() -> None:
+    slow = {"commit_latency_max_ms": 600, "commit_latency_avg_ms": 500.0}
+    for part, remedy in (
+        ("serialize", "many keys"),
+        ("changelog", "file system"),
+        ("snapshot", "min"),
+    ):
+        odd = rows(1, **slow, **{f"{part}_latency_ms": 1900})
+        (finding,) = report.findings(odd)
+        assert finding.what == "the slowest commits take 60% of the batches"
+        assert remedy in finding.remedy
+
+
+def test_a_batch_that_is_always_computed_twice_has_two_actions() -> None:
+    (finding,) = report.findings([*rows(1, rewinds=1), *rows(2, rewinds=1)])
+    assert "foreachBatch with two actions" in finding.remedy
+
+
+def test_loads_of_a_first_batch() -> None:
+    loads = {"loads_checkpoint": 4, "reloads": 4, "load_checkpoint_bytes": 5 << 20}
+    (finding,) = report.findings(rows(1, **loads))
+    assert "read 4 stores from the checkpoint: 5.0 MiB" in finding.what
+    assert "localDir" in finding.remedy
+    (finding,) = report.findings(rows(1, **loads, distrusted=3))
+    assert "3 local stores were there and not used" in finding.what
+    # Each run has a first batch.
+    again = [*rows(1), *(dataclasses.replace(row, run_id="s") for row in rows(1, **loads))]
+    assert len(report.findings(again)) == 1
+
+
+def test_operators_and_queries_have_paragraphs_of_their_own() -> None:
+    join = [dataclasses.replace(row, operator_id=1, operator="join") for row in rows(1)]
+    other = [dataclasses.replace(row, query_id="z", name=None) for row in rows(1)]
+    lines = report.text([*rows(1), *join, *other]).splitlines()
+    assert [line for line in lines if not line.startswith("    ")] == [
+        "query clicks (q)",
+        "  operator 0, stateStoreSave: batches 0 to 0, 12,345 rows in state, 3.0 MiB of memory",
+        "  operator 1, join: batches 0 to 0, 12,345 rows in state, 3.0 MiB of memory",
+        "query z",
+        "  operator 0, stateStoreSave: batches 0 to 0, 12,345 rows in state, 3.0 MiB of memory",
+    ]
