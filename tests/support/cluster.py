@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyspark
 
 from support.processes import LIMIT_S, SMALL_JVM, Daemon, command_of, group, wait_for
-from support.session import STATE_STORE, TESTKIT_JAR, built
+from support.session import PATIENT, STATE_STORE, TESTKIT_JAR, built
 from support.streams import Arrivals
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
@@ -115,6 +115,7 @@ class Cluster:
         conf = {
             "spark.master": self.url,
             "spark.driver.host": "127.0.0.1",
+            **PATIENT,
             "spark.ui.enabled": False,
             "spark.ui.showConsoleProgress": False,
             "spark.jars": built(TESTKIT_JAR, "bin/sbt testkit/assembly"),

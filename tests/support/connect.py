@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 from support.processes import Daemon
+from support.session import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,8 @@ def serve(flags: Sequence[str], log: Path) -> tuple[Daemon, str]:
     command = [str(_SUBMIT), "--class", _SERVER, "--master", "local[2]", *flags]
     command += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
     command += ["--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.ui.enabled=false"]
-    # Python workers of a busy machine take longer than 15 seconds to begin.
-    command += ["--conf", "spark.python.authenticate.socketTimeout=180s"]
+    for key, value in PATIENT.items():
+        command += ["--conf", f"{key}={value}"]
     command += ["--conf", "spark.log.structuredLogging.enabled=false", "spark-internal"]
     daemon = Daemon(command, log, {"PYSPARK_PYTHON": sys.executable})
     port = daemon.said(r"Spark Connect server started at: \S*:(\d+)")

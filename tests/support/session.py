@@ -17,6 +17,8 @@ STATEMARK_PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
 LINE = ".".join(pyspark.__version__.split(".")[:2])
 TESTKIT_JAR = ROOT / f"jvm/testkit/target/spark-{LINE}/scala-2.13/statemark-testkit.jar"
 STATE_STORE = "spark.sql.streaming.stateStore"
+#: Python workers of a busy machine take longer than 15 seconds to begin.
+PATIENT = {"spark.python.authenticate.socketTimeout": "180s"}
 
 
 def statemark_jar() -> Path:
@@ -42,6 +44,7 @@ def built(jar: Path, command: str) -> Path:
 def settings(provider: str, local: Path) -> dict[str, str]:
     """Settings that a user would write by hand, and those that make tests fast and observable."""
     conf = {
+        **PATIENT,
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
