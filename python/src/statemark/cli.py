@@ -13,6 +13,7 @@ from statemark._version import __version__
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path
 from statemark.session import conf
+from statemark.usage import Parser
 
 # As a shell has it of a command that a signal ended; Windows has no such signal.
 _NOBODY_READS = 128 + 13
@@ -64,14 +65,19 @@ def _run(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="statemark", description="Transactional state for Spark Structured Streaming."
+def _parser() -> Parser:
+    parser = Parser(
+        prog="statemark",
+        description="Transactional state for Spark Structured Streaming.",
+        examples=(
+            ("conf --local-dir /var/lib/statemark", "flags for spark-submit"),
+            ("inspect /data/checkpoint", "what a checkpoint holds"),
+        ),
     )
     parser.add_argument("--version", action="version", version=f"statemark {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    spark_version = argparse.ArgumentParser(add_help=False)
+    spark_version = Parser(add_help=False)
     spark_version.add_argument(
         "--spark-version", metavar="V", help="line of Spark, such as 4.2 (default: the one found)"
     )
@@ -82,6 +88,10 @@ def _parser() -> argparse.ArgumentParser:
         help="print the flags for spark-submit",
         description="Print flags for: spark-submit $(statemark conf) job.py. Jars that"
         " spark-defaults.conf names are kept.",
+        examples=(
+            ("conf", "as in: spark-submit $(statemark conf) job.py"),
+            ("conf --format spark-defaults > statemark.conf", "a file for --properties-file"),
+        ),
     )
     sub.add_argument("--local-dir", metavar="D", help="where stores keep files on executors")
     sub.add_argument("--isolation-level", metavar="L", help="READ_COMMITTED or READ_UNCOMMITTED")
@@ -102,7 +112,16 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     offline.add_parsers(commands)
-    commands.add_parser("jar", parents=[spark_version], help="print the path of the bundled jar")
+    commands.add_parser(
+        "jar",
+        parents=[spark_version],
+        help="print the path of the bundled jar",
+        description="Print the path of the plugin's jar for the Spark that is found.",
+        examples=(
+            ("jar", "as in: spark-submit --jars $(statemark jar) job.py"),
+            ("jar --spark-version 4.2", "for another line of Spark"),
+        ),
+    )
     return parser
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from statemark.usage import Example
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Command:
         A paragraph for its help.
     add_arguments : callable
         Adds its arguments besides the checkpoint to a parser.
+    examples : sequence of Example
+        What its help ends with.
     has_checkpoint : bool
         Whether it works on a checkpoint.
     asks_kafka : bool
@@ -33,6 +39,7 @@ class Command:
     summary: str
     description: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
+    examples: Sequence[Example]
     has_checkpoint: bool = True
     asks_kafka: bool = False
     runs_queries: bool = False

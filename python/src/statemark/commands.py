@@ -103,6 +103,10 @@ COMMANDS: Sequence[Command] = (
         " from Spark's HDFS-backed provider to one of them. In place; what it changes is kept in"
         " CHECKPOINT/_statemark.",
         _switch_arguments,
+        (
+            ("switch /data/checkpoint --to statemark", "from Spark's provider to Statemark"),
+            ("switch s3a://bucket/checkpoint --to rocksdb", "and back"),
+        ),
     ),
     Command(
         "repartition",
@@ -111,6 +115,10 @@ COMMANDS: Sequence[Command] = (
         " partitions. After an interruption run the same command again, or take it back with"
         " --rollback; until then the query refuses to start.",
         _repartition_arguments,
+        (
+            ("repartition /data/checkpoint --partitions 64", "onto 64 partitions"),
+            ("repartition /data/checkpoint --rollback", "take an unfinished one back"),
+        ),
     ),
     Command(
         "inspect",
@@ -119,6 +127,10 @@ COMMANDS: Sequence[Command] = (
         " provider that it pins. Reads logs, listings and the newest snapshots' metadata; writes"
         " nothing.",
         json_argument,
+        (
+            ("inspect /data/checkpoint", "what a checkpoint holds"),
+            ("inspect s3a://bucket/checkpoint --json", "the same for a program"),
+        ),
     ),
     Command(
         "verify",
@@ -127,6 +139,10 @@ COMMANDS: Sequence[Command] = (
         " to every retained batch, and no file nobody's. Writes nothing; the query may run"
         " meanwhile. Exits with 1 where something is wrong.",
         _verify_arguments,
+        (
+            ("verify /data/checkpoint", "check every file of a checkpoint"),
+            ("verify /data/checkpoint --deep", "also load every version, and compare the rows"),
+        ),
     ),
     Command(
         "local",
@@ -135,6 +151,10 @@ COMMANDS: Sequence[Command] = (
         " version on disk, checkpoint id, size, last use, and whether some process uses it. With"
         " --prune delete those that no process uses: the checkpoint has all that they hold.",
         _local_arguments,
+        (
+            ("local", "what lies in this machine's local directory"),
+            ("local --prune --max-age 12h", "delete what no process used for 12 hours"),
+        ),
         has_checkpoint=False,
     ),
     *KAFKA_COMMANDS,

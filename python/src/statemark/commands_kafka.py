@@ -150,6 +150,9 @@ def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
     json_argument(parser)
 
 
+# Of examples.
+_AT = "--bootstrap-servers kafka:9092"
+
 KAFKA_COMMANDS: Sequence[Command] = (
     Command(
         "topic status",
@@ -158,6 +161,13 @@ KAFKA_COMMANDS: Sequence[Command] = (
         " is with the readers, open transactions, also those of others that hold readers back, and"
         " what the next start does. Changes nothing.",
         _status_arguments,
+        (
+            (f"topic status {_AT}", "every sink of the commit topic"),
+            (
+                f"topic status 7c1d9f4e/orders {_AT} --json",
+                "one sink, for a program",
+            ),
+        ),
         has_checkpoint=False,
         asks_kafka=True,
     ),
@@ -168,6 +178,10 @@ KAFKA_COMMANDS: Sequence[Command] = (
         " open transactions. A query that runs for the sink fails. Shows what it would do, and does"
         " it with --yes. Exits with 1 where something is left to do.",
         _one_sink_arguments,
+        (
+            (f"topic finish 7c1d9f4e/orders {_AT}", "what would be done"),
+            (f"topic finish 7c1d9f4e/orders {_AT} --yes", "do it"),
+        ),
         has_checkpoint=False,
         asks_kafka=True,
     ),
@@ -178,6 +192,16 @@ KAFKA_COMMANDS: Sequence[Command] = (
         " number: rows may be written again. Refused while the last decision is not complete. A"
         " query that runs for the sink fails. Shows what it would do, and does it with --yes.",
         _forget_arguments,
+        (
+            (
+                f"topic forget 7c1d9f4e/orders {_AT} --yes",
+                "write the next batch whatever its number",
+            ),
+            (
+                f"topic forget 7c1d9f4e/orders {_AT} --all --yes",
+                "the sink itself as well",
+            ),
+        ),
         has_checkpoint=False,
         asks_kafka=True,
     ),
@@ -188,6 +212,16 @@ KAFKA_COMMANDS: Sequence[Command] = (
         " with the highest version, and write the right one once more. With --continuous a query"
         " does so until it is stopped. Exits with 1 where a dry run has found wrong keys.",
         _compact_arguments,
+        (
+            (
+                f"topic compact prices {_AT} --strategy timestamp --dry-run",
+                "which keys are wrong",
+            ),
+            (
+                f"topic compact prices {_AT} --strategy header --header version --set-lag",
+                "repair them, with the cleaner held back meanwhile",
+            ),
+        ),
         has_checkpoint=False,
         asks_kafka=True,
         runs_queries=True,
@@ -199,6 +233,13 @@ KAFKA_COMMANDS: Sequence[Command] = (
         " with ok, warning or problem and what to do. Writes no row. Exits with"
         " 1 where there is a problem.",
         _doctor_arguments,
+        (
+            ("doctor --kafka kafka:9092", "are brokers and access fit for the sink"),
+            (
+                "doctor --kafka kafka:9092 --topic orders --json",
+                "an output topic too, for a program",
+            ),
+        ),
         has_checkpoint=False,
         asks_kafka=True,
     ),

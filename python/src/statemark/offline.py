@@ -26,11 +26,12 @@ from statemark.commands import COMMANDS
 from statemark.errors import MissingDependencyError, SettingsError
 from statemark.jars import jar_path, pip_install, spark_home
 from statemark.layers import SubmitArgs
+from statemark.usage import Parser
 
 if TYPE_CHECKING:
     from statemark.command import Command
 
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+    Subparsers = argparse._SubParsersAction[Parser]
 
 _MAIN = "statemark.spark.offline.Main"
 _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
@@ -74,6 +75,7 @@ def add_parsers(commands: Subparsers) -> None:
             parents=[_parent(command)],
             help=command.summary,
             description=command.description,
+            examples=command.examples,
         )
         parser.set_defaults(command=command.name)
         if command.has_checkpoint:
@@ -184,9 +186,9 @@ def _group(commands: Subparsers, name: str) -> Subparsers:
     return parser.add_subparsers(metavar="COMMAND", required=True)
 
 
-def _parent(command: Command) -> argparse.ArgumentParser:
+def _parent(command: Command) -> Parser:
     """Return the parser of a command's common options, with their meaning in spark-submit."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = Parser(add_help=False)
     group = parser.add_argument_group("options of spark-submit")
     for option, (metavar, text) in _SUBMIT_OPTIONS.items():
         if command.asks_kafka and not command.runs_queries and option == "--master":

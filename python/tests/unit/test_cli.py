@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import statemark
+from statemark import cli
 from statemark.cli import main
+from statemark.commands import COMMANDS
 
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER = f"{PREFIX}providerClass=statemark.spark.StatemarkStateStoreProvider"
@@ -128,6 +130,52 @@ def test_who_reads_may_stop_reading(tmp_path: Path) -> None:
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def _helps(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main([*argv, "--help"])
+    assert caught.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_every_help_has_examples_that_parse(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = ["conf", "jar", *(command.name for command in COMMANDS)]
+    parser = cli._parser()
+    for command in ["", *commands]:
+        _, found, examples = _helps(command.split(), capsys).partition("\nexamples:\n")
+        assert found, command
+        lines = examples.splitlines()[::2]
+        assert len(lines) > 1
+        for line in lines:
+            program, *argv = shlex.split(line.partition(" > ")[0])
+            assert program == "statemark"
+            assert argv[: len(command.split())] == command.split()
+            parser.parse_args(argv)
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["inspct", "/c"], "inspect"),
+        (["inspect", "/c", "--jsn"], "--json or --jars"),
+        (["conf", "--local_dir=/d"], "--local-dir"),
+        (["topic", "compct"], "compact"),
+        (["switch", "/c", "--to", "rocks-db"], "rocksdb"),
+        # An option is not taken by a part of its name.
+        (["conf", "--isolation", "READ_COMMITTED"], "--isolation-level"),
+    ],
+)
+def test_errors_guess_what_was_meant(
+    argv: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+    assert caught.value.code == 2
+    *_, guess, more = capsys.readouterr().err.splitlines()
+    assert guess == f"  did you mean {meant}?"
+    words = more.removeprefix("  examples: statemark ").removesuffix("--help").split()
+    assert words == argv[: len(words)]
 
 
 @pytest.mark.parametrize("argv", [[], ["nothing"], ["conf", "--nothing"], ["jar", "extra"]])
