@@ -54,6 +54,7 @@ LONGER: dict[str, tuple[float, str]] = {
     "tests/e2e/test_submit.py": (60, _PROCESSES),
     "tests/e2e/test_switch.py": (150, _PROCESSES),
     "tests/e2e/test_transform_with_state.py": (60, "starts two Python workers for each task"),
+    "tests/e2e/test_use.py": (90, _PROCESSES),
     "tests/kafka/test_access.py": (90, f"{_PROCESSES}, and a broker that asks for passwords"),
     "tests/kafka/test_batches.py": (90, _PROCESSES),
     "tests/kafka/test_connect.py": (90, "starts a Connect server and a client of it"),

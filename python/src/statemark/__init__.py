@@ -60,6 +60,7 @@ from statemark.kafka import kafka_batch, kafka_sink, kafka_source
 from statemark.lookup import get, get_many
 from statemark.operator_metrics import OperatorMetrics
 from statemark.reads import Position, live, position
+from statemark.running import Lack, Usage, use
 from statemark.session import conf, configure
 from statemark.stateful import Description, Operator, operators
 from statemark.winners import latest
@@ -78,6 +79,7 @@ __all__ = [
     "InvalidInputError",
     "IsolationLevel",
     "JarNotFoundError",
+    "Lack",
     "LiveReadError",
     "LocalRejectedError",
     "LookupTimeoutError",
@@ -106,6 +108,7 @@ __all__ = [
     "UnfitClusterError",
     "UnreadableRecordError",
     "UnsendableRowError",
+    "Usage",
     "VersionGoneError",
     "ViewClosedError",
     "WrongHistoryError",
@@ -124,6 +127,7 @@ __all__ = [
     "operators",
     "position",
     "state",
+    "use",
 ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaClass, JVMView
     from pyspark.sql import Row
 
+# The class loader with the plugin's jar, where `use` has added it to a running application.
+_loader: Any = None
+# The one that this thread has been shown.
+_shown = threading.local()
 _PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
 
 
 def started() -> bool:
     """Return whether a Java virtual machine already serves this process.
 
-    Returns
-    -------
-    bool
-        True under spark-submit, in the pyspark shell, and after any session in this process,
-        also a stopped one: its class path is then past changing.
+    It does under spark-submit, in the pyspark shell, and after any session in this process, also a
+    stopped one: its class path is then past changing.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return True
@@ -50,13 +52,7 @@ def started() -> bool:
 
 
 def has_context() -> bool:
-    """Return whether a classic Spark context is active in this process.
-
-    Returns
-    -------
-    bool
-        True from the start of a context until it is stopped.
-    """
+    """Return whether a classic Spark context is active in this process."""
     if "pyspark" not in sys.modules or not started():
         return False
     from pyspark import SparkContext
@@ -65,13 +61,7 @@ def has_context() -> bool:
 
 
 def spark_version() -> str | None:
-    """Return the version of the active Spark context.
-
-    Returns
-    -------
-    str or None
-        The version, or None without an active context.
-    """
+    """Return the version of the active Spark context, None without one."""
     if not has_context():
         return None
     from pyspark import SparkContext
@@ -98,13 +88,7 @@ def launched_jars() -> str:
 
 
 def sees_provider() -> bool:
-    """Return whether the driver finds the provider's class, wherever it came from.
-
-    Returns
-    -------
-    bool
-        True if the class is on the driver's class path.
-    """
+    """Return whether the driver finds the provider's class, wherever it came from."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
@@ -134,18 +118,41 @@ def launch(*, options: Mapping[str, object], submit_args: str) -> None:
 
 
 def is_classic() -> bool:
-    """Return whether the active session is in this process.
-
-    Returns
-    -------
-    bool
-        False for a Spark Connect client, and where there is no session.
-    """
+    """Return whether the active session is in this process, and not a Spark Connect server's."""
     if not has_context():
         return False
     from pyspark.sql.utils import is_remote
 
     return not is_remote()
+
+
+def keep_jar_of_thread() -> None:
+    """Keep the class loader of this thread, which has just added the plugin's jar to a session.
+
+    Nothing where the session is a Connect server's.
+    """
+    global _loader
+    if is_classic():
+        _loader = _thread().getContextClassLoader()
+
+
+def show_jar_to_thread() -> None:
+    """Let this thread see a jar that another has added to a running session.
+
+    Each thread of Python has one of the virtual machine, and Spark adds a jar to the class loader
+    of the one that asks for it.
+    """
+    # Lookups ask each time, and are faster than these calls.
+    if getattr(_shown, "loader", None) is not _loader and has_context():
+        _thread().setContextClassLoader(_loader)
+        _shown.loader = _loader
+
+
+def _thread() -> Any:  # noqa: ANN401 - of the virtual machine
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    return jvm.java.lang.Thread.currentThread()
 
 
 def kind_of(error: BaseException) -> type[EngineError] | None:
@@ -184,13 +191,7 @@ def message_of(error: BaseException) -> str | None:
 
 
 def kinds() -> dict[str, bool]:
-    """Return the kinds of failures that the virtual machine knows.
-
-    Returns
-    -------
-    dict
-        Whether a failure is retryable, by the name of its kind.
-    """
+    """Return whether failures are retryable, by the names of the kinds that the plugin knows."""
     from pyspark import SparkContext
 
     jvm: Any = SparkContext._jvm
@@ -252,6 +253,7 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     from pyspark import SparkContext
     from pyspark.serializers import CPickleSerializer
 
+    show_jar_to_thread()
     answer = _lookups(SparkContext._jvm)
     pickled = answer(json.dumps(options), keys)
     return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
@@ -271,6 +273,7 @@ def _plugins(name: str) -> JavaClass | None:
     """Return an object of the plugin's packages; None where the plugin is not there."""
     if not has_context():
         return None
+    show_jar_to_thread()
     from py4j.java_gateway import JavaClass
     from pyspark import SparkContext
 

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, TypeAlias, Union
 from weakref import WeakKeyDictionary
 
-from statemark import failures, jars, units
+from statemark import _jvm, failures, jars, units
 from statemark.errors import LiveReadError, MissingDependencyError, SettingsError
 
 if TYPE_CHECKING:
@@ -173,7 +173,9 @@ def reader(options: dict[str, str]) -> DataFrameReader:
     MissingDependencyError
         If pyspark is not installed.
     """
-    return session().read.format(_FORMAT).options(**options)
+    active = session()
+    _jvm.show_jar_to_thread()
+    return active.read.format(_FORMAT).options(**options)
 
 
 def rows(query: Query, *, what: str, timeout: float | str | None) -> list[Row]:

@@ -159,6 +159,37 @@ def conf(
     return {layers.JARS: checked_jar(path)} | wanted
 
 
+def runtime_settings(
+    *,
+    isolation_level: IsolationLevel | str | None,
+    max_uncommitted_bytes: int | str | None,
+    local_dir: str | os.PathLike[str] | None,
+) -> dict[str, str]:
+    """Return those of the settings that a running session takes.
+
+    Parameters
+    ----------
+    isolation_level, max_uncommitted_bytes, local_dir
+        As for `configure`.
+
+    Returns
+    -------
+    dict of str to str
+        Spark's settings by key.
+
+    Raises
+    ------
+    SettingsError
+        If a value is bad.
+    """
+    wanted = _settings(
+        isolation_level=isolation_level,
+        max_uncommitted_bytes=max_uncommitted_bytes,
+        local_dir=local_dir,
+    )
+    return {key: value for key, value in wanted.items() if key != settings.PLUGINS_KEY}
+
+
 def _settings(
     *,
     isolation_level: IsolationLevel | str | None,

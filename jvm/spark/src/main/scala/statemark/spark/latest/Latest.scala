@@ -61,7 +61,7 @@ final case class Latest(child: Expression) extends DeclarativeAggregate with Una
 }
 
 object Latest {
-  private[latest] val Name = "statemark_latest"
+  private[spark] val Name = "statemark_latest"
 
   /** How a session registers it. */
   def function: (FunctionIdentifier, ExpressionInfo, Seq[Expression] => Expression) = {

@@ -24,7 +24,8 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   * (how long a bound, or the first batch, is waited for, and by a lookup also a task; a duration such as `10s`). With
   * `what` set to `position` it has a row for each source of the query instead: the offset that the last committed batch
   * ends at. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
-  * what else a read may name of it. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
+  * what else a read may name of it. Set to `installation` it has a row for the driver and one for each executor: which version
+  * of the plugin it has. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
   * each row's key in that array ([[KeyJson]]). No job runs for these, but for a lookup of a store that is open nowhere.
   *
   * READ_COMMITTED is one batch, of all partitions: the last that the query had committed when the read was planned,
@@ -44,6 +45,7 @@ final class LiveDataSource extends TableProvider with DataSourceRegister {
       case LiveContent.State => read.schema()
       case LiveContent.Operators => OperatorsScan.schema
       case LiveContent.Position => PositionScan.schema
+      case LiveContent.Installation => Installation.schema
       case _: LiveContent.Lookup => LookupScan.schema(LiveLookup.schema(read))
     }
 
@@ -66,6 +68,7 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
   override def newScanBuilder(scanOptions: CaseInsensitiveStringMap): ScanBuilder =
     options.what match {
       case LiveContent.Lookup(keys) => () => new LookupScan(schema, options, keys)
+      case LiveContent.Installation => () => new InstallationScan(SparkSession.active)
       case LiveContent.Position =>
         val (pin, _) = options.pinned()
         () => new PositionScan(pin)

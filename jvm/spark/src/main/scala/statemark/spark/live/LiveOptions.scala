@@ -24,6 +24,9 @@ private[live] object LiveContent {
   /** The stateful operators, each with what a read may name of it. */
   case object Operators extends LiveContent
 
+  /** What of the plugin the processes of the application have. No query needs to run. */
+  case object Installation extends LiveContent
+
   /** The rows of some keys.
     *
     * @param keys the keys in the JSON that [[KeyJson]] reads
@@ -37,14 +40,16 @@ private[live] object LiveContent {
       case ("lookup", None) => throw new InvalidInputException(
           "Option what is 'lookup', and option keys is missing: it must be a JSON array with an object for each key."
         )
-      case ("state" | "position" | "operators", Some(_)) => throw new InvalidInputException(
+      case ("state" | "position" | "operators" | "installation", Some(_)) =>
+        throw new InvalidInputException(
           "Option keys is set, and option what is not 'lookup': set it to 'lookup' for the rows of the keys, or filter the rows."
         )
       case ("state", None) => State
       case ("position", None) => Position
       case ("operators", None) => Operators
+      case ("installation", None) => Installation
       case _ => throw new InvalidInputException(
-          s"Option what is '${what.mkString}', but it must be state, position, operators or lookup."
+          s"Option what is '${what.mkString}', but it must be state, position, operators, installation or lookup."
         )
     }
 }

@@ -1,0 +1,78 @@
+"""Uses Statemark in a session that was started without it; `test_use` runs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import statemark
+from pyspark.sql import DataFrame, SparkSession
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+def main(master: str, directory: Path) -> None:
+    if master.startswith("sc://"):
+        spark = SparkSession.builder.remote(master).getOrCreate()
+    else:
+        builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+        spark = builder.getOrCreate()
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    seen: dict[str, Any] = {}
+    former = spark.conf.get(PROVIDER)
+    (directory / "in").mkdir()
+    (directory / "in/0.json").write_text("\n".join(f'{{"key": {i % 5}}}' for i in range(20)))
+
+    def counts() -> DataFrame:
+        return (
+            spark.readStream.schema("key LONG").json(str(directory / "in")).groupBy("key").count()
+        )
+
+    def start(name: str) -> Any:
+        writer = counts().writeStream.queryName(name).outputMode("complete").format("memory")
+        query = writer.option("checkpointLocation", str(directory / name)).start()
+        query.processAllAvailable()
+        return query
+
+    with statemark.use(
+        spark, local_dir=directory / "state", isolation_level="READ_COMMITTED"
+    ) as usage:
+        seen["text"] = str(usage)
+        seen["versions"] = usage.versions
+        query = start("counts")
+        seen["metrics"] = sum("statemark" in m for m in _operator(query)["customMetrics"])
+    seen["is_former"] = spark.conf.get(PROVIDER) == former
+    seen["rows"] = sorted(
+        [row.key.key, row.value["count"]] for row in statemark.live(query).collect()
+    )
+    seen["row"] = statemark.get(query, 3).value[0]
+    seen["position"] = statemark.position(query).batch_id
+    after = start("after")
+    seen["metrics_after"] = sum("statemark" in m for m in _operator(after)["customMetrics"])
+
+    def elsewhere() -> None:
+        seen["row_in_thread"] = statemark.get(query, 3).value[0]
+        seen["rows_in_thread"] = statemark.live(query).count()
+        statemark.use(spark)
+        seen["metrics_in_thread"] = sum(
+            "statemark" in m for m in _operator(start("other"))["customMetrics"]
+        )
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    (directory / "seen.json").write_text(json.dumps(seen))
+    for one in spark.streams.active:
+        one.stop()
+    spark.stop()
+
+
+def _operator(query: Any) -> Any:
+    return next(p for p in query.recentProgress if p["stateOperators"])["stateOperators"][0]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
