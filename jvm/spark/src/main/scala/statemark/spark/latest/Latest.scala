@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.{
 }
 import org.apache.spark.sql.catalyst.trees.UnaryLike
 import org.apache.spark.sql.types._
+import statemark.spark.conf.SqlFunctions
 
 /** The aggregate function `statemark_latest(candidate)`: of the records of a key, the one that KIP-280 keeps.
   *
@@ -61,7 +62,7 @@ final case class Latest(child: Expression) extends DeclarativeAggregate with Una
 }
 
 object Latest {
-  private[spark] val Name = "statemark_latest"
+  private[latest] val Name = SqlFunctions.Latest
 
   /** How a session registers it. */
   def function: (FunctionIdentifier, ExpressionInfo, Seq[Expression] => Expression) = {

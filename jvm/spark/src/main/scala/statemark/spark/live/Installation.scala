@@ -12,10 +12,10 @@ import org.apache.spark.sql.connector.read.{
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.{BooleanType, StringType, StructType}
 import org.apache.spark.unsafe.types.UTF8String
-import statemark.spark.latest.Latest
+import statemark.spark.conf.SqlFunctions
 import statemark.spark.process.JvmState
 
-/** What of the plugin a process of this application has.
+/** A process of this application, and which parts of the plugin it has.
   *
   * @param process id of the executor, `driver` for the driver
   * @param version of the jar; None where the classes come from no jar
@@ -51,7 +51,7 @@ private[live] object Installation {
 
   /** Returns what the driver has. */
   def ofDriver(spark: SparkSession): Installation =
-    here(hasExtension = spark.catalog.functionExists(Latest.Name))
+    here(hasExtension = spark.catalog.functionExists(SqlFunctions.Latest))
 }
 
 /** A row of the driver, and one of each executor that a task of this read met: Spark spreads them over those that are

@@ -24,7 +24,7 @@ private[live] object LiveContent {
   /** The stateful operators, each with what a read may name of it. */
   case object Operators extends LiveContent
 
-  /** What of the plugin the processes of the application have. No query needs to run. */
+  /** The processes of the application, and which parts of the plugin each has. No query needs to run. */
   case object Installation extends LiveContent
 
   /** The rows of some keys.
