@@ -10,6 +10,7 @@ import statemark.spark.conf.{LocalRoot, ProviderName, StoreSettings}
 import statemark.spark.latest.Latest
 import statemark.spark.plan.StatefulNodes
 import statemark.spark.process.Relocated.StatefulOperator
+import statemark.spark.process.TaskInfo
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
   * settings, and the checkpoint's format, are checked on the driver when the first batch of a query is planned,
@@ -60,6 +61,8 @@ object StatemarkExtensions {
               StatemarkBridge.hadoopConf(batch.spark)
             )
             batch.setProperty(SourcePosition.Property, SourcePosition.encode(batch.position))
+            // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
+            batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)
             Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
           }
         }

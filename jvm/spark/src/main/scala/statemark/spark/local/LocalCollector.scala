@@ -9,7 +9,8 @@ import statemark.spark.conf.StoreSettings
 import statemark.spark.process.{BackgroundThreads, JvmState}
 
 /** Deletes homes that no process uses: of queries that are gone, of partitions that moved. By age, and the
-  * oldest first where a root holds more than it may. A home that some process holds, or that is another
+  * oldest first where a root holds more than it may; at once where the query's checkpoint was temporary, as
+  * the process that has ended was the only one with a use for it. A home that some process holds, or that is another
   * user's, is left alone.
   */
 object LocalCollector {
@@ -33,9 +34,11 @@ object LocalCollector {
 
   /** Deletes what is due; what was deleted. */
   def collect(root: File, settings: StoreSettings, nowMs: Long): Seq[File] = {
-    val idle = StoreDirectory.all(root).sortBy(StoreDirectory.usedAtMs)
-    val (old, young) =
-      idle.partition(nowMs - StoreDirectory.usedAtMs(_) > settings.localDirMaxAgeMs)
+    val all = StoreDirectory.all(root).sortBy(StoreDirectory.usedAtMs)
+    val (old, young) = all.partition { home =>
+      StoreDirectory.isTemporary(home) ||
+      nowMs - StoreDirectory.usedAtMs(home) > settings.localDirMaxAgeMs
+    }
     val deleted = old.filter(delete) ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(young, _))
     val stores = deleted.map(_.getParentFile).distinct
     (stores ++ stores.map(_.getParentFile).distinct)

@@ -2,8 +2,7 @@ package statemark.spark.local
 
 import java.io.{File, IOException}
 import java.nio.file._
-import java.nio.file.attribute.{BasicFileAttributes, PosixFilePermissions, UserPrincipal}
-import java.util.{Comparator, UUID}
+import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
@@ -11,7 +10,7 @@ import statemark.common.InvalidInputException
 import statemark.spark.conf.StoreSettings
 
 /** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
-  * beside it. Where it outlives its process a lock says whether some process uses it.
+  * beside it. Where it may be found by another process a lock says whether some process uses it.
   *
   * @param isFresh made by this process, and not left by another
   *
@@ -26,8 +25,10 @@ final class StoreDirectory private[spark] (
 
   val base: File = new File(path, StoreDirectory.BaseName)
 
-  /** Tells whether the home outlives its process. */
-  def isDurable: Boolean = lock.isDefined
+  /** Tells whether the home outlives its process. One of a query with a temporary checkpoint does not: nobody can go on
+    * from it.
+    */
+  def isDurable: Boolean = lock.isDefined && !StoreDirectory.isTemporary(path)
 
   /** Returns a path beside the base that is not there yet. */
   def fresh(prefix: String): File = synchronized {
@@ -45,7 +46,8 @@ final class StoreDirectory private[spark] (
 
   /** Gives it up for another process to find; deletes it where it does not outlive this one. */
   def release(): Unit = lock match {
-    case Some(held) => held.release()
+    case Some(held) if isDurable => held.release()
+    case Some(_) => delete(): Unit
     case None => LocalDirectory.deleteTree(path)
   }
 
@@ -57,7 +59,8 @@ final class StoreDirectory private[spark] (
       Files.deleteIfExists(new File(base, "CURRENT").toPath): Unit
       Option(path.listFiles).toSeq.flatten.filterNot(_.getName == StoreDirectory.LockName)
         .foreach(LocalDirectory.deleteTree)
-      LocalDirectory.deleteTree(path)
+      if (StoreDirectory.isTemporary(path)) TemporaryHomes.delete(path)
+      else LocalDirectory.deleteTree(path)
       true
     } catch {
       case e: IOException =>
@@ -98,6 +101,13 @@ object StoreDirectory {
       .filter(home => isThere(new File(home, LockName), Files.isRegularFile(_, _)))
   }
 
+  /** Tells whether the home in `path` is of a query with a temporary checkpoint: of no use once its process has ended. Its
+    * name says so, so that it is known as such from its first moment.
+    */
+  def isTemporary(path: File): Boolean = path.getName.startsWith(TemporaryPrefix)
+
+  private[spark] val TemporaryPrefix = "temporary-"
+
   /** Tells whether some process holds the home in `path`, this one included; keeps no process from holding it. */
   def isInUse(path: File): Boolean = DirectoryLock.isInUse(path)
 
@@ -119,11 +129,19 @@ object StoreDirectory {
   *
   * Durable ones are `<root>/<query>/<operator>-<partition>-<store>/<unique>`, others lie in the
   * executor's own local directories and are deleted with it. No part of a path tells the host or the
-  * executor: a disk that is attached elsewhere is as good as it was.
+  * executor: a disk that is attached elsewhere is as good as it was. The home of a query with a temporary
+  * checkpoint lies where a durable one would, as the disk was chosen for stores, under a name by which whoever finds it
+  * without an owner deletes it.
   *
   * @param root the root of homes that outlive the process; None where they go with it
+  * @param isTemporary whether the checkpoint of the query ends with the process, and homes with it
   */
-final class StoreDirectories(root: Option[File], queryId: String, storeId: StateStoreId) {
+final class StoreDirectories(
+    root: Option[File],
+    queryId: String,
+    storeId: StateStoreId,
+    isTemporary: Boolean = false
+) {
   private val name = s"${storeId.operatorId}-${storeId.partitionId}-${storeId.storeName}"
 
   // Runs find each other's homes whatever name of the root each was given.
@@ -132,16 +150,17 @@ final class StoreDirectories(root: Option[File], queryId: String, storeId: State
     catch { case _: IOException => named }
   }
 
-  /** The folder of all homes of the store; None where they do not outlive the process. A reader without a query
-    * leaves no home behind.
-    */
-  val parent: Option[File] =
+  // A reader without a query leaves no home behind.
+  private val folder: Option[File] =
     there.filter(_ => queryId.nonEmpty).map(r => new File(new File(r, queryId), name))
+
+  /** The folder of all homes of the store; None where they do not outlive the process. */
+  val parent: Option[File] = folder.filterNot(_ => isTemporary)
 
   /** Returns a new home.
     * @throws InvalidInputException where the root cannot be written, or is another user's
     */
-  def create(): StoreDirectory = parent match {
+  def create(): StoreDirectory = folder match {
     case None =>
       new StoreDirectory(
         StatemarkBridge.newLocalDirectory(s"statemark-$name-"),
@@ -157,7 +176,9 @@ final class StoreDirectories(root: Option[File], queryId: String, storeId: State
     * is empty, or take the directory for a home that was left. Another directory is made in that case.
     */
   @tailrec private def made(all: File, tries: Int): StoreDirectory = {
-    val own = new File(all, UUID.randomUUID().toString)
+    val prefix = if (isTemporary) StoreDirectory.TemporaryPrefix else ""
+    val own = new File(all, s"$prefix${UUID.randomUUID()}")
+    if (isTemporary) TemporaryHomes.add(own)
     val home =
       try {
         LocalDirectory.createPrivate(own.toPath)
@@ -175,7 +196,8 @@ final class StoreDirectories(root: Option[File], queryId: String, storeId: State
     * @throws InvalidInputException where one is another user's
     */
   def abandoned(): Seq[StoreDirectory] = {
-    val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten.filter(_.isDirectory)
+    val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten
+      .filter(d => d.isDirectory && !StoreDirectory.isTemporary(d))
     val ours =
       try all.filter(isOurs)
       catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
@@ -210,61 +232,4 @@ private[spark] object StoreDirectories {
     * that very moment.
     */
   private val Tries = 1000
-}
-
-object LocalDirectory {
-  private val Private = PosixFilePermissions.fromString("rwx------")
-
-  /** Deletes `root` and all below; what is gone already is fine. */
-  def deleteTree(root: File): Unit = if (root.exists) {
-    val walk = Files.walk(root.toPath)
-    try walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.deleteIfExists(p): Unit)
-    finally walk.close()
-  }
-
-  /** Returns bytes of all files below a directory, whose owner may delete some meanwhile. */
-  def bytesOf(directory: File): Long = {
-    var bytes = 0L
-    val count = new SimpleFileVisitor[Path] {
-      override def visitFile(file: Path, attributes: BasicFileAttributes): FileVisitResult = {
-        if (attributes.isRegularFile) bytes += attributes.size
-        FileVisitResult.CONTINUE
-      }
-
-      override def visitFileFailed(file: Path, e: IOException): FileVisitResult =
-        FileVisitResult.CONTINUE
-
-      override def postVisitDirectory(d: Path, e: IOException): FileVisitResult =
-        FileVisitResult.CONTINUE
-    }
-    Files.walkFileTree(directory.toPath, count): Unit
-    bytes
-  }
-
-  /** Returns the owner of a directory, where it is not this user; None for a directory that is gone. */
-  private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
-    try Some(Files.getOwner(directory.toPath)).filter(_ != user)
-    catch { case _: NoSuchFileException => None }
-
-  private[spark] def createPrivate(path: Path): Unit =
-    Files.createDirectories(path, PosixFilePermissions.asFileAttribute(Private)): Unit
-
-  /** State of a query may be secret, and files of another user may be forged.
-    * @throws IOException where `own`, or a directory between it and `root`, is not this user's
-    */
-  private[spark] def checkOwners(own: File, root: Option[File]): Unit =
-    Iterator.iterate(own.toPath)(_.getParent)
-      .takeWhile(p => p != null && root.exists(r => p.startsWith(r.toPath) && p != r.toPath))
-      .foreach { directory =>
-        val owner = Files.getOwner(directory)
-        if (owner != user) throw new IOException(s"$directory belongs to $owner and not to $user")
-        Files.setPosixFilePermissions(directory, Private): Unit
-      }
-
-  /** The owner of files that this process creates; the name of the user may be unknown to a container. */
-  private lazy val user = {
-    val file = Files.createTempFile("statemark-", ".owner")
-    try Files.getOwner(file)
-    finally Files.delete(file)
-  }
 }

@@ -6,14 +6,24 @@ import org.apache.spark.TaskContext
   *
   * @param queryId persistent id of the streaming query, empty where none runs
   * @param partitions number of state partitions, -1 where unknown
+  * @param hasTemporaryCheckpoint whether the query's checkpoint location is deleted when the driver's process ends
   */
-final case class TaskInfo(queryId: String, partitions: Int)
+final case class TaskInfo(
+    queryId: String,
+    partitions: Int,
+    hasTemporaryCheckpoint: Boolean = false
+)
 
 object TaskInfo {
+
+  /** The local property by which the driver tells the tasks of a batch that the query's checkpoint is temporary. */
+  val TemporaryCheckpoint: String = "statemark.temporaryCheckpoint"
+
   val none: TaskInfo = TaskInfo("", -1)
 
   def now(): TaskInfo = Option(TaskContext.get()).fold(none) { task =>
     val queryId = Option(task.getLocalProperty("sql.streaming.queryId")).getOrElse("")
-    TaskInfo(queryId, task.numPartitions())
+    val isTemporary = Option(task.getLocalProperty(TemporaryCheckpoint)).contains("true")
+    TaskInfo(queryId, task.numPartitions(), isTemporary)
   }
 }

@@ -62,7 +62,8 @@ final class ProviderContext(
   /** Where homes outlive this process, if they do. */
   lazy val localRoot: Option[File] = LocalRoot.of(conf.own)
 
-  lazy val homes: StoreDirectories = new StoreDirectories(localRoot, task.queryId, storeId)
+  lazy val homes: StoreDirectories =
+    new StoreDirectories(localRoot, task.queryId, storeId, task.hasTemporaryCheckpoint)
 
   // What is local goes with the process where there is no directory for it: nothing is proven then.
   val checkpoint: StoreCheckpoint = new StoreCheckpoint(

@@ -71,6 +71,7 @@ final class LocalStores(root: File) {
     val isInUse = StoreDirectory.isInUse(home)
     val records: Either[String, BaseRecords] =
       if (isInUse) Left("in use")
+      else if (StoreDirectory.isTemporary(home)) Left(LocalStores.Temporary)
       else
         try ofItsPath(ReopenedStore.inspect(new File(home, StoreDirectory.BaseName), options), home)
         catch { case e: LocalRejectedException => Left(s"${e.reason.name}: ${e.getMessage}") }
@@ -104,6 +105,8 @@ final class LocalStores(root: File) {
 
 private object LocalStores {
   private val CacheBytes = 1L << 20
+  private val Temporary =
+    "Temporary: the checkpoint of its query has ended with its process. The next query on this directory deletes it."
 
   /** Enough to read a few records. */
   private def options(cache: LRUCache): EngineOptions = EngineOptions(

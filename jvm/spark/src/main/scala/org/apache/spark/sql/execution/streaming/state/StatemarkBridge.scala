@@ -24,7 +24,7 @@ import org.apache.spark.sql.catalyst.plans.logical.{
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.util.{RpcUtils, SerializableConfiguration}
+import org.apache.spark.util.{RpcUtils, SerializableConfiguration, ShutdownHookManager}
 import scala.jdk.CollectionConverters._
 import statemark.common.{Causes, Position}
 
@@ -65,7 +65,20 @@ object StatemarkBridge extends BridgeShims {
     offsets <- query.offsetLog.get(batch)
   } yield {
     val position = Position(endOffsets(offsets).map(_._2))
-    BatchAhead(spark, queryId, position, spark.sparkContext.setLocalProperty)
+    BatchAhead(
+      spark,
+      queryId,
+      position,
+      isTemporary(query.resolvedCheckpointRoot),
+      spark.sparkContext.setLocalProperty
+    )
+  }
+
+  /** Whether Spark made a checkpoint location for a query that was given none, and deletes it when this process ends. */
+  private def isTemporary(checkpoint: String): Boolean = {
+    val path = new Path(checkpoint)
+    path.getName.startsWith("temporary-") &&
+    ShutdownHookManager.hasShutdownDeleteDir(new File(path.toUri.getPath))
   }
 
   /** The queries that run in this application, of all its sessions. */
@@ -291,11 +304,13 @@ final case class ActiveQuery(
 /** A batch that is planned and not scheduled yet.
   *
   * @param position source offsets that it ends at
+  * @param hasTemporaryCheckpoint whether the query's checkpoint location is deleted when this process ends
   * @param setProperty hands a property to its tasks
   */
 final case class BatchAhead(
     spark: SparkSession,
     queryId: String,
     position: Position,
+    hasTemporaryCheckpoint: Boolean,
     setProperty: (String, String) => Unit
 )
