@@ -219,7 +219,7 @@ def unowned_tasks(root: Path) -> Iterator[str]:
 
 
 def cited_invariants(root: Path) -> Iterator[str]:
-    named = re.findall(r"\bI(?:10|[1-9])\b", (root / INVARIANTS).read_text())
+    named = re.findall(r"\bI(?:1[01]|[1-9])\b", (root / INVARIANTS).read_text())
     here = Path(__file__).name
     sources = [
         path.read_text()

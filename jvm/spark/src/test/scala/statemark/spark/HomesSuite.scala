@@ -2,11 +2,13 @@ package statemark.spark
 
 import java.io.{File, RandomAccessFile}
 import java.nio.file.{Files, Path}
+import java.nio.file.attribute.PosixFilePermissions
 import java.util.concurrent.{Callable, Executors, TimeUnit}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Try
+import statemark.common.InvalidInputException
 import statemark.spark.conf.StoreSettings
 import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectories, StoreDirectory}
 
@@ -20,8 +22,10 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
 
   override protected def afterEach(): Unit = LocalDirectory.deleteTree(root)
 
+  private def store = StateStoreId("file:/checkpoint", 0, 0)
+
   private def homes =
-    new StoreDirectories(Some(root), "query", StateStoreId("file:/checkpoint", 0, 0))
+    new StoreDirectories(Some(root), "query", store)
 
   test("a home is made while others of its store are collected, and their empty folders") {
     val threads = Executors.newFixedThreadPool(3)
@@ -72,6 +76,103 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
       assert(!StoreDirectory.isInUse(home.path))
     } finally other.close()
   }
+
+  private val steps = Seq("query", "query/0-0-default", "query/0-0-default/home")
+
+  for (step <- steps)
+    test(
+      s"a link that another user put below a root that all may write to is not followed: $step"
+    ) {
+      all(root.toPath, "rwxrwxrwx")
+      val elsewhere = Files.createTempDirectory("statemark-elsewhere-")
+      try {
+        all(elsewhere, "rwxr-xr-x")
+        val link = placed(step)
+        Files.createSymbolicLink(link, elsewhere)
+        val e = intercept[InvalidInputException] {
+          homes.abandoned(): Unit
+          homes.create(): Unit
+        }
+        assert(e.getMessage.contains(s"$link is a link to $elsewhere"))
+        assert(e.getMessage.contains("Remove it, or name another directory"))
+        assert(modeOf(elsewhere) == "rwxr-xr-x" && elsewhere.toFile.list.isEmpty)
+        assert(Files.isSymbolicLink(link))
+      } finally LocalDirectory.deleteTree(elsewhere.toFile)
+    }
+
+  for (step <- steps)
+    test(s"a directory of another user is refused, and stays as it is: $step") {
+      assume(System.getProperty("user.name") == "root", "only root may give files away")
+      all(root.toPath, "rwxrwxrwx")
+      val directory = Files.createDirectory(placed(step))
+      all(directory, "rwxr-xr-x")
+      val users = root.toPath.getFileSystem.getUserPrincipalLookupService
+      Files.setOwner(directory, users.lookupPrincipalByName("nobody"))
+      val e = intercept[InvalidInputException] {
+        homes.abandoned(): Unit
+        homes.create(): Unit
+      }
+      assert(e.getMessage.contains(s"$directory belongs to nobody and not to root"))
+      assert(e.getMessage.contains("or name another directory"))
+      assert(modeOf(directory) == "rwxr-xr-x" && directory.toFile.list.isEmpty)
+    }
+
+  for (step <- steps.take(2))
+    test(s"a file in the place of a directory is refused by name: $step") {
+      val file = Files.createFile(placed(step))
+      val e = intercept[InvalidInputException](homes.create())
+      assert(e.getMessage.contains(s"$file is no directory") && Files.isRegularFile(file))
+    }
+
+  test("a directory of this user that others may look into is closed to them") {
+    val home = homes.create()
+    home.release()
+    val own = steps.map(root.toPath.resolve).take(2) :+ home.path.toPath
+    own.foreach(all(_, "rwxrwxrwx"))
+    homes.abandoned().foreach(_.release())
+    assert(own.map(modeOf) == own.map(_ => "rwx------"))
+  }
+
+  test("the root may be a link, and what all may write to") {
+    val link = root.toPath.resolveSibling(s"${root.getName}-link")
+    Files.createSymbolicLink(link, root.toPath)
+    try {
+      all(root.toPath, "rwxrwxrwx")
+      val linked =
+        new StoreDirectories(Some(link.toFile), "query", store)
+      assert(linked.create().delete())
+      assert(modeOf(root.toPath) == "rwxrwxrwx")
+    } finally Files.delete(link)
+  }
+
+  test("the collector deletes nothing that a link leads to, whatever it is swapped for meanwhile") {
+    val home = homes.create()
+    home.release()
+    val elsewhere = Files.createTempDirectory("statemark-elsewhere-")
+    try {
+      Files.move(root.toPath.resolve("query"), elsewhere.resolve("query"))
+      Files.createSymbolicLink(root.toPath.resolve("query"), elsewhere.resolve("query"))
+      assert(!LocalCollector.delete(root, home.path))
+      assert(elsewhere.resolve(root.toPath.relativize(home.path.toPath)).toFile.exists)
+    } finally LocalDirectory.deleteTree(elsewhere.toFile)
+  }
+
+  /** A path below the root whose parents are this user's. */
+  private def placed(step: String): Path = {
+    val path = root.toPath.resolve(step)
+    val made = Iterator.iterate(path.getParent)(_.getParent).takeWhile(_ != root.toPath).toSeq
+    made.reverse.foreach { directory =>
+      Files.createDirectory(directory)
+      all(directory, "rwx------")
+    }
+    path
+  }
+
+  private def all(path: Path, mode: String): Unit =
+    Files.setPosixFilePermissions(path, PosixFilePermissions.fromString(mode)): Unit
+
+  private def modeOf(path: Path): String =
+    PosixFilePermissions.toString(Files.getPosixFilePermissions(path))
 
   private def openFiles: Seq[String] = {
     val list = Files.list(Path.of("/proc/self/fd"))

@@ -39,7 +39,8 @@ object LocalCollector {
       StoreDirectory.isTemporary(home) ||
       nowMs - StoreDirectory.usedAtMs(home) > settings.localDirMaxAgeMs
     }
-    val deleted = old.filter(delete) ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(young, _))
+    val deleted = old.filter(delete(root, _)) ++
+      settings.localDirMaxBytes.toSeq.flatMap(tooMuch(root, young, _))
     val stores = deleted.map(_.getParentFile).distinct
     (stores ++ stores.map(_.getParentFile).distinct)
       .foreach(_.delete(): Unit) // only where it is empty
@@ -47,18 +48,19 @@ object LocalCollector {
     deleted
   }
 
-  private def tooMuch(homes: Seq[File], maxBytes: Long): Seq[File] = {
+  private def tooMuch(root: File, homes: Seq[File], maxBytes: Long): Seq[File] = {
     val sizes = homes.map(home => home -> LocalDirectory.bytesOf(home))
     var total = sizes.map(_._2).sum
     sizes.filter { case (home, bytes) =>
-      val isDeleted = total > maxBytes && delete(home)
+      val isDeleted = total > maxBytes && delete(root, home)
       if (isDeleted) total -= bytes
       isDeleted
     }.map(_._1)
   }
 
-  private def delete(home: File): Boolean = {
-    val held = if (LocalDirectory.otherOwner(home).isEmpty) StoreDirectory.tryHold(home) else None
-    held.exists(_.delete())
-  }
+  /** Deletes a home that no process uses, where it is this user's; returns whether it is gone. It was listed a while ago: a
+    * link may have taken the place of a directory since.
+    */
+  private[spark] def delete(root: File, home: File): Boolean =
+    LocalDirectory.isOwn(root, home) && StoreDirectory.tryHold(home).exists(_.delete())
 }

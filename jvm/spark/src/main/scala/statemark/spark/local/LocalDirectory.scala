@@ -2,19 +2,24 @@ package statemark.spark.local
 
 import java.io.{File, IOException}
 import java.nio.file._
-import java.nio.file.attribute.{BasicFileAttributes, PosixFilePermissions, UserPrincipal}
+import java.nio.file.attribute._
 import java.util.Comparator
+import scala.util.Using
 
-/** Directories of this user on local disks. */
+/** Directories on local disks that are this user's alone: the state of a query may be secret, and files of another user
+  * may be forged (I11).
+  *
+  * A root may be anyone's, and all may write to it. What lies in it is looked at from the root downwards, so that no step
+  * is taken over a link, or through a directory of another user.
+  */
 object LocalDirectory {
   private val Private = PosixFilePermissions.fromString("rwx------")
 
   /** Deletes `root` and all below; what is gone already is fine. */
-  def deleteTree(root: File): Unit = if (root.exists) {
-    val walk = Files.walk(root.toPath)
-    try walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.deleteIfExists(p): Unit)
-    finally walk.close()
-  }
+  def deleteTree(root: File): Unit = if (root.exists)
+    Using.resource(Files.walk(root.toPath)) { walk =>
+      walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.deleteIfExists(p): Unit)
+    }
 
   /** Returns bytes of all files below a directory, whose owner may delete some meanwhile. */
   def bytesOf(directory: File): Long = {
@@ -37,28 +42,70 @@ object LocalDirectory {
 
   /** Returns the owner of a directory, where it is not this user; None for a directory that is gone. */
   private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
-    try Some(Files.getOwner(directory.toPath)).filter(_ != user)
+    try Some(Files.getOwner(directory.toPath, LinkOption.NOFOLLOW_LINKS)).filter(_ != user)
     catch { case _: NoSuchFileException => None }
 
-  private[spark] def createPrivate(path: Path): Unit =
-    Files.createDirectories(path, PosixFilePermissions.asFileAttribute(Private)): Unit
-
-  /** State of a query may be secret, and files of another user may be forged.
-    * @throws IOException where `own`, or a directory between it and `root`, is not this user's
+  /** Makes `own`, and what is missing on the way to it from `root`, which may be missing as well.
+    * @throws ForeignDirectoryException where something on the way is not a directory of this user
+    * @throws NoSuchFileException where another process deletes it meanwhile
     */
-  private[spark] def checkOwners(own: File, root: Option[File]): Unit =
+  private[spark] def make(root: File, own: File): Unit = {
+    val attribute = PosixFilePermissions.asFileAttribute(Private)
+    Files.createDirectories(root.toPath, attribute): Unit
+    steps(root, own).foreach { step =>
+      try Files.createDirectory(step, attribute): Unit
+      catch { case _: FileAlreadyExistsException => () }
+      close(step)
+    }
+  }
+
+  /** Checks that `own`, and all on the way to it from `root`, are this user's, and closes them to others.
+    * @throws ForeignDirectoryException where something is not a directory of this user
+    * @throws NoSuchFileException where one is not there
+    */
+  private[spark] def check(root: File, own: File): Unit = steps(root, own).foreach(close)
+
+  /** Tells whether `own`, and all on the way to it from `root`, are there and this user's; changes nothing. */
+  private[spark] def isOwn(root: File, own: File): Boolean =
+    try steps(root, own).forall(problemOf(_).isEmpty)
+    catch { case _: IOException => false }
+
+  /** Returns the paths from below `root` to `own`, the topmost first. */
+  private def steps(root: File, own: File): Seq[Path] =
     Iterator.iterate(own.toPath)(_.getParent)
-      .takeWhile(p => p != null && root.exists(r => p.startsWith(r.toPath) && p != r.toPath))
-      .foreach { directory =>
-        val owner = Files.getOwner(directory)
-        if (owner != user) throw new IOException(s"$directory belongs to $owner and not to $user")
-        Files.setPosixFilePermissions(directory, Private): Unit
-      }
+      .takeWhile(p => p.startsWith(root.toPath) && p != root.toPath).toVector.reverse
+
+  /** Takes from others what they may do with a directory of this user. Volumes that are mounted again may come with
+    * rights for a group (Kubernetes' `fsGroup`). Fails for a link that has taken its place since it was looked at.
+    */
+  private def close(directory: Path): Unit = {
+    problemOf(directory).foreach(problem => throw new ForeignDirectoryException(problem))
+    val view = viewOf(directory)
+    if (view.readAttributes.permissions != Private) view.setPermissions(Private)
+  }
+
+  private def problemOf(path: Path): Option[String] = {
+    val found = viewOf(path).readAttributes
+    if (found.isSymbolicLink) Some(s"$path is a link to ${Files.readSymbolicLink(path)}")
+    else if (!found.isDirectory) Some(s"$path is no directory")
+    else if (found.owner != user)
+      Some(s"$path belongs to ${found.owner.getName} and not to ${user.getName}")
+    else None
+  }
+
+  private def viewOf(path: Path): PosixFileAttributeView = Files.getFileAttributeView(
+    path,
+    classOf[PosixFileAttributeView],
+    LinkOption.NOFOLLOW_LINKS
+  )
 
   /** The owner of files that this process creates; the name of the user may be unknown to a container. */
-  private lazy val user = {
+  private[local] lazy val user: UserPrincipal = {
     val file = Files.createTempFile("statemark-", ".owner")
     try Files.getOwner(file)
     finally Files.delete(file)
   }
 }
+
+/** A path below a root is not a directory of this user: its message says what it is. */
+private[local] final class ForeignDirectoryException(problem: String) extends IOException(problem)

@@ -1,7 +1,7 @@
 package statemark.spark.local
 
 import java.io.{File, IOException}
-import java.nio.file._
+import java.nio.file.{Files, LinkOption, NoSuchFileException, Path}
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import org.slf4j.LoggerFactory
@@ -158,7 +158,8 @@ final class StoreDirectories(
   val parent: Option[File] = folder.filterNot(_ => isTemporary)
 
   /** Returns a new home.
-    * @throws InvalidInputException where the root cannot be written, or is another user's
+    * @throws InvalidInputException where the root cannot be written, or what the home would lie in is not this user's
+    *   alone
     */
   def create(): StoreDirectory = folder match {
     case None =>
@@ -169,7 +170,7 @@ final class StoreDirectories(
       )
     case Some(all) =>
       try made(all, StoreDirectories.Tries)
-      catch { case e: IOException => throw unwritable(all, e) }
+      catch { case e: IOException => throw refused(all, e) }
   }
 
   /** Makes a home and holds its lock. Until then the directory has no owner: other processes may delete a parent that
@@ -181,8 +182,7 @@ final class StoreDirectories(
     if (isTemporary) TemporaryHomes.add(own)
     val home =
       try {
-        LocalDirectory.createPrivate(own.toPath)
-        LocalDirectory.checkOwners(own, there)
+        there.foreach(LocalDirectory.make(_, own))
         StoreDirectory.tryHold(own, isFresh = true)
       } catch { case _: NoSuchFileException if tries > 1 => None }
     home match {
@@ -192,38 +192,53 @@ final class StoreDirectories(
     }
   }
 
-  /** Homes that no process uses, held from now on: the caller releases or deletes each.
-    * @throws InvalidInputException where one is another user's
+  /** Returns homes that no process uses, held from now on: the caller releases or deletes each.
+    * @throws InvalidInputException where one, or a directory that it lies in, is not this user's alone
     */
-  def abandoned(): Seq[StoreDirectory] = {
-    val all = parent.flatMap(p => Option(p.listFiles)).toSeq.flatten
-      .filter(d => d.isDirectory && !StoreDirectory.isTemporary(d))
-    val ours =
-      try all.filter(isOurs)
-      catch { case e: IOException => throw unwritable(parent.getOrElse(new File("")), e) }
-    val held = ours.flatMap(StoreDirectory.tryHold(_))
-    try held.map(_.clean())
-    catch {
-      case e: IOException =>
-        held.foreach(_.release())
-        throw unwritable(parent.getOrElse(new File("")), e)
-    }
+  def abandoned(): Seq[StoreDirectory] = parent.toSeq.flatMap { all =>
+    try {
+      val held = left(all).flatMap(StoreDirectory.tryHold(_))
+      try held.map(_.clean())
+      catch {
+        case e: IOException =>
+          held.foreach(_.release())
+          throw e
+      }
+    } catch { case e: IOException => throw refused(all, e) }
   }
 
-  /** False where it is gone since it was listed: another store has deleted it.
-    * @throws IOException where it is another user's
+  /** Returns the homes in a folder that are known to be this user's; none where the folder is not there. */
+  private def left(all: File): Seq[File] =
+    if (!isOurs(all)) Nil
+    else
+      Option(all.listFiles).toSeq.flatten
+        .filter(f => !Files.isRegularFile(f.toPath, LinkOption.NOFOLLOW_LINKS))
+        .filter(home => !StoreDirectory.isTemporary(home) && isOurs(home))
+
+  /** Returns false for a directory that is gone: another store has deleted it since it was listed.
+    * @throws ForeignDirectoryException where it, or a directory that it lies in, is not this user's alone
     */
-  private def isOurs(home: File): Boolean =
+  private def isOurs(directory: File): Boolean =
     try {
-      LocalDirectory.checkOwners(home, there)
+      there.foreach(LocalDirectory.check(_, directory))
       true
     } catch { case _: NoSuchFileException => false }
 
-  private def unwritable(path: File, cause: IOException): Throwable = new InvalidInputException(
-    s"${StoreSettings.Prefix}localDir is '${root.fold("")(_.getPath)}', but $path cannot be written: " +
-      s"$cause. Name a directory that this executor's user may write to, on a disk with room.",
-    Some(cause)
-  )
+  private def refused(path: File, cause: IOException): Throwable = {
+    val where = s"${StoreSettings.LocalDir.key} is '${root.fold("")(_.getPath)}'"
+    new InvalidInputException(
+      cause match {
+        case foreign: ForeignDirectoryException =>
+          s"${foreign.getMessage}. $where, and what lies there has to be directories of user " +
+            s"${LocalDirectory.user.getName}, and no links: whoever else may write in them could read the state, " +
+            s"or forge it. Remove it, or name another directory in ${StoreSettings.LocalDir.key}."
+        case _ =>
+          s"$where, but $path cannot be written: $cause. Name a directory in ${StoreSettings.LocalDir.key} " +
+            "that this executor's user may write to, on a disk with room."
+      },
+      Some(cause)
+    )
+  }
 }
 
 private[spark] object StoreDirectories {
