@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -140,3 +141,72 @@ def test_local_names_a_directory_that_is_not_there(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"{tmp_path}/x does not exist\n  reason: nothing is at this path" in done.stderr
     assert not done.stdout
+
+
+_UNNAMED = f"""
+import sys
+from pyspark.sql import SparkSession
+import statemark
+
+source, local, ends = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.sql.shuffle.partitions", 2)
+spark = statemark.configure(builder, local_dir=local or None).getOrCreate()
+stream = spark.readStream.schema("{EVENT_SCHEMA}").json(source)
+writer = stream.groupBy("key").count().writeStream.outputMode("complete").format("memory")
+query = writer.queryName("counts").start()
+query.processAllAvailable()
+print("DONE", spark.table("counts").selectExpr("sum(count)").first()[0], flush=True)
+print(spark._jvm.java.lang.ProcessHandle.current().pid(), flush=True)
+if ends == "killed":
+    sys.stdin.read()
+"""
+
+
+def _unnamed(source: Source, local: str, ends: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a query with a temporary checkpoint."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _UNNAMED, str(source.directory), local, ends],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable} | environment,
+    )
+
+
+def test_a_user_without_a_cache_directory_needs_no_setting(source: Source, provider: str) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("Spark's provider knows no cache directory")
+    source.add(events(0, 300))
+    job = _unnamed(source, "", "by itself", XDG_CACHE_HOME="/proc/nonexistent")
+    out, err = job.communicate(timeout=300)
+    assert out.startswith("DONE 300"), err[-4000:]
+    cache = "/proc/nonexistent/statemark cannot hold stores"
+    assert [line for line in err.splitlines() if cache in line] == [
+        line for line in err.splitlines() if "WARN LocalRoot" in line
+    ]
+    assert err.count(cache) == 1
+
+
+@pytest.mark.parametrize("ends", ["by itself", "killed"])
+def test_a_temporary_checkpoint_leaves_no_home(
+    source: Source, tmp_path: Path, provider: str, ends: str
+) -> None:
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("Spark's provider keeps no homes")
+    source.add(events(0, 300))
+    local = tmp_path / "local"
+    job = _unnamed(source, str(local), ends)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "DONE 300\n"
+    jvm = int(job.stdout.readline())
+    if ends == "killed":
+        assert len(list(local.glob("*/*/*/base/CURRENT"))) == 2
+        os.kill(jvm, signal.SIGKILL)
+    job.communicate(timeout=300)
+    if ends == "killed":
+        # Any process that collects the directory finds them, as a query at its first store.
+        lines = _local("--local-dir", str(local), "--prune").splitlines()
+        assert [line.split()[0] for line in lines[:2]] == ["deleted", "deleted"]
+    assert not list(local.iterdir())

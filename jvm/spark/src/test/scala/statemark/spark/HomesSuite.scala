@@ -9,7 +9,7 @@ import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Try
 import statemark.common.InvalidInputException
-import statemark.spark.conf.StoreSettings
+import statemark.spark.conf.{LocalRoot, StoreSettings}
 import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectories, StoreDirectory}
 
 /** Homes of a store that others make, look for and delete at the same moment. */
@@ -25,7 +25,7 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
   private def store = StateStoreId("file:/checkpoint", 0, 0)
 
   private def homes =
-    new StoreDirectories(Some(root), "query", store)
+    new StoreDirectories(Some(LocalRoot(root, isNamed = true)), "query", store)
 
   test("a home is made while others of its store are collected, and their empty folders") {
     val threads = Executors.newFixedThreadPool(3)
@@ -139,7 +139,7 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
     try {
       all(root.toPath, "rwxrwxrwx")
       val linked =
-        new StoreDirectories(Some(link.toFile), "query", store)
+        new StoreDirectories(Some(LocalRoot(link.toFile, isNamed = true)), "query", store)
       assert(linked.create().delete())
       assert(modeOf(root.toPath) == "rwxrwxrwx")
     } finally Files.delete(link)

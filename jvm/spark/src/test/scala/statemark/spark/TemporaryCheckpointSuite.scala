@@ -1,13 +1,15 @@
 package statemark.spark
 
+import java.io.File
 import java.nio.file.{Files, Path}
-import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreId}
 import org.apache.spark.sql.streaming.StreamingQuery
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectory}
+import statemark.spark.conf.{LocalRoot, StoreSettings}
+import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectories, StoreDirectory}
+import statemark.spark.offline.local.{DirectoryState, LocalStores => Listed}
 
 /** Goal: a query whose checkpoint is deleted with its process leaves no home: not when it ends, and after a kill none that
   * is still there when the next process has looked. Method: a query into a memory sink, with a checkpoint location
@@ -54,6 +56,9 @@ class TemporaryCheckpointSuite
       assert(homes(killed).length == partitions)
       assert(collect(local).isEmpty, "its process lives")
     }
+    val listed = new Listed(killed.toFile).all
+    assert(listed.map(_.state) == Seq.fill(partitions)(DirectoryState.Unusable))
+    assert(listed.forall(_.problem.exists(_.startsWith("Temporary: "))))
     val young = homes(killed).head.lastModified
     assert(collect(killed, young).length == partitions && contents(killed).isEmpty)
   }
@@ -66,6 +71,25 @@ class TemporaryCheckpointSuite
     StateStore.stop()
     assert(homes(local).length == partitions)
     assert(collect(killed).isEmpty && homes(killed).length == partitions)
+  }
+
+  test("no run takes what a killed process left of it, whatever its checkpoint") {
+    def homesOf(isTemporary: Boolean) = new StoreDirectories(
+      Some(LocalRoot(local.toFile, isNamed = true)),
+      "query",
+      StateStoreId("file:/checkpoint", 0, 0),
+      isTemporary
+    )
+    val home = homesOf(isTemporary = true).create()
+    val killed = new File(home.path.getParentFile, "temporary-killed")
+    LocalStores.copyTree(home.path.toPath, killed.toPath)
+    assert(!home.isDurable && !StoreDirectory.isInUse(killed))
+    assert(Seq(true, false).flatMap(homesOf(_).abandoned()).isEmpty)
+    home.release()
+    assert(
+      !home.path.exists && collect(local).map(_.getCanonicalFile) == Seq(killed.getCanonicalFile)
+    )
+    assert(contents(local).isEmpty)
   }
 
   private def running(options: (String, String)*)(body: StreamingQuery => Unit): Unit = {

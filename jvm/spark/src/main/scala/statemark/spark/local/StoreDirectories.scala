@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBr
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
 import statemark.common.InvalidInputException
-import statemark.spark.conf.StoreSettings
+import statemark.spark.conf.{LocalRoot, StoreSettings}
 
 /** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
   * beside it. Where it may be found by another process a lock says whether some process uses it.
@@ -137,7 +137,7 @@ object StoreDirectory {
   * @param isTemporary whether the checkpoint of the query ends with the process, and homes with it
   */
 final class StoreDirectories(
-    root: Option[File],
+    root: Option[LocalRoot],
     queryId: String,
     storeId: StateStoreId,
     isTemporary: Boolean = false
@@ -146,8 +146,8 @@ final class StoreDirectories(
 
   // Runs find each other's homes whatever name of the root each was given.
   private val there = root.map { named =>
-    try named.getCanonicalFile
-    catch { case _: IOException => named }
+    try named.directory.getCanonicalFile
+    catch { case _: IOException => named.directory }
   }
 
   // A reader without a query leaves no home behind.
@@ -225,7 +225,7 @@ final class StoreDirectories(
     } catch { case _: NoSuchFileException => false }
 
   private def refused(path: File, cause: IOException): Throwable = {
-    val where = s"${StoreSettings.LocalDir.key} is '${root.fold("")(_.getPath)}'"
+    val where = root.fold("")(_.text)
     new InvalidInputException(
       cause match {
         case foreign: ForeignDirectoryException =>

@@ -1,6 +1,5 @@
 package statemark.spark.provider
 
-import java.io.File
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
@@ -60,7 +59,7 @@ final class ProviderContext(
   private val opened = new NativeHandles
 
   /** Where homes outlive this process, if they do. */
-  lazy val localRoot: Option[File] = LocalRoot.of(conf.own)
+  lazy val localRoot: Option[LocalRoot] = LocalRoot.of(conf.own)
 
   lazy val homes: StoreDirectories =
     new StoreDirectories(localRoot, task.queryId, storeId, task.hasTemporaryCheckpoint)

@@ -213,7 +213,9 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     for (parent <- context.homes.parent; store <- reusable) ReusableStores.add(parent, store)
     loaded(figures)
     flushes.noted()
-    context.localRoot.foreach(LocalCollector.tick(_, context.conf.own, context.clock))
+    context.localRoot.foreach { root =>
+      LocalCollector.tick(root.directory, context.conf.own, context.clock)
+    }
   }
 
   private def loaded(figures: LoadStats): Unit = {

@@ -76,7 +76,7 @@ object LocalCommand extends Command {
   }
 
   private def rootOf(settings: StoreSettings): File =
-    settings.localDir.map(new File(_)).orElse(LocalRoot.of(settings)).getOrElse(
+    settings.localDir.map(new File(_)).orElse(LocalRoot.place(settings).map(_.directory)).getOrElse(
       throw UserError(
         "no local directory is known",
         s"${StoreSettings.Prefix}localDir is not set, and only on a local master one stays without it",
