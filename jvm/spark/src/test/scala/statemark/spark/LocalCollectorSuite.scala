@@ -7,7 +7,7 @@ import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectory}
+import statemark.spark.local.{DiskUse, LocalCollector, LocalDirectory, StoreDirectory}
 import statemark.spark.process.BackgroundThreads
 
 /** Homes that nobody uses go by age and size; one that is held stays whatever its age. */
@@ -30,8 +30,25 @@ class LocalCollectorSuite extends AnyFunSuite with BeforeAndAfterEach {
 
   test("by size: the oldest first") {
     val homes = (1 to 4).map(i => home(s"q$i", hoursAgo = 10 - i, bytes = 1000))
-    assert(collect("localDirMaxBytes" -> "2500b") == homes.take(2))
+    val bytes = DiskUse.of(homes.head).bytes
+    assert(collect("localDirMaxBytes" -> s"${bytes * 5 / 2}b") == homes.take(2))
     assert(homes.map(_.exists) == Seq(false, false, true, true))
+  }
+
+  test("by size: a file that two homes share goes with the second, and counts once") {
+    val homes = (1 to 3).map(i => home(s"q$i", hoursAgo = 10 - i, bytes = 1 << 20))
+    val shared = new File(homes(1), "data").toPath
+    Files.delete(shared)
+    Files.createLink(shared, new File(homes.head, "data").toPath): Unit
+    assert(collect("localDirMaxBytes" -> "2200k").isEmpty, "two files of a MiB are there")
+    assert(collect("localDirMaxBytes" -> "1200k") == homes.take(2))
+  }
+
+  test("by size: homes that are old and in use count") {
+    val (used, idle) = (home("q1", hoursAgo = 1000), home("q2", hoursAgo = 1))
+    val held = StoreDirectory.tryHold(used).get
+    assert(collect("localDirMaxBytes" -> s"${DiskUse.of(idle).bytes * 3 / 2}b") == Seq(idle))
+    held.release()
   }
 
   test("the directory of a query goes with the last of its stores") {

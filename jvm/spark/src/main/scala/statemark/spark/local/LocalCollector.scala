@@ -3,6 +3,7 @@ package statemark.spark.local
 import java.io.File
 import java.util.concurrent.ConcurrentHashMap
 import org.slf4j.LoggerFactory
+import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.spark.conf.StoreSettings
@@ -35,12 +36,12 @@ object LocalCollector {
   /** Deletes what is due; what was deleted. */
   def collect(root: File, settings: StoreSettings, nowMs: Long): Seq[File] = {
     val all = StoreDirectory.all(root).sortBy(StoreDirectory.usedAtMs)
-    val (old, young) = all.partition { home =>
+    val old = all.filter { home =>
       StoreDirectory.isTemporary(home) ||
       nowMs - StoreDirectory.usedAtMs(home) > settings.localDirMaxAgeMs
-    }
-    val deleted = old.filter(delete(root, _)) ++
-      settings.localDirMaxBytes.toSeq.flatMap(tooMuch(root, young, _))
+    }.filter(delete(root, _))
+    val deleted = old ++
+      settings.localDirMaxBytes.toSeq.flatMap(tooMuch(root, all.filterNot(old.toSet), _))
     val stores = deleted.map(_.getParentFile).distinct
     (stores ++ stores.map(_.getParentFile).distinct)
       .foreach(_.delete(): Unit) // only where it is empty
@@ -48,12 +49,20 @@ object LocalCollector {
     deleted
   }
 
+  /** Deletes homes, the longest unused first, until the others take no more than `maxBytes`. A file goes with the last
+    * home that has a link to it.
+    */
   private def tooMuch(root: File, homes: Seq[File], maxBytes: Long): Seq[File] = {
-    val sizes = homes.map(home => home -> LocalDirectory.bytesOf(home))
-    var total = sizes.map(_._2).sum
-    sizes.filter { case (home, bytes) =>
+    val uses = homes.map(home => home -> DiskUse.of(home))
+    val links = mutable.Map.empty[AnyRef, Int].withDefaultValue(0)
+    uses.foreach(_._2.files.keys.foreach(links(_) += 1))
+    var total = uses.map(_._2).foldLeft(DiskUse.none)(_ ++ _).bytes
+    uses.filter { case (home, use) =>
       val isDeleted = total > maxBytes && delete(root, home)
-      if (isDeleted) total -= bytes
+      if (isDeleted) use.files.foreach { case (file, bytes) =>
+        links(file) -= 1
+        if (links(file) == 0) total -= bytes
+      }
       isDeleted
     }.map(_._1)
   }

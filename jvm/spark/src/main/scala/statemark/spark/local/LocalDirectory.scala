@@ -21,25 +21,6 @@ object LocalDirectory {
       walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.deleteIfExists(p): Unit)
     }
 
-  /** Returns bytes of all files below a directory, whose owner may delete some meanwhile. */
-  def bytesOf(directory: File): Long = {
-    var bytes = 0L
-    val count = new SimpleFileVisitor[Path] {
-      override def visitFile(file: Path, attributes: BasicFileAttributes): FileVisitResult = {
-        if (attributes.isRegularFile) bytes += attributes.size
-        FileVisitResult.CONTINUE
-      }
-
-      override def visitFileFailed(file: Path, e: IOException): FileVisitResult =
-        FileVisitResult.CONTINUE
-
-      override def postVisitDirectory(d: Path, e: IOException): FileVisitResult =
-        FileVisitResult.CONTINUE
-    }
-    Files.walkFileTree(directory.toPath, count): Unit
-    bytes
-  }
-
   /** Returns the owner of a directory, where it is not this user; None for a directory that is gone. */
   private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
     try Some(Files.getOwner(directory.toPath, LinkOption.NOFOLLOW_LINKS)).filter(_ != user)

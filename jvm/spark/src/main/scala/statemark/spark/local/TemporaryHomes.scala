@@ -38,6 +38,8 @@ private[spark] object TemporaryHomes {
   /** Deletes all that are left. */
   def deleteAll(): Unit = made.forEach { home =>
     try delete(home)
-    catch { case e: IOException => log.info(s"$home is left; it is deleted when it is collected.", e) }
+    catch {
+      case e: IOException => log.info(s"$home is left; it is deleted when it is collected.", e)
+    }
   }
 }

@@ -8,7 +8,7 @@ import org.json4s.{JArray, JInt, JNothing, JString, JValue}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.InvalidInputException
-import statemark.spark.local.{LoadSource, LocalDirectory, StoreDirectory}
+import statemark.spark.local.{DiskUse, LoadSource, StoreDirectory}
 import statemark.spark.{LocalStores, Providers}
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.local.LocalCommand
@@ -28,7 +28,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       assert(home \ "queryId" == JString(query.queryId) && home \ "store" == JString("0-0-default"))
       assert(home \ "version" == JInt(3) && home \ "partitions" == JInt(query.partitions))
       assert(home \ "checkpointId" == ids.last.fold[JValue](JNothing)(JString(_)))
-      assert(home \ "bytes" == JInt(LocalDirectory.bytesOf(homes.head.toFile)))
+      assert(home \ "bytes" == JInt(DiskUse.of(homes.head.toFile).bytes))
       assert(home \ "usedAt" == JString(java.time.Instant.ofEpochMilli(usedAt).toString))
       assert(home \ "state" == JString("idle") && listing \ "totals" \ "homes" == JInt(1))
       val Seq(line, total) = shown(): @unchecked
@@ -86,7 +86,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     all.zipWithIndex.foreach { case (home, i) => grown(home, (8 - i) * day + 1000) }
     assert(pruned(json("--prune")) == Seq(all(0), all(1)))
     assert(pruned(json("--prune", "--max-age", "6d")) == Seq(all(2)))
-    val bytes = LocalDirectory.bytesOf(all(3).toFile)
+    val bytes = DiskUse.of(all(3).toFile).bytes
     assert(pruned(json("--prune", "--max-bytes", s"${bytes}b")).isEmpty)
     val last = json("--prune", "--max-bytes", s"${bytes - 1}b")
     assert(pruned(last) == Seq(all(3)) && last \ "deletedBytes" == JInt(bytes))
@@ -96,7 +96,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
   test("--prune in words: each home that went, and the bytes") {
     write(1, Map.empty): Unit
     grown(homes.head, 8 * day)
-    val bytes = Sizes.text(LocalDirectory.bytesOf(homes.head.toFile))
+    val bytes = Sizes.text(DiskUse.of(homes.head.toFile).bytes)
     val Seq(line, total) = shown("--prune"): @unchecked
     assert(line.startsWith(s"deleted  ${query.queryId}  0-0-default  version 1  -  $bytes  "))
     assert(total == s"$local: 0 stores, 0 B, deleted 1 store, $bytes")

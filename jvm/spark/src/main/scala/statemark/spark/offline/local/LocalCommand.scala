@@ -6,7 +6,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 import org.json4s.JObject
 import org.json4s.JsonDSL._
 import statemark.spark.conf.{LocalRoot, StoreSettings}
-import statemark.spark.local.LocalCollector
+import statemark.spark.local.{DiskUse, LocalCollector}
 import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
 import statemark.spark.offline.verify.Sizes
 
@@ -117,7 +117,7 @@ final case class LocalListing(
   def lines: Seq[String] = {
     val gone = deleted.toSeq.flatten
     val removal = deleted.map { d =>
-      s"deleted ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(bytesOf(d))}"}"
+      s"deleted ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(freedBy(d))}"}"
     }
     table(gone).map("deleted  " + _) ++ table(homes) :+
       (Seq(s"$root: ${count(homes)}, ${Sizes.text(bytesOf(homes))}") ++
@@ -130,7 +130,7 @@ final case class LocalListing(
       ("totals" -> (("homes" -> homes.length) ~ ("bytes" -> bytesOf(homes)) ~
         ("inUse" -> inUse.getOrElse(0)))) ~
       ("deleted" -> deleted.map(_.map(homeJson))) ~
-      ("deletedBytes" -> deleted.map(bytesOf))
+      ("deletedBytes" -> deleted.map(freedBy))
 
   private def homeJson(h: DirectoryFacts): JObject =
     ("path" -> h.path.getPath) ~ ("queryId" -> h.queryId) ~ ("store" -> h.store) ~
@@ -144,7 +144,12 @@ final case class LocalListing(
   private def count(of: Seq[DirectoryFacts]) =
     if (of.length == 1) "1 store" else s"${of.length} stores"
 
-  private def bytesOf(of: Seq[DirectoryFacts]): Long = of.map(_.bytes).sum
+  private def useOf(of: Seq[DirectoryFacts]): DiskUse = of.map(_.use).foldLeft(DiskUse.none)(_ ++ _)
+
+  private def bytesOf(of: Seq[DirectoryFacts]): Long = useOf(of).bytes
+
+  /** A file to which a home that stays has a link is not gone. */
+  private def freedBy(gone: Seq[DirectoryFacts]): Long = (useOf(gone) -- useOf(homes)).bytes
 
   /** One line for each, in columns. */
   private def table(of: Seq[DirectoryFacts]): Seq[String] = {

@@ -7,7 +7,7 @@ import org.rocksdb.{CompressionType, LRUCache}
 import statemark.common.LocalRejectedException
 import statemark.engine.{BaseRecords, EngineOptions}
 import statemark.ReopenedStore
-import statemark.spark.local.{LocalDirectory, StoreDirectory}
+import statemark.spark.local.{DiskUse, LocalDirectory, StoreDirectory}
 
 /** How a home stands. */
 sealed abstract class DirectoryState(val name: String)
@@ -29,7 +29,7 @@ object DirectoryState {
   * @param store operator, partition and name, as in its path
   * @param version on disk; of a home in use the one that its owner noted last, None before the first flush
   * @param partitions number of state partitions of the operator, where its records tell
-  * @param bytes of its files; links that several homes share count in each
+  * @param use what it takes of the disk; several homes may have links to the same file
   * @param problem why it is unusable
   * @param otherOwner the user whose it is, where that is another than this process's
   */
@@ -40,13 +40,14 @@ final case class DirectoryFacts(
     version: Option[Long],
     checkpointId: Option[String],
     partitions: Option[Int],
-    bytes: Long,
+    use: DiskUse,
     usedAtMs: Long,
     state: DirectoryState,
     problem: Option[String],
     otherOwner: Option[String]
 ) {
   def usedAt: Instant = Instant.ofEpochMilli(usedAtMs)
+  def bytes: Long = use.bytes
 }
 
 /** Reads homes below a root, without harm to whoever uses them: what no process uses is opened read-only, of the
@@ -83,7 +84,7 @@ final class LocalStores(root: File) {
       if (isInUse) StoreDirectory.notedVersion(home) else found.map(_.state.version),
       found.flatMap(_.state.at.checkpointId),
       found.map(_.identity.partitions).filter(_ > 0),
-      LocalDirectory.bytesOf(home),
+      DiskUse.of(home),
       StoreDirectory.usedAtMs(home),
       if (isInUse) DirectoryState.InUse
       else if (found.isDefined) DirectoryState.Idle
