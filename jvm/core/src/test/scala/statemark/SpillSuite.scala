@@ -308,6 +308,14 @@ class SpillSuite extends AnyFunSuite with TestStores {
     crowd.rollback()
   }
 
+  test("a disk that neither takes nor deletes a file is named as one that is full") {
+    val notADirectory = new File(root, "file")
+    Files.write(notADirectory.toPath, Array[Byte](1)): Unit
+    val file = new File(notADirectory, "1.batch")
+    val e = intercept[ScratchFullException](FileBatch.write(file, 1024, Vector.empty)(_ => ()))
+    assert(e.getMessage.contains(file.getPath))
+  }
+
   private def filled(t: Transaction, value: String): Unit =
     (0 until 500).foreach(i => t.put(bytes(f"k$i%03d"), bytes(s"$value-$i")))
 

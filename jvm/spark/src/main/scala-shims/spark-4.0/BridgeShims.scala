@@ -57,8 +57,9 @@ trait BridgeShims {
     case e => QueryExecutionErrors.cannotLoadStore(e)
   }
 
-  /** This line has no error of its own for it. */
-  def cannotWriteChangelog(@annotation.unused version: Long, cause: Throwable): Throwable = cause
+  /** This line has no condition of its own for it. */
+  def cannotWriteChangelog(@annotation.unused version: Long, cause: Throwable): Throwable =
+    cannotLoad(cause)
 
   def invalidLineage(lineage: String, message: String): Throwable =
     QueryExecutionErrors.cannotLoadStore(new IllegalStateException(s"$message Lineage: $lineage"))

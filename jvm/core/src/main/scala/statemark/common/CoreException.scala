@@ -1,21 +1,69 @@
 package statemark.common
 
-/** The kinds of failures of the transactional store. */
-sealed abstract class CoreKind(override val name: String, override val isRetryable: Boolean)
-    extends FailureKind
+/** The kinds of failures of the transactional store.
+  *
+  * @param remedy what to do about a failure that does not say itself
+  */
+sealed abstract class CoreKind(
+    override val name: String,
+    override val isRetryable: Boolean,
+    val remedy: String
+) extends FailureKind
 
 object CoreKind {
-  case object InvalidInput extends CoreKind("InvalidInput", isRetryable = false)
-  case object StoreUnusable extends CoreKind("StoreUnusable", isRetryable = true)
-  case object LocalRejected extends CoreKind("LocalRejected", isRetryable = true)
-  case object ScratchFull extends CoreKind("ScratchFull", isRetryable = false)
-  case object ViewClosed extends CoreKind("ViewClosed", isRetryable = true)
-  case object IllegalCall extends CoreKind("IllegalCall", isRetryable = false)
+  case object InvalidInput
+      extends CoreKind(
+        "InvalidInput",
+        isRetryable = false,
+        remedy = "correct it as the reason says"
+      )
+
+  case object StoreUnusable
+      extends CoreKind(
+        "StoreUnusable",
+        isRetryable = true,
+        remedy =
+          "start the query again, which loads the store from the checkpoint; where it recurs, check the disk, " +
+            "and the checkpoint with `statemark verify`"
+      )
+
+  case object LocalRejected
+      extends CoreKind(
+        "LocalRejected",
+        isRetryable = true,
+        remedy = "do nothing: the store is loaded from the next source, in the end the checkpoint"
+      )
+
+  case object ScratchFull
+      extends CoreKind(
+        "ScratchFull",
+        isRetryable = false,
+        remedy = "make room, raise maxUncommittedBytes, or make batches smaller; nothing is lost"
+      )
+
+  case object ViewClosed
+      extends CoreKind(
+        "ViewClosed",
+        isRetryable = true,
+        remedy = "read again"
+      )
+
+  case object IllegalCall
+      extends CoreKind(
+        "IllegalCall",
+        isRetryable = false,
+        remedy = "correct the code that calls"
+      )
 
   /** The kind of `InterruptedException`: handlers of `NonFatal` failures leave that class alone, and Spark knows it.
     * Nothing is damaged. Not to be retried, as the caller of the interrupt wants an end.
     */
-  case object CallInterrupted extends CoreKind("CallInterrupted", isRetryable = false)
+  case object CallInterrupted
+      extends CoreKind(
+        "CallInterrupted",
+        isRetryable = false,
+        remedy = "do nothing, if the stop was intended"
+      )
 
   val all: Seq[CoreKind] = Seq(
     InvalidInput,
@@ -29,12 +77,26 @@ object CoreKind {
 }
 
 /** An exception of the transactional store: one class for each thing that the caller can do next. */
-sealed abstract class CoreException(kind: CoreKind, message: String, cause: Option[Throwable])
-    extends StatemarkException(kind, message, cause)
+sealed abstract class CoreException(
+    kind: CoreKind,
+    val problem: String,
+    cause: Option[Throwable],
+    ownRemedy: Option[String] = None
+) extends StatemarkException(kind, (problem +: ownRemedy.toSeq).mkString(" "), cause) {
 
-/** A setting, an argument or an option is wrong: change it as the message says. */
-final class InvalidInputException(message: String, cause: Option[Throwable] = None)
-    extends CoreException(CoreKind.InvalidInput, message, cause)
+  /** Returns what to do about it: the remedy of its kind, where it has none of its own. */
+  final def remedy: String = ownRemedy.getOrElse(kind.remedy)
+}
+
+/** A setting, an argument or an option is wrong: change it as the message says.
+  *
+  * @param remedy what to do about it, where `message` does not say it
+  */
+final class InvalidInputException(
+    message: String,
+    cause: Option[Throwable] = None,
+    remedy: Option[String] = None
+) extends CoreException(CoreKind.InvalidInput, message, cause, remedy)
 
 /** The local copy of a store is damaged: load the store again from the checkpoint, as the next attempt does. */
 final class StoreUnusableException(message: String, cause: Option[Throwable] = None)

@@ -188,7 +188,9 @@ object FileBatch {
       } finally out.close()
     } catch {
       case e: Throwable =>
-        Files.deleteIfExists(file.toPath): Unit
+        // A disk that takes nothing need not delete either: what it said first is the reason.
+        try Files.deleteIfExists(file.toPath): Unit
+        catch { case other: IOException => e.addSuppressed(other) }
         throw (e match {
           case e: IOException => ScratchStore.full(file, e)
           case _ => e

@@ -12,6 +12,7 @@ import statemark.engine.VersionId
 import statemark.spark.checkpoint.{StoreAddress, StoreLocation}
 import statemark.spark.cluster.SourcePosition
 import statemark.spark.conf.StoreConf
+import statemark.spark.errors.StoreFailures
 import statemark.spark.local.LoadedStore
 import statemark.spark.memory.NativeMemory
 import statemark.spark.metrics.{CommitFacts, CommitTimes, EventCounts, HandleCalls, StoreMetrics}
@@ -323,9 +324,8 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       stamp = None
       handle
     } catch {
-      case e: OutOfMemoryError => throw StatemarkBridge.outOfMemory(stateStoreId.toString, e)
       case e: StateStoreInvalidStateMachineTransition => throw e
-      case e: Throwable => throw StatemarkBridge.cannotLoad(e)
+      case e: Throwable => throw StoreFailures.loading(context.location.toString, version, e)
     } finally stamp.foreach(context.stateMachine.releaseStamp(_, throwEx = false))
   }
 

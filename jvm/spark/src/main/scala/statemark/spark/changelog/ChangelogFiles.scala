@@ -7,6 +7,7 @@ import statemark.changelog.ChangelogWriter
 import statemark.common.{Clock, Fingerprint}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{ByteCount, CountedFiles, FileProofs, StoreFile}
+import statemark.spark.errors.StoreFailures
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.rows.RowChecksums
 
@@ -49,12 +50,17 @@ final class ChangelogFiles(
       id,
       id.map(_ => LineageItems.toItems(base.lineage))
     )
-    val (writer, fingerprint) = proofs.orElse(proofsOn(base)).filter(_ => id.isEmpty) match {
-      case None => (sparks(), () => None)
-      case Some(proofs) =>
-        val (writer, count) = openWriter(version)
-        (writer, () => count.whole.flatMap(proofs.written(version, _, base.fingerprint)))
-    }
+    val (writer, fingerprint) =
+      try
+        proofs.orElse(proofsOn(base)).filter(_ => id.isEmpty) match {
+          case None => (sparks(), () => None)
+          case Some(proofs) =>
+            val (writer, count) = openWriter(version)
+            (writer, () => count.whole.flatMap(proofs.written(version, _, base.fingerprint)))
+        }
+      catch {
+        case NonFatal(e) => throw StoreFailures.writingChangelog(directory.toString, version, e)
+      }
     new FileChangelog(writer, checksums, clock, fingerprint)
   }
 
@@ -74,16 +80,15 @@ final class ChangelogFiles(
         new OpenChangelog(reader, Some(new ReadProof(proofs, status, count)))
     }
 
-  private def openWriter(version: Long): (StateStoreChangelogWriter, ByteCount) =
-    try {
-      // A later version has one before it, whose files lie there.
-      if (version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
-      val path = new Path(directory, StoreFile.changelogName(VersionId(version, None)))
-      counted.follow(path) {
-        if (usesFamilies) new StateStoreChangelogWriterV2(manager, path, codec)
-        else new StateStoreChangelogWriterV1(manager, path, codec)
-      }
-    } catch { case NonFatal(e) => throw StatemarkBridge.cannotWriteChangelog(version, e) }
+  private def openWriter(version: Long): (StateStoreChangelogWriter, ByteCount) = {
+    // A later version has one before it, whose files lie there.
+    if (version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
+    val path = new Path(directory, StoreFile.changelogName(VersionId(version, None)))
+    counted.follow(path) {
+      if (usesFamilies) new StateStoreChangelogWriterV2(manager, path, codec)
+      else new StateStoreChangelogWriterV1(manager, path, codec)
+    }
+  }
 
   private def codec = StatemarkBridge.codec(codecName)
 }

@@ -29,4 +29,8 @@ final class StoreLocation(val storeId: StateStoreId, givenConf: Configuration) {
   val runId: UUID = StatemarkBridge.runId(hadoopConf)
   val providerId: StateStoreProviderId = StateStoreProviderId(storeId, runId)
   val address: StoreAddress = StoreAddress(runId, storeId)
+
+  /** Returns the store as messages name it. */
+  override def toString: String =
+    s"operator ${storeId.operatorId}, partition ${storeId.partitionId}, store ${storeId.storeName} in $directory"
 }

@@ -1,6 +1,7 @@
 package statemark.spark.errors
 
 import java.util.{LinkedHashMap => JLinkedHashMap, Map => JMap}
+import org.apache.spark.SparkThrowable
 import statemark.common.{Causes, CoreKind, FailureKind, Interrupts, StatemarkException}
 
 /** Tells the kinds of failures to Python, which calls it over py4j.
@@ -10,15 +11,25 @@ import statemark.common.{Causes, CoreKind, FailureKind, Interrupts, StatemarkExc
 object FailureKinds {
 
   /** Returns the kind of the first failure of Statemark's among `failure` and its causes; None where none is. A failure
-    * that an interrupt has caused is an interrupt, whatever else it says.
+    * that an interrupt has caused is an interrupt, whatever else it says; a file of a checkpoint that Spark misses is
+    * damage.
     */
   def find(failure: Throwable): Option[FailureKind] = {
     val causes = Causes.of(failure).toSeq
     if (Interrupts.isInterrupt(failure)) Some(CoreKind.CallInterrupted)
     else
       causes.collectFirst { case e: StatemarkException => e.kind }
+        .orElse(causes.collectFirst {
+          case e: SparkThrowable if isOfDamage(e) => StoreKind.CheckpointDamaged
+        })
         .orElse(causes.collectFirst { case _: LookupException => StoreKind.LiveRead })
   }
+
+  /** Tells whether a failure is Spark's own, of a file in the checkpoint that is missing. */
+  private def isOfDamage(failure: SparkThrowable): Boolean =
+    Option(failure.getCondition).contains(MissingFile)
+
+  private val MissingFile = "CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE"
 
   /** Returns the name of a failure's kind; empty where it is none of Statemark's. */
   def nameOf(failure: Throwable): String = find(failure).fold("")(_.name)

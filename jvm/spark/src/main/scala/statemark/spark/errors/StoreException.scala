@@ -38,8 +38,8 @@ object StoreKind {
   */
 sealed abstract class StoreException(
     kind: StoreKind,
-    problem: String,
-    remedy: String,
+    val problem: String,
+    val remedy: String,
     cause: Option[Throwable]
 ) extends StatemarkException(kind, s"$problem $remedy", cause)
 

@@ -194,9 +194,12 @@ final class StoreLoader(
   private def checkCovers(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Unit = {
     val missing = RestoreRules.uncovered(lineage, snapshot, at)
     if (missing.nonEmpty) {
-      throw new IllegalStateException(
+      throw new CheckpointDamagedException(
         s"The snapshot of version $snapshot cannot lead to version ${at.version}: the lineage does " +
-          s"not name versions ${missing.mkString(", ")}."
+          s"not name versions ${missing.mkString(", ")}, whose files are missing.",
+        "Bring their changelogs, or a later snapshot, back from a copy; `statemark verify` shows what is missing, and " +
+          "which batches can be restored.",
+        None
       )
     }
   }

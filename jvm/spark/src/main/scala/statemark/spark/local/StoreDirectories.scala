@@ -226,18 +226,23 @@ final class StoreDirectories(
 
   private def refused(path: File, cause: IOException): Throwable = {
     val where = root.fold("")(_.text)
-    new InvalidInputException(
-      cause match {
-        case foreign: ForeignDirectoryException =>
+    val named = s"name another directory in ${StoreSettings.LocalDir.key}"
+    cause match {
+      case foreign: ForeignDirectoryException =>
+        new InvalidInputException(
           s"${foreign.getMessage}. $where, and what lies there has to be directories of user " +
             s"${LocalDirectory.user.getName}, and no links: whoever else may write in them could read the state, " +
-            s"or forge it. Remove it, or name another directory in ${StoreSettings.LocalDir.key}."
-        case _ =>
-          s"$where, but $path cannot be written: $cause. Name a directory in ${StoreSettings.LocalDir.key} " +
-            "that this executor's user may write to, on a disk with room."
-      },
-      Some(cause)
-    )
+            "or forge it.",
+          Some(cause),
+          Some(s"Remove it, or $named.")
+        )
+      case _ =>
+        new InvalidInputException(
+          s"$where, but $path cannot be written: $cause.",
+          Some(cause),
+          Some(s"${named.capitalize} that this executor's user may write to, on a disk with room.")
+        )
+    }
   }
 }
 

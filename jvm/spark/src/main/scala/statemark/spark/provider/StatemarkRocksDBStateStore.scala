@@ -9,6 +9,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import statemark.common.Bytes
 import statemark.engine.RocksEngine
+import statemark.spark.errors.StoreFailures
 import statemark.spark.metrics.InstanceMetrics
 import statemark.spark.reads.{KeysThere, LiveKeys, PointScan, PrefixesScan}
 import statemark.spark.rows.{FamilyRules, RowEncoders, RowFormat, RowValidation}
@@ -37,8 +38,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     startsForced: Boolean,
     private[spark] val checkedOut: Checkout
 ) extends StoreBase {
-  import context.encoders
-  import context.conf.usesFamilies
+  import context.{encoders, location}, context.conf.usesFamilies
 
   private lazy val log = LoggerFactory.getLogger(classOf[StatemarkRocksDBStateStore])
   @volatile private var state: HandleState = HandleState.Updating
@@ -52,7 +52,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
 
-  override def id: StateStoreId = context.location.storeId
+  override def id: StateStoreId = location.storeId
 
   /** The transaction that the handle writes to.
     * @throws IllegalStateException for a reader of a running query, which writes nothing
@@ -284,7 +284,8 @@ final class StatemarkRocksDBStateStore private[spark] (
       enter(HandleState.CommitResult)
       version + 1
     } catch {
-      case e: Throwable => throw StatemarkBridge.commitFailed(toString, e)
+      case e: Throwable =>
+        throw StoreFailures.committing(toString, location.toString, version + 1, e)
     }
   }
 
