@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from statemark import OperatorMetrics, errors, settings
+from support import connect
 from support.session import ROOT
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ def test_every_kind_of_failure_is_documented() -> None:
     rows = re.findall(r"^\| `(\w+)Error` \| .* \| (yes|no) \| .* \|$", ERRORS, re.MULTILINE)
     documented = {name: answer == "yes" for name, answer in rows}
     assert documented == {name: kind.is_retryable for name, kind in errors.KINDS.items()}
+
+
+def test_a_connect_server_is_started_by_what_pyspark_has() -> None:
+    """The pyspark of PyPI lacks the script of Spark's download; test_connect starts the class."""
+    page = (ROOT / "docs/install.md").read_text()
+    commands = re.findall(r"^    (\S.*)$", page, re.MULTILINE)
+    assert [line for line in commands if line.startswith("start-connect-server")] == []
+    assert any(connect.SERVER in line for line in commands)
 
 
 def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:

@@ -269,6 +269,7 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
     "`ClassNotFoundException: statemark.spark.StatemarkStateStoreProvider`": (
         "of a driver without the jar, which can say nothing of ours"
     ),
+    "`executors of … do not have Statemark's jar`": "of a cluster: tests/cluster/test_jar.py",
     "`…checkpointFormatVersion is …, but the checkpoint … is of format …`": (
         Cause(other_format, ("is 2, but", "Set it back to 1"), errors.InvalidInputError),
     ),

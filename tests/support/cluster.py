@@ -109,8 +109,17 @@ class Cluster:
         os.kill(executor, signal.SIGKILL)
         wait_for(f"the end of {executor}", lambda: executor not in worker.executors)
 
-    def start(self, **settings: object) -> Application:
-        """Start an application; wait until it has an executor on each worker that runs."""
+    def start(self, *, awaits: bool = True, **settings: object) -> Application:
+        """
+        Start an application.
+
+        Parameters
+        ----------
+        awaits
+            Whether to wait until it has an executor on each worker that runs.
+        **settings
+            Of its session. `configure` sets Statemark's, unless the provider's class is among them.
+        """
         workers = sum(worker.daemon.process.poll() is None for worker in self.workers)
         conf = {
             "spark.master": self.url,
@@ -133,7 +142,8 @@ class Cluster:
         }
         application = Application(self, {key: str(value) for key, value in conf.items()})
         self.applications.append(application)
-        application.call("await_executors", count=workers)
+        if awaits:
+            application.call("await_executors", count=workers)
         return application
 
     def stop(self) -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SUBMIT = Path(pyspark.__file__).parent / "bin/spark-submit"
-_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+#: The class that spark-submit runs for a server.
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 def serve(flags: Sequence[str], log: Path) -> tuple[Daemon, str]:
@@ -27,7 +28,7 @@ def serve(flags: Sequence[str], log: Path) -> tuple[Daemon, str]:
     tuple
         The process, which the caller kills, and the address for clients.
     """
-    command = [str(_SUBMIT), "--class", _SERVER, "--master", "local[2]", *flags]
+    command = [str(_SUBMIT), "--class", SERVER, "--master", "local[2]", *flags]
     command += ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
     command += ["--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.ui.enabled=false"]
     for key, value in PATIENT.items():

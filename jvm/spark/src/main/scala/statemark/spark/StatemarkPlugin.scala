@@ -12,6 +12,7 @@ import scala.util.control.NonFatal
 import statemark.spark.cluster.{
   AttemptBegun,
   AttemptRegistry,
+  JarOnExecutors,
   LocalInventory,
   LocalStore,
   Placement,
@@ -48,6 +49,7 @@ private object StatemarkPlugin {
 private final class StatemarkDriverPlugin extends DriverPlugin {
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
     JvmState.applicationBegan()
+    JarOnExecutors.watch(sc)
     LiveRead.remote.set(Some(ReadRouter.ask(_)))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
     Map.empty[String, String].asJava
@@ -60,6 +62,7 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
       Placement.add(inventory)
       None.orNull // an inventory asks for no answer, and Spark warns of one
     case server: ReadServer =>
+      JarOnExecutors.found()
       ReadRouter.add(server.executorId, server.endpoint)
       None.orNull
     case _ => None.orNull

@@ -5,6 +5,7 @@ import java.util.UUID
 import org.apache.spark.{SparkException, SparkThrowable}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common._
+import statemark.spark.cluster.JarOnExecutors
 import statemark.spark.errors._
 
 /** What Spark's scheduler shows of a task's failure, which is the message of its outermost exception: store, reason and
@@ -119,5 +120,23 @@ class StoreFailuresSuite extends AnyFunSuite with LocalStores {
     assert(refused.getMessage.contains("remedy: look for a task that hangs"))
     assert(refused.getMessage.contains("lockAcquireTimeoutMs"))
     held.abort()
+  }
+
+  test("executors without the jar are known by what their tasks fail with") {
+    def failed(said: String, inner: Throwable) = new SparkException(said, inner)
+    val assigned = "cannot assign instance of java.lang.invoke.SerializedLambda to field f"
+    Seq(
+      failed(s"Job aborted due to stage failure: ClassCastException: $assigned", cause),
+      failed("Job aborted", new ClassCastException(assigned)),
+      failed("Job aborted", new ClassNotFoundException("statemark.spark.cluster.JarOnExecutors$"))
+    ).foreach(e => assert(JarOnExecutors.lacksClass(e)))
+    Seq(
+      failed("Job 3 cancelled", cause),
+      failed("Job aborted: java.lang.ClassNotFoundException: org.acme.Sink", cause)
+    ).foreach(e => assert(!JarOnExecutors.lacksClass(e)))
+    val reason = "Unable to create executor due to statemark.spark.StatemarkPlugin"
+    assert(JarOnExecutors.lacksPlugin(reason))
+    assert(!JarOnExecutors.lacksPlugin("Unable to create executor due to org.acme.Plugin"))
+    assert(!JarOnExecutors.lacksPlugin("Command exited with code 1"))
   }
 }
