@@ -132,6 +132,23 @@ def test_one_object_reads_what_the_functions_read(queries: dict[str, StreamingQu
         statemark.state("join", operator=None)  # type: ignore[arg-type]
 
 
+def test_a_key_that_cannot_be_read_says_why(
+    start: Callable[..., StreamingQuery], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    query = start("damaged", lambda df: df.groupBy("key").count(), "update")
+    query.processAllAvailable()
+    (good,) = statemark.operators(query)
+    assert (good.key_columns, good.key_problem) == (("key",), None)
+    checkpoints = tmp_path_factory.getbasetemp().glob("live-errors*/checkpoint-*")
+    own = next(c for c in checkpoints if str(query.id) in (c / "metadata").read_text())
+    for file in own.glob("state/0/*/_metadata/schema"):
+        file.unlink()
+    (operator,) = statemark.operators(query)
+    assert operator.key_columns == ()
+    assert operator.key_problem is not None
+    assert "schema" in operator.key_problem
+
+
 #: What is asked of which query, and what the refusal says.
 WRONG: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("stateless", {}, ("has no stateful operator", "no state to read")),

@@ -25,7 +25,8 @@ class Operator:
     name : str
         Spark's name of it, as in the progress of the query.
     key_columns : tuple of str
-        The names of the columns of its key, which `get` asks for; empty where its state has no key.
+        The names of the columns of its key, which `get` asks for; empty where its state has no key,
+        or `key_problem` says why they cannot be read.
     sides : tuple of str
         What reads take as `join_side`; empty where the operator is no join of streams.
     state_variables : tuple of str
@@ -33,6 +34,9 @@ class Operator:
         them, `key_columns` are those of the first.
     stores : tuple of str
         What reads take as `store_name`.
+    key_problem : str or None
+        Why the columns of its key cannot be read, such as a damaged file of the checkpoint; None
+        where they can.
     """
 
     number: int
@@ -41,6 +45,7 @@ class Operator:
     sides: tuple[str, ...]
     state_variables: tuple[str, ...]
     stores: tuple[str, ...]
+    key_problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ def operators(query: Query, *, timeout: float | str | None = None) -> list[Opera
                 sides=tuple(row.sides),
                 state_variables=tuple(row.state_variables),
                 stores=tuple(row.stores),
+                key_problem=row.key_problem,
             )
             for row in found
         ),

@@ -15,6 +15,7 @@ import scala.util.control.NonFatal
 import scala.util.Try
 import statemark.common.InvalidInputException
 import statemark.spark.checkpoint.OperatorFacts
+import statemark.spark.errors.FailureKinds
 
 /** The stateful operators of a running query, and what a read may name of them. They are looked for only where somebody
   * asks for them, or where a read has failed: it costs files of the checkpoint.
@@ -39,19 +40,22 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
         .map(OperatorFacts.of).sortBy(_.id)
     else Nil
 
-  /** Returns the names of the columns of an operator's key; empty where its state has none.
+  /** Returns the names of the columns of an operator's key, none where its state has no key; or why they cannot be
+    * read, as where the file is damaged that has them.
     *
     * @param theirs options of Spark's format, without those that name a state
     */
-  def keyColumns(operator: OperatorFacts, theirs: CaseInsensitiveStringMap): Seq[String] = {
+  def keyColumns(operator: OperatorFacts, theirs: CaseInsensitiveStringMap)
+      : Either[String, Seq[String]] = {
     val named = new JHashMap[String, String](theirs.asCaseSensitiveMap)
     named.put("operatorId", operator.id.toString)
     sidesOf(operator).headOption.foreach(named.put("joinSide", _))
     operator.variables.headOption.foreach(named.put("stateVarName", _))
-    Try(new StateDataSource().inferSchema(new CaseInsensitiveStringMap(named))).toOption
-      .flatMap(_.find(_.name == "key").map(_.dataType))
-      .collect { case key: StructType => key.fieldNames.toSeq }
-      .getOrElse(Nil)
+    Try(new StateDataSource().inferSchema(new CaseInsensitiveStringMap(named))).toEither
+      .left.map(FailureKinds.messageOf)
+      .map(_.find(_.name == "key").map(_.dataType)
+        .collect { case key: StructType => key.fieldNames.toSeq }
+        .getOrElse(Nil))
   }
 
   /** Runs a step of a read. Where it fails because the options name what the query has not, the failure says so: Spark's
@@ -144,10 +148,12 @@ private[live] final class OperatorsScan(pin: PinnedBatch, theirs: CaseInsensitiv
   override def rows(): Array[InternalRow] = {
     val operators = new LiveOperators(SparkSession.active, pin)
     operators.all.map { operator =>
+      val key = operators.keyColumns(operator, theirs)
       InternalRow(
         operator.id.toInt,
         UTF8String.fromString(operator.name),
-        texts(operators.keyColumns(operator, theirs)),
+        texts(key.getOrElse(Nil)),
+        key.left.toOption.map(UTF8String.fromString).orNull,
         texts(LiveOperators.sidesOf(operator)),
         texts(operator.variables),
         texts(operator.stores)
@@ -166,6 +172,7 @@ private[live] object OperatorsScan {
     .add("operator_id", IntegerType, nullable = false)
     .add("name", StringType, nullable = false)
     .add("key_columns", names, nullable = false)
+    .add("key_problem", StringType, nullable = true)
     .add("sides", names, nullable = false)
     .add("state_variables", names, nullable = false)
     .add("stores", names, nullable = false)
