@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -152,7 +153,7 @@ def spark_home(*, env: Mapping[str, str]) -> Path:
     """
     if env.get("SPARK_HOME"):
         return Path(env["SPARK_HOME"])
-    spec = find_spec("pyspark")
+    spec = _pyspark()
     if spec is None or spec.origin is None:
         problem = "Spark was not found"
         raise MissingDependencyError(
@@ -211,6 +212,14 @@ def spark_release(home: Path) -> SparkRelease:
     )
 
 
+def _pyspark() -> ModuleSpec | None:
+    """Return where the installed pyspark is; None where there is none."""
+    try:
+        return find_spec("pyspark")
+    except ValueError:  # a module that stands in for it has no spec
+        return None
+
+
 def _bundled() -> dict[str, list[Path]]:
     """Return the bundled jars by line of Spark."""
     found: dict[str, list[Path]] = {}
@@ -231,7 +240,7 @@ def _running_version() -> str:
         named = _CORE_NAME.fullmatch(path.name)
         if named:
             return named["version"]
-    if find_spec("pyspark") is None:
+    if _pyspark() is None:
         problem = f"the version of Spark in {home} is unknown"
         raise MissingDependencyError(
             problem,

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pyspark
 import pytest
@@ -127,6 +129,20 @@ def test_without_any_spark(bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_pa
         "  reason: pyspark is not installed in this environment, and SPARK_HOME is not set\n"
         f"  remedy: pip install 'pyspark=={LINE}.*', or set SPARK_HOME"
     )
+    assert statemark.jar_path(spark_version=LINE) == Path(bundled)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(MissingDependencyError, match="the version of Spark in .* is unknown"):
+        statemark.jar_path()
+
+
+def test_a_module_that_stands_in_for_pyspark(
+    bundled: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Tools that make documents put modules without a spec in the place of what they lack."""
+    monkeypatch.setattr(_jvm, "spark_version", lambda: None)
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    with pytest.raises(MissingDependencyError, match="Spark was not found"):
+        statemark.jar_path()
     assert statemark.jar_path(spark_version=LINE) == Path(bundled)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(MissingDependencyError, match="the version of Spark in .* is unknown"):
