@@ -226,7 +226,6 @@ final class StoreDirectories(
 
   private def refused(path: File, cause: IOException): Throwable = {
     val where = root.fold("")(_.text)
-    val named = s"name another directory in ${StoreSettings.LocalDir.key}"
     cause match {
       case foreign: ForeignDirectoryException =>
         new InvalidInputException(
@@ -234,13 +233,16 @@ final class StoreDirectories(
             s"${LocalDirectory.user.getName}, and no links: whoever else may write in them could read the state, " +
             "or forge it.",
           Some(cause),
-          Some(s"Remove it, or $named.")
+          Some(s"Remove it, or name another directory in ${StoreSettings.LocalDir.key}.")
         )
       case _ =>
         new InvalidInputException(
           s"$where, but $path cannot be written: $cause.",
           Some(cause),
-          Some(s"${named.capitalize} that this executor's user may write to, on a disk with room.")
+          Some(
+            s"Name a directory in ${StoreSettings.LocalDir.key} that this executor's user may write to, " +
+              "on a disk with room."
+          )
         )
     }
   }
