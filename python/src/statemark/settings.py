@@ -161,6 +161,16 @@ KAFKA_WARNINGS = Setting(
     units.truth,
 )
 
+ALLOW_REAL_TIME = Setting(
+    "allowRealTime",
+    "truth",
+    "false",
+    "true or false",
+    "whether providerClass is set for each micro-batch query as it starts, so that real-time"
+    " queries start, too",
+    units.truth,
+)
+
 #: The table of all settings.
 SETTINGS = (
     ISOLATION_LEVEL,
@@ -171,6 +181,7 @@ SETTINGS = (
     READ_RETENTION_VERSIONS,
     READ_RETENTION_TIME,
     KAFKA_WARNINGS,
+    ALLOW_REAL_TIME,
 )
 
 

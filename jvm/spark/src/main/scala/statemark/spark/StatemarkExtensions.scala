@@ -8,13 +8,14 @@ import statemark.spark.checkpoint.CheckpointFormat
 import statemark.spark.cluster.{JarOnExecutors, Placement, SourcePosition}
 import statemark.spark.conf.{LocalRoot, ProviderName, StoreSettings}
 import statemark.spark.latest.Latest
-import statemark.spark.plan.StatefulNodes
+import statemark.spark.plan.{StatefulNodes, StreamStart, StreamStarts}
 import statemark.spark.process.Relocated.StatefulOperator
 import statemark.spark.process.TaskInfo
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
   * settings, and the checkpoint's format, are checked on the driver when the first batch of a query is planned,
-  * before any task. And the function of `statemark.latest`.
+  * before any task. Where a session allows real-time queries, micro-batch queries get the provider as they start. And
+  * the function of `statemark.latest`.
   *
   * Spark finds the class by itself where the jar is on the driver's class path when the session is
   * built; `spark.sql.extensions` takes it as well, and both at once do no harm. Sessions and queries
@@ -24,6 +25,7 @@ import statemark.spark.process.TaskInfo
   */
 final class StatemarkExtensions extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    extensions.injectPostHocResolutionRule(new StreamStarts(_))
     extensions.injectColumnar(_ => StatemarkExtensions.rule)
     extensions.injectFunction(Latest.function)
   }
@@ -45,8 +47,10 @@ object StatemarkExtensions {
   }
 
   private object StatefulPlans extends Rule[SparkPlan] {
-    override def apply(plan: SparkPlan): SparkPlan =
-      if (!ProviderName.isUsed(conf) || !plan.exists(isStateful)) plan
+    override def apply(plan: SparkPlan): SparkPlan = {
+      val keepsState = plan.exists(isStateful)
+      if (keepsState) StreamStart.check(conf)
+      if (!keepsState || !ProviderName.isUsed(conf)) plan
       else {
         LocalRoot.of(StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory)): Unit
         plan.collectFirst {
@@ -69,5 +73,6 @@ object StatemarkExtensions {
         }
         StatefulNodes.opened(plan)
       }
+    }
   }
 }

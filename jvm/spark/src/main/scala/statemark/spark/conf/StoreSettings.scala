@@ -107,6 +107,15 @@ object StoreSettings {
     "whether a query is warned that Spark's own Kafka sink, or a read without read_committed, may give rows twice"
   )(_.toLowerCase(Locale.ROOT).toBoolean)
 
+  /** It concerns no store: it decides on which provider a query of the session begins. */
+  val AllowRealTime: Setting[Boolean] = Setting(
+    "allowRealTime",
+    SettingUnit.Truth,
+    Some("false"),
+    "true or false",
+    "whether providerClass is set for each micro-batch query as it starts, so that real-time queries start, too"
+  )(_.toLowerCase(Locale.ROOT).toBoolean)
+
   /** The table of all settings. */
   val all: Seq[Setting[_]] = Seq(
     Level,
@@ -116,7 +125,8 @@ object StoreSettings {
     LocalDirMaxAge,
     ReadRetentionVersions,
     ReadRetentionTime,
-    KafkaWarnings
+    KafkaWarnings,
+    AllowRealTime
   )
 
   /** @param confs settings of the session; others than Statemark's are passed over
@@ -129,8 +139,9 @@ object StoreSettings {
     def required[A](setting: Setting[A]): A = setting.in(values).getOrElse(
       throw new IllegalStateException(s"${setting.key} has no default")
     )
-    // No store reads it, and a bad value is found before the first batch all the same.
+    // No store reads these, and a bad value is found before the first batch all the same.
     required(KafkaWarnings): Unit
+    required(AllowRealTime): Unit
     StoreSettings(
       isolationLevel = required(Level),
       maxUncommittedBytes = required(UncommittedBytes)(heapBytes),
@@ -147,12 +158,27 @@ object StoreSettings {
     *
     * @throws InvalidInputException where the value is bad
     */
-  def warnsOfKafka(confs: Map[String, String]): Boolean = {
-    val values = confs.collect {
+  def warnsOfKafka(confs: Map[String, String]): Boolean = isTrue(KafkaWarnings, confs)
+
+  /** Tells whether Statemark sets `providerClass` for each micro-batch query of a session as the query starts. Other
+    * settings do not count: the session may have another provider.
+    *
+    * @param confs the settings of the session
+    * @throws InvalidInputException where the value is bad
+    */
+  def allowsRealTime(confs: Map[String, String]): Boolean = isTrue(AllowRealTime, confs)
+
+  /** Returns the keys by which a session has a setting: its name counts in either case.
+    *
+    * @param confs the settings of the session
+    */
+  def keysOf(setting: Setting[_], confs: Map[String, String]): Iterable[String] =
+    confs.keys.filter(key => isOwn(key) && setting.isNamed(key.drop(Prefix.length)))
+
+  private def isTrue(setting: Setting[Boolean], confs: Map[String, String]): Boolean =
+    setting.in(confs.collect {
       case (key, value) if isOwn(key) => key.drop(Prefix.length) -> value
-    }
-    KafkaWarnings.in(values).contains(true)
-  }
+    }).contains(true)
 
   /** Settings of Statemark by their names, all of which are known. */
   private def own(confs: Map[String, String]): Map[String, String] = {

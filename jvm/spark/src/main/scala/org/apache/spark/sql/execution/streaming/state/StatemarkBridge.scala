@@ -136,6 +136,15 @@ object StatemarkBridge extends BridgeShims {
       .flatMap(query => outputOf(spark, query.id.toString))
   }
 
+  /** Returns the query whose own thread asks, from its start on; None on any other thread. The session is the query's:
+    * Spark makes a copy of the user's for each run.
+    */
+  def queryOfOwnThread(): Option[OwnThreadQuery] = for {
+    spark <- SparkSession.getActiveSession
+    query <- classic(spark).sharedState.activeStreamingQueries.values.asScala
+      .find(_.queryExecutionThread eq Thread.currentThread)
+  } yield OwnThreadQuery(query.id, spark, query.trigger.getClass.getSimpleName == "RealTimeTrigger")
+
   /** What Spark calls the query that runs on a thread, and on threads that it begins. */
   private def queryOfThread(spark: SparkSession): Option[String] =
     Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
@@ -300,6 +309,13 @@ final case class ActiveQuery(
     positionOf: Long => Option[Position],
     idsOf: (Long, Long) => Option[Array[Array[String]]]
 )
+
+/** A query, as its own thread sees it.
+  *
+  * @param session the query's own copy of the session that started it
+  * @param isRealTime whether the query runs in Spark's real-time mode
+  */
+final case class OwnThreadQuery(id: UUID, session: SparkSession, isRealTime: Boolean)
 
 /** A batch that is planned and not scheduled yet.
   *
