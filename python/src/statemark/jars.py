@@ -79,6 +79,35 @@ def jar_path(*, spark_version: str | None = None) -> Path:
     )
 
 
+def spark_line(
+    *, jar: str | os.PathLike[str] | None = None, spark_version: str | None = None
+) -> tuple[int, int] | None:
+    """Return the line of Spark that a session will have.
+
+    Parameters
+    ----------
+    jar : str or os.PathLike, optional
+        The plugin's jar, whose name says its line.
+    spark_version : str, optional
+        A version of Spark, which counts more than the jar's name. By default as for `jar_path`.
+
+    Returns
+    -------
+    tuple of int or None
+        Major and minor version; None where nothing says it.
+    """
+    named = None if jar is None else _NAME.search(os.fspath(jar))
+    if spark_version is None and named:
+        spark_version = named["line"]
+    if spark_version is None:
+        try:
+            spark_version = _running_version()
+        except MissingDependencyError:
+            return None
+    parsed = _LINE.match(spark_version)
+    return (int(parsed[1]), int(parsed[2])) if parsed else None
+
+
 def checked_jar(jar: str | os.PathLike[str]) -> str:
     """Return the jar that a caller named, if Spark can be given it.
 

@@ -52,6 +52,9 @@ def prepare(builder: SparkSession.Builder, *, jar: str, wanted: Mapping[str, str
     # Nothing is set before everything has been checked: an error leaves the builder as it was.
     merged = _merged_jars({**builder._options, **wanted}, jar=jar)
     wanted = {**wanted, settings.PLUGINS_KEY: _merged_plugins(builder._options)}
+    # The caller has not asked for this one by name: what a layer says of it counts.
+    if _named(settings.ALLOW_REAL_TIME.key, builder._options) is not None:
+        wanted.pop(settings.ALLOW_REAL_TIME.key, None)
     for key, value in wanted.items():
         builder.config(key, value)
     if merged:
@@ -134,12 +137,17 @@ def _merged_jars(options: Mapping[str, Any], *, jar: str) -> str:
 
 def _merged_plugins(options: Mapping[str, Any]) -> str:
     """Return the plugins of the highest layer that names some, and ours."""
+    named = _named(settings.PLUGINS_KEY, options) or ""
+    names = [name.strip() for name in named.split(",") if name.strip()]
+    return ",".join([*(name for name in names if name != settings.PLUGIN), settings.PLUGIN])
+
+
+def _named(key: str, options: Mapping[str, Any]) -> str | None:
+    """Return the value of a key in the highest layer that has one."""
     args = layers.submit_args(env=os.environ)
     defaults = layers.defaults(env=os.environ, args=args)
-    key = settings.PLUGINS_KEY
-    named = options.get(key) or args.conf.get(key) or defaults.get(key) or ""
-    names = [name.strip() for name in str(named).split(",") if name.strip()]
-    return ",".join([*(name for name in names if name != settings.PLUGIN), settings.PLUGIN])
+    value = options.get(key) or args.conf.get(key) or defaults.get(key)
+    return None if value is None else str(value)
 
 
 def _running_without(jar: str, launched: str) -> SessionRunningError:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from statemark import launch, layers, settings
 from statemark.errors import SettingsError
-from statemark.jars import checked_jar, jar_path
+from statemark.jars import checked_jar, jar_path, spark_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from statemark.isolation import IsolationLevel
+
+#: The first line of Spark that refuses real-time queries in a session with another provider.
+_REFUSES_REAL_TIME = (4, 3)
 
 
 def configure(
@@ -74,6 +77,10 @@ def configure(
     Where layers name jars, Spark takes the highest only; here all of them count, the highest
     first. Checks are repeated when the builder starts its session.
 
+    From Spark 4.3 on, ``allowRealTime`` is set as well, where no layer sets it. The session then
+    loses ``providerClass`` once it has a query, for Spark would refuse every real-time query;
+    micro-batch queries get it as they start.
+
     Examples
     --------
     >>> import statemark
@@ -88,6 +95,7 @@ def configure(
         remedy = "pass SparkSession.builder, with options if any, before getOrCreate()"
         raise SettingsError(problem, reason=reason, remedy=remedy)
     wanted = _settings(
+        line=spark_line(jar=jar),
         isolation_level=isolation_level,
         max_uncommitted_bytes=max_uncommitted_bytes,
         local_dir=local_dir,
@@ -151,6 +159,7 @@ def conf(
     'statemark.spark.StatemarkStateStoreProvider'
     """
     wanted = _settings(
+        line=spark_line(jar=jar, spark_version=spark_version),
         isolation_level=isolation_level,
         max_uncommitted_bytes=max_uncommitted_bytes,
         local_dir=local_dir,
@@ -192,6 +201,7 @@ def runtime_settings(
 
 def _settings(
     *,
+    line: tuple[int, int] | None,
     isolation_level: IsolationLevel | str | None,
     max_uncommitted_bytes: int | str | None,
     local_dir: str | os.PathLike[str] | None,
@@ -201,6 +211,8 @@ def _settings(
         settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS,
         settings.PLUGINS_KEY: settings.PLUGIN,
     }
+    if line is not None and line >= _REFUSES_REAL_TIME:
+        wanted[settings.ALLOW_REAL_TIME.key] = "true"
     asked = (
         (settings.ISOLATION_LEVEL, isolation_level),
         (settings.MAX_UNCOMMITTED_BYTES, max_uncommitted_bytes),

@@ -27,6 +27,8 @@ import statemark
 pytestmark = pytest.mark.spark
 
 LINE = ".".join(pyspark.__version__.split(".")[:2])
+#: Spark refuses real-time queries beside another provider than its own.
+REFUSES = [int(part) for part in LINE.split(".")] >= [4, 3]
 OURS = f"statemark-spark_{LINE}_2.13-{statemark.__version__}"
 
 PRELUDE = """
@@ -151,6 +153,7 @@ def test_the_jar_reaches_driver_and_executors(job: Job) -> None:
         prefix + "providerClass": "statemark.spark.StatemarkStateStoreProvider",
         prefix + "statemark.maxUncommittedBytes": "64m",
         prefix + "statemark.isolationLevel": "READ_UNCOMMITTED",
+        **({prefix + "statemark.allowRealTime": "true"} if REFUSES else {}),
     }
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import statemark
@@ -17,6 +18,9 @@ from statemark.commands import COMMANDS
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER = f"{PREFIX}providerClass=statemark.spark.StatemarkStateStoreProvider"
 PLUGIN = "spark.plugins=statemark.spark.StatemarkPlugin"
+#: Spark refuses real-time queries beside another provider than its own.
+REFUSES = [int(part) for part in pyspark.__version__.split(".")[:2]] >= [4, 3]
+ALLOW = f" --conf {PREFIX}statemark.allowRealTime=true" if REFUSES else ""
 
 
 def _defaults(text: str) -> None:
@@ -45,12 +49,12 @@ def test_conf_prints_one_line_of_plain_words(
     bundled: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["conf"]) == 0
-    assert capsys.readouterr().out == f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}\n"
+    assert capsys.readouterr().out == f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}{ALLOW}\n"
     arguments = ["--local-dir", "/d", "--isolation-level", "read_uncommitted"]
     assert main(["conf", *arguments, "--max-uncommitted-bytes", "64M"]) == 0
     out = capsys.readouterr().out
     assert out == (
-        f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}"
+        f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}{ALLOW}"
         f" --conf {PREFIX}statemark.isolationLevel=READ_UNCOMMITTED"
         f" --conf {PREFIX}statemark.maxUncommittedBytes=64m"
         f" --conf {PREFIX}statemark.localDir=/d\n"
@@ -76,7 +80,7 @@ def test_another_jar(
 ) -> None:
     own = make_jar(tmp_path / "own.jar")
     assert main(["conf", "--jar", str(own)]) == 0
-    assert capsys.readouterr().out == f"--jars {own} --conf {PROVIDER} --conf {PLUGIN}\n"
+    assert capsys.readouterr().out == f"--jars {own} --conf {PROVIDER} --conf {PLUGIN}{ALLOW}\n"
 
 
 def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +90,8 @@ def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[st
         f"spark.jars {bundled}\n"
         f"{PREFIX}providerClass statemark.spark.StatemarkStateStoreProvider\n"
         "spark.plugins statemark.spark.StatemarkPlugin\n"
-        f"{PREFIX}statemark.localDir /a b\n"
+        + (f"{PREFIX}statemark.allowRealTime true\n" if REFUSES else "")
+        + f"{PREFIX}statemark.localDir /a b\n"
     )
 
 

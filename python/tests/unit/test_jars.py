@@ -159,3 +159,16 @@ def test_a_named_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         jars.checked_jar("/none/b.jar")
     with pytest.raises(JarNotFoundError, match="a comma separates jars"):
         jars.checked_jar("/none/b,c.jar")
+
+
+@pytest.mark.parametrize(
+    "jar", ["/d/statemark-spark_4.1_2.13-0.1.0.jar", "hdfs://h/statemark-spark_4.1_2.13-1.jar"]
+)
+def test_the_line_of_a_session(monkeypatch: pytest.MonkeyPatch, jar: str) -> None:
+    assert jars.spark_line(jar=jar) == (4, 1)
+    assert jars.spark_line(jar=jar, spark_version="4.10.2-amzn-0") == (4, 10)
+    assert ".".join(map(str, jars.spark_line(jar="/own.jar") or ())) == LINE
+    monkeypatch.setattr(_jvm, "spark_version", lambda: "4.0.2")
+    assert jars.spark_line() == (4, 0)
+    monkeypatch.setattr(_jvm, "spark_version", lambda: "trunk")
+    assert jars.spark_line() is None

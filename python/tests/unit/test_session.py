@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,10 +13,15 @@ from statemark import ConnectError, IsolationLevel, SessionRunningError, Setting
 
 PLUGIN = "statemark.spark.StatemarkPlugin"
 PREFIX = "spark.sql.streaming.stateStore.statemark."
+ALLOW = PREFIX + "allowRealTime"
 PROVIDER = {
     "spark.plugins": PLUGIN,
     "spark.sql.streaming.stateStore.providerClass": "statemark.spark.StatemarkStateStoreProvider",
 }
+#: Spark refuses real-time queries beside another provider than its own.
+REFUSES = [int(part) for part in pyspark.__version__.split(".")[:2]] >= [4, 3]
+if REFUSES:
+    PROVIDER[ALLOW] = "true"
 
 
 def test_conf_writes_what_was_asked_for_and_nothing_else(bundled: str) -> None:
@@ -37,7 +43,38 @@ def test_a_default_that_is_given_is_written(bundled: str) -> None:
     )
     assert conf[PREFIX + "isolationLevel"] == "READ_COMMITTED"
     assert conf[PREFIX + "maxUncommittedBytes"] == "auto"
-    assert len(conf) == 5
+    assert len(conf) == 5 + REFUSES
+
+
+@pytest.mark.parametrize(
+    ("line", "allows"), [("4.0", False), ("4.2", False), ("4.3", True), ("4.10", True)]
+)
+def test_real_time_queries_are_allowed_where_spark_would_refuse_them(
+    tmp_path: Path, make_jar: Callable[..., Path], line: str, allows: bool
+) -> None:
+    jar = make_jar(tmp_path / f"statemark-spark_{line}_2.13-0.1.0.jar")
+    assert (statemark.conf(jar=jar).get(ALLOW) == "true") == allows
+    own = make_jar(tmp_path / "own.jar")
+    assert (statemark.conf(jar=own, spark_version=f"{line}.0").get(ALLOW) == "true") == allows
+    builder = statemark.configure(SparkSession.builder, jar=jar)
+    assert (builder._options.get(ALLOW) == "true") == allows
+
+
+@pytest.mark.parametrize("layer", ["builder", "submit", "defaults"])
+def test_a_layer_may_forbid_real_time_queries(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make_jar: Callable[..., Path], layer: str
+) -> None:
+    builder = SparkSession.builder
+    builder._options.clear()
+    if layer == "builder":
+        builder.config(ALLOW, "false")
+    elif layer == "submit":
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--conf {ALLOW}=false pyspark-shell")
+    else:
+        (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").write_text(f"{ALLOW} false\n")
+    jar = make_jar(tmp_path / "statemark-spark_4.3_2.13-0.1.0.jar")
+    statemark.configure(builder, jar=jar)
+    assert builder._options.get(ALLOW) == ("false" if layer == "builder" else None)
 
 
 def test_conf_takes_another_jar(tmp_path: Path, make_jar: Callable[..., Path]) -> None:
@@ -178,7 +215,8 @@ def test_connect_is_refused_with_what_to_set_on_the_server(
         "    spark.sql.streaming.stateStore.providerClass"
         " statemark.spark.StatemarkStateStoreProvider\n"
         "    spark.plugins statemark.spark.StatemarkPlugin\n"
-        "    spark.sql.streaming.stateStore.statemark.localDir /d"
+        + (f"    {ALLOW} true\n" if REFUSES else "")
+        + "    spark.sql.streaming.stateStore.statemark.localDir /d"
     )
 
 
