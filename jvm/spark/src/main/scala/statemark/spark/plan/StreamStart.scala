@@ -11,7 +11,7 @@ import scala.util.Try
 import statemark.common.InvalidInputException
 import statemark.spark.conf.{ProviderName, StoreSettings}
 
-/** Decides on which provider queries of a session with setting `allowRealTime` begin (docs/adr/0023).
+/** Decides on which provider queries of a session with setting `allowRealTime` begin (docs/adr/0024).
   *
   *  1. A `providerClass` that names Statemark goes out of the session's settings where Spark would refuse real-time
   *     queries for it. This is done with any plan: a query is analyzed before Spark looks at the settings.
