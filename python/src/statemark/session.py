@@ -192,6 +192,7 @@ def runtime_settings(
         If a value is bad.
     """
     wanted = _settings(
+        line=None,  # what it decides is the extension's, which a running session may not have
         isolation_level=isolation_level,
         max_uncommitted_bytes=max_uncommitted_bytes,
         local_dir=local_dir,

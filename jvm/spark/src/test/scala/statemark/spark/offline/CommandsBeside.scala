@@ -137,6 +137,12 @@ trait CommandsBeside extends OfflineSuite {
     assert(successes > count / 3)
   }
 
+  /** Tells whether a command died of its kill, which may come while it fails by something else: what it has said is heard
+    * by nobody then.
+    */
+  private def isDeath(failure: Throwable): Boolean =
+    Causes.of(failure).exists(cause => cause == Killed || cause.getSuppressed.contains(Killed))
+
   private def check(
       one: Action,
       other: Action,
@@ -147,7 +153,7 @@ trait CommandsBeside extends OfflineSuite {
     def isRefusal(of: Try[Any]) = of.failed.toOption.exists(_.isInstanceOf[InvalidInputException])
     for (e <- Seq(outcome.one, outcome.other).flatMap(_.failed.toOption))
       assert(
-        e.isInstanceOf[InvalidInputException] || Causes.of(e).contains(Killed),
+        e.isInstanceOf[InvalidInputException] || isDeath(e),
         Causes.of(e).map(c =>
           s"$c ${c.getStackTrace.take(12).mkString("\n  ", "\n  ", "")}"
         ).mkString("\n")
