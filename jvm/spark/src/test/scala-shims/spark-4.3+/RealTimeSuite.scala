@@ -112,10 +112,12 @@ class RealTimeSuite extends AnyFunSuite with OneSession with BeforeAndAfterEach 
     assert(micro.pinned == Seq(ProviderName.Statemark))
   }
 
-  for (withState <- Seq[(String, DataFrame => DataFrame)](
+  for (
+    withState <- Seq[(String, DataFrame => DataFrame)](
       "an aggregation" -> (_.groupBy("value").count()),
       "dropDuplicates" -> (_.dropDuplicates("value"))
-    )) test(s"a real-time query with state, ${withState._1}, is refused, and nothing is pinned") {
+    )
+  ) test(s"a real-time query with state, ${withState._1}, is refused, and nothing is pinned") {
     val realTime = new RealTime()(withState._2)
     val failed = intercept[StreamingQueryException](realTime.start().processAllAvailable())
     for (part <- Seq("real-time mode", "another trigger", ProviderName.Key, rocksdb))
