@@ -128,6 +128,8 @@ def test_one_object_reads_what_the_functions_read(queries: dict[str, StreamingQu
         statemark.state("join", operator="dedupe").live()
     with pytest.raises(statemark.LiveReadError, match="no stateful operator 7"):
         statemark.state("join", operator=7).get(7)
+    with pytest.raises(statemark.InvalidInputError, match="no state to read"):
+        statemark.state("stateless").describe()
     with pytest.raises(statemark.SettingsError, match="bad operator None"):
         statemark.state("join", operator=None)  # type: ignore[arg-type]
 

@@ -39,6 +39,7 @@ def _run(master: str, directory: Path) -> dict[str, Any]:
 
 _BRINGS = {
     "extension": "spark.sql.extensions=statemark.spark.StatemarkExtensions",
+    "driver's class path": "--jars or spark.jars",
     "plugin": "spark.plugins=statemark.spark.StatemarkPlugin",
 }
 
@@ -112,6 +113,8 @@ def test_a_session_that_has_the_jar(spark: SparkSession, provider: str) -> None:
         assert [lack.what.split(",")[0] for lack in usage.lacks] == ["the plugin"]
         assert spark.conf.get(settings.MAX_UNCOMMITTED_BYTES.key) == "32m"
     assert dict(spark.conf.getAll) == before
+    with pytest.raises(statemark.SettingsError, match="cannot use a Builder"):
+        statemark.use(type(spark).builder)  # type: ignore[arg-type]
     with pytest.raises(statemark.SettingsError, match="bad value 'lots'"):
         statemark.use(spark, max_uncommitted_bytes="lots")
     assert dict(spark.conf.getAll) == before

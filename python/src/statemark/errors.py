@@ -254,5 +254,5 @@ def no_plugin() -> LiveReadError:
     return LiveReadError(
         problem,
         reason="the running Spark has no plugin of Statemark's on its class path",
-        remedy="start the session with statemark.configure(builder)",
+        remedy="call statemark.use(spark), or start the session with statemark.configure(builder)",
     )

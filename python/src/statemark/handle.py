@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statemark import lookup, queries, reads, stateful
-from statemark.errors import LiveReadError, SettingsError
+from statemark.errors import InvalidInputError, LiveReadError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -183,6 +183,12 @@ class State:
         if len(numbers) == 1:
             return numbers[0]
         problem = f"query {self._shown} was not read"
+        if not found:
+            raise InvalidInputError(
+                problem,
+                reason="it has no stateful operator, and so no state to read",
+                remedy="read the table that it writes",
+            )
         there = ", ".join(f"{one.number} ({one.name})" for one in found) or "none"
         raise LiveReadError(
             problem,

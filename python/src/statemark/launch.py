@@ -157,9 +157,10 @@ def _running_without(jar: str, launched: str) -> SessionRunningError:
         problem,
         reason="jars reach the driver only when Spark starts; it was started with "
         + (f"spark.jars={launched}" if launched else "no jars"),
-        remedy="restart Python (or the notebook's kernel) and call configure before anything"
-        " starts Spark; under spark-submit and in the pyspark shell pass the flags that"
-        " `statemark conf` prints",
+        remedy="call statemark.use(spark) for the session that runs, which brings most of it; for"
+        " all, restart Python (or the notebook's kernel) and call configure before anything starts"
+        " Spark; under spark-submit and in the pyspark shell pass the flags that `statemark conf`"
+        " prints",
     )
 
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _EXTENSION = (
     "the extension, which a session has from its start: transformWithState does not run on"
-    " Statemark, statemark.latest is not there, and a bad setting fails in a task instead of on"
-    " the driver",
+    " Statemark, statemark.latest is not there, a bad setting fails in a task instead of on the"
+    " driver, and the stores of a query without a checkpoint location stay on the local disk until"
+    " they are old",
     "start the session with the jar: `statemark.configure`, or spark.jars and"
     " spark.sql.extensions=statemark.spark.StatemarkExtensions",
 )
@@ -32,6 +33,12 @@ _PLUGIN = (
     " for a task",
     f"start the application with the jar and {settings.PLUGINS_KEY}={settings.PLUGIN}, as"
     " `statemark.configure` and `statemark conf` do",
+)
+_CLASS_PATH = (
+    "the driver's class path, which is made when Spark starts: where a task fails by an error of"
+    " Statemark's, Spark may say UnknownReason, and the reason is in the executor's log alone;"
+    " another thread of Python starts queries only once it has called statemark.use itself",
+    "start the application with the jar: `statemark.configure`, --jars or spark.jars",
 )
 
 
@@ -79,6 +86,8 @@ class Usage:
         for lack in self.lacks:
             lines += [f"  lacks {lack.what}", f"    remedy: {lack.remedy}"]
         return "\n".join(lines)
+
+    __repr__ = __str__  # notebooks show it
 
     def __enter__(self) -> Usage:
         """Return itself: the settings are made already."""
@@ -158,7 +167,15 @@ def use(
         max_uncommitted_bytes=max_uncommitted_bytes,
         local_dir=local_dir,
     )
+    if not hasattr(spark, "read") or not hasattr(spark, "conf"):
+        problem = f"cannot use a {type(spark).__name__}"
+        raise SettingsError(
+            problem,
+            reason="it is no session that runs",
+            remedy="pass a SparkSession; a builder is for statemark.configure",
+        )
     found = _installation(spark)
+    was_there = found is not None
     if found is None and not _jvm.is_classic():
         raise _no_jar_on_server()
     if found is None:
@@ -170,7 +187,11 @@ def use(
     versions = {row.process: row.version or __version__ for row in found}
     _refuse_others(versions)
     (driver,) = (row for row in found if row.process == "driver")
-    lacks = ((driver.extension, _EXTENSION), (driver.plugin, _PLUGIN))
+    lacks = (
+        (driver.extension, _EXTENSION),
+        (driver.plugin, _PLUGIN),
+        (was_there, _CLASS_PATH),
+    )
     former = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         spark.conf.set(key, value)
