@@ -75,7 +75,7 @@ venv: $(VENV)/.installed
 OLD_PYARROW = $(if $(filter 4.0 4.1,$(SPARK)),'pyarrow<22')
 $(VENV)/.installed: python/pyproject.toml project/SparkVersions.scala
 	test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install -q -e 'python[pyspark,dev]' pyspark==$(RELEASE) $(OLD_PYARROW)
+	$(PY) -m pip install -q -e 'python[dev]' pyspark==$(RELEASE) $(OLD_PYARROW)
 	touch $@
 
 # sbt and pip side by side: neither waits for the other.

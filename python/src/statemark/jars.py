@@ -151,7 +151,7 @@ def checked_jar(jar: str | os.PathLike[str]) -> str:
 def pip_install() -> str:
     """Return the command that installs a pyspark for which there is a bundled jar.
 
-    The newest pyspark, which the extra of this package may bring, can be one without.
+    The newest pyspark can be one without.
 
     Returns
     -------

@@ -138,6 +138,15 @@ def test_the_wheel_has_the_jar_the_types_and_the_command(
     required = re.findall(r"^Requires-Dist: (.+)$", metadata, flags=re.MULTILINE)
     assert all("extra ==" in line for line in required), "a dependency is mandatory"
     assert re.search(r"^Requires-Python: >=3.10$", metadata, flags=re.MULTILINE)
+    # The extra brings a Spark that the wheel has a jar for: `make build` makes the first line's.
+    versions = (PROJECT.parent / "project/SparkVersions.scala").read_text()
+    major, minor = map(int, re.findall(r'Line\("(\d+)\.(\d+)"', versions)[0])
+    (extra,) = (line for line in required if line.startswith("pyspark"))
+    assert f"_{major}.{minor}_" in JAR
+    assert set(extra.partition(";")[0].removeprefix("pyspark").split(",")) == {
+        f">={major}.{minor}",
+        f"<{major}.{minor + 1}",
+    }
 
     # Installed without its extras, as on a cluster that brings its own Spark.
     site = tmp_path / "site"
