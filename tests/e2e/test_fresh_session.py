@@ -29,6 +29,10 @@ builder = builder.config("spark.sql.streaming.stateStore.checkpointFormatVersion
 spark = statemark.configure(builder).getOrCreate()
 state = spark.read.format("statestore").load(sys.argv[1])
 print("rows", state.selectExpr("sum(value.count)").first()[0])
+metrics = spark._jvm.org.apache.spark.SparkEnv.get().metricsSystem()
+sources = metrics.getSourcesByName("plugin.statemark.spark.StatemarkPlugin")
+registries = [sources.apply(i).metricRegistry() for i in range(sources.size())]
+print("gauges", sum(registry.getGauges().size() for registry in registries))
 """
 
 
@@ -59,4 +63,5 @@ def test_state_is_read(
         timeout=300,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
     )
-    assert done.stdout.strip() == "rows 600", done.stderr[-4000:]
+    assert done.stdout.splitlines() == ["rows 600", "gauges 7"], done.stderr[-4000:]
+    assert "Using default name" not in done.stderr, "gauges without the id of the application"

@@ -44,16 +44,40 @@ private object StatemarkPlugin {
 
   /** Under this name reads are answered. */
   val Reads = "statemark-reads"
+
+  /** Registers the gauges of this process. */
+  def register(context: PluginContext): Unit = {
+    val memory = UncommittedStores.memory
+    Seq[(String, () => Long)](
+      "openStores" -> (() => ReusableStores.count.toLong),
+      "uncommittedBytes" -> (() => memory.bytes),
+      "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
+      "spills" -> (() => memory.spills),
+      "spilledBytes" -> (() => memory.spilledBytes),
+      "nativeBytes" -> (() => NativePool.usedBytes),
+      "nativeLimitBytes" -> (() => NativePool.limitBytes.getOrElse(-1L))
+    ).foreach { case (name, value) =>
+      val gauge: Gauge[Long] = () => value()
+      context.metricRegistry().register(name, gauge): Unit
+    }
+  }
 }
 
 private final class StatemarkDriverPlugin extends DriverPlugin {
+  @volatile private var hasStores = false
+
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
+    hasStores = sc.isLocal
     JvmState.applicationBegan()
     JarOnExecutors.watch(sc)
     LiveRead.remote.set(Some(ReadRouter.ask(_)))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
     Map.empty[String, String].asJava
   }
+
+  /** Registers the gauges of stores where the driver is the executor, too. */
+  override def registerMetrics(appId: String, context: PluginContext): Unit =
+    if (hasStores) StatemarkPlugin.register(context)
 
   override def receive(message: Any): AnyRef = message match {
     case attempt: AttemptBegun => AttemptRegistry.begun(attempt)
@@ -76,19 +100,8 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     JvmState.askDriver.set(Some(message => context.ask(message)))
     if (context.executorID() != Executors.Driver) serveReads(context)
     reportInventory(context)
-    val memory = UncommittedStores.memory
-    Seq[(String, () => Long)](
-      "openStores" -> (() => ReusableStores.count.toLong),
-      "uncommittedBytes" -> (() => memory.bytes),
-      "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
-      "spills" -> (() => memory.spills),
-      "spilledBytes" -> (() => memory.spilledBytes),
-      "nativeBytes" -> (() => NativePool.usedBytes),
-      "nativeLimitBytes" -> (() => NativePool.limitBytes.getOrElse(-1L))
-    ).foreach { case (name, value) =>
-      val gauge: Gauge[Long] = () => value()
-      context.metricRegistry().register(name, gauge): Unit
-    }
+    // Spark has no id of the application yet where the driver is the executor, and would warn of gauges without one.
+    if (context.executorID() != Executors.Driver) StatemarkPlugin.register(context)
   }
 
   override def shutdown(): Unit = JvmState.askDriver.clear()
