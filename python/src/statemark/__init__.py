@@ -15,6 +15,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from statemark import plots
 from statemark._version import __version__
 from statemark.errors import (
     CallInterruptedError,
@@ -125,6 +126,7 @@ __all__ = [
     "latest",
     "live",
     "operators",
+    "plots",
     "position",
     "state",
     "use",

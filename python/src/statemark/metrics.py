@@ -117,6 +117,29 @@ class MetricsListener(StreamingQueryListener):
             rows = batches[-1] if batches else []
         return next((row for row in rows if row.operator_id == operator_id), None)
 
+    def rows(self, query: StreamingQuery | str | uuid.UUID | None = None) -> list[OperatorMetrics]:
+        """Return what is kept, oldest first within a query.
+
+        Parameters
+        ----------
+        query : StreamingQuery or str or uuid.UUID, optional
+            The query, or its id; all that are kept if unset.
+
+        Returns
+        -------
+        list of OperatorMetrics
+            One for each micro-batch and operator.
+
+        Raises
+        ------
+        SettingsError
+            If `query` is no query and no id of one.
+        """
+        key = None if query is None else _query_id(query)
+        with self._lock:
+            kept = [batch for batches in self._batches.values() for batch in batches]
+        return [row for batch in kept for row in batch if key in (None, row.query_id)]
+
     def to_pandas(self) -> pd.DataFrame:
         """Return everything that is kept.
 
@@ -141,7 +164,7 @@ class MetricsListener(StreamingQueryListener):
                 reason="pandas is not installed in this environment",
                 remedy="pip install 'statemark[pandas]'; latest() works without it",
             ) from error
-        rows = self._rows()
+        rows = self.rows()
         # Types are set column by column: an empty frame has them, and None does not change them.
         return pd.DataFrame(
             {
@@ -176,8 +199,7 @@ class MetricsListener(StreamingQueryListener):
         >>> print(statemark.MetricsListener().report())
         No batch of a query on Statemark was reported yet.
         """
-        key = None if query is None else _query_id(query)
-        return report.text(row for row in self._rows() if key in (None, row.query_id))
+        return report.text(self.rows(query))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.report())}</pre>"
@@ -222,10 +244,6 @@ class MetricsListener(StreamingQueryListener):
         event : QueryTerminatedEvent
             The event.
         """
-
-    def _rows(self) -> list[OperatorMetrics]:
-        with self._lock:
-            return [row for batches in self._batches.values() for batch in batches for row in batch]
 
     def _keep(self, rows: list[OperatorMetrics]) -> None:
         if not rows:
