@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statemark import _jvm
-from statemark.errors import KINDS, EngineError, LiveReadError, SinkError, StatemarkError, no_plugin
+from statemark.errors import (
+    KINDS,
+    EngineError,
+    InvalidInputError,
+    LiveReadError,
+    SinkError,
+    StatemarkError,
+    no_plugin,
+)
 
 # Spark's state source has conditions of its own: they are of the read, whoever made it.
 _OF_STATE = re.compile(r"\[STDS_\w+")
@@ -117,8 +125,13 @@ def _text(error: Exception) -> str:
 def _read_error(query: str, message: str, kind: type[EngineError] | None) -> EngineError:
     of_read = kind or LiveReadError
     problem = f"query {query} was not read"
-    again = "read again" if of_read.is_retryable else "correct what the reason names, or read again"
-    return of_read(problem, reason=" ".join(_plain(message).split("\n")), remedy=again)
+    if of_read.is_retryable:
+        remedy = "read again"
+    elif of_read is InvalidInputError:  # the same read fails again
+        remedy = "correct what the reason names"
+    else:
+        remedy = "correct what the reason names, or read again"
+    return of_read(problem, reason=" ".join(_plain(message).split("\n")), remedy=remedy)
 
 
 def _plain(text: str) -> str:

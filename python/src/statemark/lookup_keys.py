@@ -45,7 +45,7 @@ def keys_of(values: object) -> list[Key]:
         problem = f"{values!r} is no list of keys"
         raise LiveReadError(
             problem,
-            reason=f"it is a {type(values).__name__}",
+            reason=f"it is of type {type(values).__name__}",
             remedy="pass a list, or call `get` for one key",
         )
     return [key_of(value) for value in values]

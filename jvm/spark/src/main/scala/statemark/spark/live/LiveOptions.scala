@@ -108,6 +108,14 @@ private[live] object LiveOptions {
   private val Keys = "keys"
   private val Own =
     Seq("queryId", "queryName", "what", Keys, "isolationLevel", "positionBound", "timeout")
+  private val Theirs = Seq(
+    "operatorId",
+    "storeName",
+    "joinSide",
+    "stateVarName",
+    "readRegisteredTimers",
+    "flattenCollectionTypes"
+  )
   private val Past = Seq(
     "path",
     "batchId",
@@ -124,6 +132,13 @@ private[live] object LiveOptions {
       throw new InvalidInputException(
         s"Option $key has no meaning for format 'statemark', which reads a running query as it is now; for the past of a " +
           "checkpoint use format 'statestore'."
+      )
+    }
+    val known = Own ++ Theirs
+    // A misspelt level or bound would change what is read, and say nothing.
+    all.keySet.asScala.find(key => !known.exists(_.equalsIgnoreCase(key))).foreach { key =>
+      throw new InvalidInputException(
+        s"Format 'statemark' has no option $key; its options are ${known.mkString(", ")}."
       )
     }
     def parsed[A](key: String, allowed: String)(parse: String => A): Option[A] =

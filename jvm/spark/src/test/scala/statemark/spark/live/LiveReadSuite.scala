@@ -222,7 +222,7 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
         Seq("what" -> "lookup") -> "keys is missing",
         Seq("keys" -> keys) -> "what is not 'lookup'",
         Seq("what" -> "position", "keys" -> keys) -> "what is not 'lookup'",
-        Seq("what" -> "keys") -> "must be state, position, operators or lookup"
+        Seq("what" -> "keys") -> "must be state, position, operators, installation or lookup"
       )
     )
       assert(intercept[RuntimeException](table(options: _*)).getMessage.contains(said), options)
@@ -239,6 +239,8 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
     assert(message().contains("queryId or option queryName"))
     assert(message("queryName" -> "here", "batchId" -> "0").contains("format 'statestore'"))
     assert(message("queryName" -> "here", "isolationLevel" -> "none").contains("READ_COMMITTED"))
+    val misspelt = message("queryName" -> "here", "isolationLevl" -> "READ_UNCOMMITTED")
+    assert(misspelt.contains("no option isolationlevl") && misspelt.contains("isolationLevel"))
   }
 }
 
