@@ -138,5 +138,5 @@ def test_several_keys_are_of_either_form() -> None:
     "keys", [7, "k1", b"k1", bytearray(b"k1"), memoryview(b"k1"), {"key": 7}, None], ids=repr
 )
 def test_one_key_is_no_list_of_keys(keys: object) -> None:
-    with pytest.raises(LiveReadError, match="is no list of keys\n  reason: it is a"):
+    with pytest.raises(LiveReadError, match="is no list of keys\n  reason: it is of type"):
         keys_of(keys)
