@@ -174,6 +174,15 @@ def no_directory(trouble: Trouble) -> StreamingQuery:
     return trouble.start()
 
 
+def linked_directory(trouble: Trouble) -> StreamingQuery:
+    local = trouble.local
+    trouble.run(1)
+    (own,) = local.iterdir()
+    own.symlink_to(own.rename(local.with_name("elsewhere")))
+    trouble.set("localDir", str(local))
+    return trouble.start()
+
+
 def anothers_directory(trouble: Trouble) -> StreamingQuery:
     if os.getuid() != 0:
         pytest.skip("only root can give a directory to another user")
@@ -298,10 +307,20 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
             errors.InvalidInputError,
         ),
     ),
+    "`Stores lie in …, the user's cache directory, … but … cannot be written`": (
+        "of a user whose cache cannot be written any more: LocalRootSuite"
+    ),
     "`… belongs to … and not to …`": (
         Cause(
             anothers_directory,
-            (LOAD, "reason: .*localDir is '.*belongs to", "remedy: Name a directory"),
+            (LOAD, "reason: .*belongs to 12345 and not to", "remedy: Remove it, or name another"),
+            errors.InvalidInputError,
+        ),
+    ),
+    "`… is a link to …`, `… is no directory`": (
+        Cause(
+            linked_directory,
+            (LOAD, "reason: .* is a link to .*elsewhere", "remedy: Remove it, or name another"),
             errors.InvalidInputError,
         ),
     ),
@@ -380,6 +399,16 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
     ): "of code that goes on after its task: a task that was stopped ends no query with it",
     "`Invalid merge operator version`": "Spark refuses the setting before a query starts",
     "`The change feed cannot show a range delete`": "of a read with format `statestore`",
+    "`STREAMING_REAL_TIME_MODE.SQL_CONFIGURATION_NOT_SUPPORTED`, for `providerClass`": (
+        "Spark's own, of Spark 4.3: RealTimeSuite"
+    ),
+    "`… runs in real-time mode and has state, of which Statemark keeps none yet`": (
+        "of Spark 4.3: RealTimeSuite"
+    ),
+    (
+        "`… would keep its state in …: its session has …allowRealTime=true, and the step … "
+        "did not run`"
+    ): "a defect, made by hand in StreamStartSuite",
     "`UNSUPPORTED_FEATURE.STORE_BACKEND_NOT_SUPPORTED_FOR_TWS`": (
         "Spark's own, in sessions without our extension: test_fresh_session"
     ),
