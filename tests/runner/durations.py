@@ -48,6 +48,7 @@ LONGER: dict[str, tuple[float, str]] = {
         "starts a Connect server, and reads a query from two of its sessions",
     ),
     "tests/e2e/test_live_keys.py": (90, "looks up keys of every type, in three ways"),
+    "tests/e2e/test_nexmark.py": (60, "q16 has thirteen aggregates, most of which keep a sketch"),
     "tests/e2e/test_repartition.py": (90, _PROCESSES),
     "tests/e2e/test_restart.py": (90, _PROCESSES),
     "tests/e2e/test_s3.py": (500, "the first test runs all six queries against an object store"),
