@@ -151,11 +151,12 @@ class State:
             As `statemark.operators`.
         """
         found = stateful.operators(self._query, timeout=timeout)
+        chosen = self._number(found)
         return stateful.Description(
             query=self._shown,
             position=self.position(timeout=timeout),
             operators=tuple(found),
-            chosen=self._number(found),
+            chosen=chosen,
         )
 
     def __repr__(self) -> str:
@@ -189,7 +190,7 @@ class State:
                 reason="it has no stateful operator, and so no state to read",
                 remedy="read the table that it writes",
             )
-        there = ", ".join(f"{one.number} ({one.name})" for one in found) or "none"
+        there = ", ".join(f"{one.number} ({one.name})" for one in found)
         raise LiveReadError(
             problem,
             reason=f"{len(numbers) or 'none'} of its stateful operators is {wanted!r}: {there}",

@@ -52,7 +52,7 @@ object StatemarkExtensions {
       if (keepsState) StreamStart.check(conf)
       if (!keepsState || !ProviderName.isUsed(conf)) plan
       else {
-        LocalRoot.of(StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory)): Unit
+        LocalRoot.place(StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory)): Unit
         plan.collectFirst {
           case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
         }.flatten.foreach { info =>
