@@ -95,8 +95,8 @@ test-full: $(VENV)/.installed ## everything at full size, in parts of an hour at
 durations: ## keep what each test took in the last whole `make test`, which has to be of a quiet machine
 	cp target/tests/durations.json tests/durations.json
 
-# Other lines run fewer histories of the model.
-RUN_TESTS = PYTHONPATH=tests $(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100) $(PY) -m runner --line $(SPARK) $(if $(IS_DEFAULT),--parts)
+# Other lines run fewer histories of the model and fewer kills.
+RUN_TESTS = PYTHONPATH=tests $(if $(IS_DEFAULT),,STATEMARK_HISTORIES=100 STATEMARK_KILLS=16) $(PY) -m runner --line $(SPARK) $(if $(IS_DEFAULT),--whole)
 
 compile-lines: ## main and test sources of every other line
 	for line in $(OTHER_LINES); do $(MAKE) venv SPARK=$$line && SPARK=$$line $(SBT) Test/compile || exit 1; done

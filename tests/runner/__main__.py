@@ -27,7 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", help="parts of names of suites; default: all")
     parser.add_argument("--line", default=os.environ.get("SPARK", "4.2"), help="line of Spark")
     parser.add_argument("--quick", action="store_true", help="each feature once")
-    parser.add_argument("--parts", action="store_true", help="a part of Spark's own suites, too")
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="also what is the same on every line, and a part of Spark's own suites",
+    )
     parser.add_argument(
         "--slots", type=int, default=(os.cpu_count() or 1) + 1, help="processes side by side"
     )
@@ -39,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     planned = (
         jobs.quick(known, line=options.line)
         if options.quick
-        else jobs.plan(known, line=options.line, words=options.words, parts=options.parts)
+        else jobs.plan(known, line=options.line, words=options.words, whole=options.whole)
     )
     if not planned:
         parser.error(f"no suite has {' or '.join(options.words)} in its name")

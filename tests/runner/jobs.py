@@ -32,6 +32,17 @@ PROJECTS = {
     "sink": "jvm/sink",
     "testkit": "jvm/testkit",
 }
+#: What has no class of Spark's is the same on every line: other lines leave it out.
+OF_SPARK = (
+    "provider",
+    "sink",
+    "testkit",
+    "tests/cluster",
+    "tests/e2e",
+    "tests/kafka",
+    "python/tests/spark",
+    "python/tests/unit",
+)
 #: Folders whose files share a process; each has fixtures of its own.
 PYTHON_FOLDERS = (
     "tests/cluster",
@@ -77,7 +88,7 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan(durations: Durations, *, line: str, words: Sequence[str] = (), parts: bool) -> list[Job]:
+def plan(durations: Durations, *, line: str, words: Sequence[str] = (), whole: bool) -> list[Job]:
     """
     Make the jobs of a line of Spark, the longest first.
 
@@ -89,21 +100,24 @@ def plan(durations: Durations, *, line: str, words: Sequence[str] = (), parts: b
         Such as 4.2; sbt has left its test processes below `jvm/*/target/spark-<line>`.
     words
         Parts of names, to pick suites by; all where there is none.
-    parts
-        Whether a part of Spark's own suites runs as well.
+    whole
+        Whether what does not depend on Spark's line runs as well, and a part of Spark's own suites.
     """
 
     def picked(names: Iterable[str]) -> list[str]:
         wanted = [word.lower() for word in words]
         return [n for n in names if not wanted or any(word in n.lower() for word in wanted)]
 
+    def on_line(places: Iterable[str]) -> list[str]:
+        return [place for place in places if whole or words or place in OF_SPARK]
+
     jobs = []
-    for project in PROJECTS:
+    for project in on_line(PROJECTS):
         jobs += _scala(project, line, picked(_names(project, line)), durations)
-    for folder in PYTHON_FOLDERS:
+    for folder in on_line(PYTHON_FOLDERS):
         for number, group in enumerate(grouped(picked(_files(folder)), durations), 1):
             jobs.append(_python(f"{folder.replace('/', '-')}-{number}", line, group, durations))
-    if parts:
+    if whole:
         from conformance.suites import QUICK
 
         jobs += [_conformance(suite, line, durations) for suite in picked(QUICK)]

@@ -60,7 +60,7 @@ object RestartBenchmark {
           "-"
         ))
       }
-      dirs.distinctBy(_._2).foreach { case (v, dir) =>
+      ChildProcess.sideBySide(dirs.distinctBy(_._2)) { case (v, dir) =>
         Output.progress(s"${kind.name}: building $keys keys, ${v.name}")
         Files.createDirectory(dir)
         child("build", kind.name, dir.toString, v.contender, keys.toString)

@@ -71,7 +71,7 @@ object ScaleBenchmark {
     try {
       val dirs = variants.map(_.builder.name).distinct
         .map(name => name -> Files.createDirectory(workspace.resolve(name))).toMap
-      dirs.foreach { case (name, dir) =>
+      ChildProcess.sideBySide(dirs.toSeq) { case (name, dir) =>
         Output.progress(f"building $keys%,d keys, $name")
         child("build", dir.toString, name, keys.toString)
       }
