@@ -1,9 +1,10 @@
 """Real flights through three stateful queries on two providers, with one injected failure.
 
 Runs the same job on Spark's RocksDB provider and on Statemark, one after the other, each in a
-process of its own, then compares both with the same queries in batch. And reads a query while it
-runs. Exit code 1 when a result differs, when the failure did not happen, or when Statemark's retry
-opened a checkpoint file.
+process of its own, restarts it in another, then compares both with the same queries in batch. And
+reads a query while it runs. Ends in a verdict of five lines. Exit code 1 when a result differs,
+when the failure did not happen, when Statemark's retry opened a checkpoint file, or when a live
+read saw a part of a batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 from flights.data import write_inputs
-from flights.report import opened, table, verdict
+from flights.report import TITLES, Found, opened_by_retry, tables, verdict
 from flights.session import SPARK_PROVIDER, STATEMARK_PROVIDER
 
 _HERE = Path(__file__).resolve().parent
@@ -30,21 +31,12 @@ _SEED_FILES = 4
 #: Share of the machine that others may use before times are called into question.
 _QUIET = 0.1
 
-_NOTES = """\
-Spark's provider runs with changelog checkpointing, its faster setting; both sides take snapshots
-in the background every 2 s where the default is 60 s. Medians are over all batches of a query;
-commit is the time per partition, of all operators together: Spark's provider reads and writes its
-database while rows are processed, Statemark at the commit, so compare batches. From the failure to
-the next commit counts the new attempt too: scheduling, loading, computing. Files are counted below
-the state directory of the failed operator, by the wrapped file system; nothing is left out there.
-Elsewhere in the checkpoint meanwhile: {elsewhere}.
-{load}
-
+_NEXT = """\
+Spark's provider runs with changelog checkpointing, its faster setting. Logs and measures: .demo/
 Next:
-  make bench-providers                                  more workloads, side by side
-  spark-submit $(.venv/bin/statemark conf) job.py       your own job
-  .venv/bin/python demo/run.py --seed-keys 5000000      more state, more to reload
-Logs and measures are in .demo/."""
+  .venv/bin/statemark demo                              a minute, on rows that it makes itself
+  make bench-restart                                    restarts of large state, on slow stores too
+  spark-submit $(.venv/bin/statemark conf) job.py       your own job"""
 
 
 def main() -> int:
@@ -70,20 +62,17 @@ def main() -> int:
     batch = _WORK / "batch"
     works = [str(_WORK / side) for side in sides]
     _python("flights.compare", ["--inputs", str(inputs), "--work", str(batch), *works], batch)
-    verdicts = json.loads((batch / "verdicts.json").read_text())
-
-    left, right = measures["spark"], measures["statemark"]
-    print("\n" + table(left, right, (sides["spark"], sides["statemark"])) + "\n")
     wanted = pd.read_parquet(inputs / "flights")["carrier"].value_counts().to_dict()
-    live_differs = any(counts != wanted for counts in live["last"])
-    print("\n".join(verdict(verdicts, sides)))
-    print(
-        f"{'live':<14} {'Statemark':<14} {'differs' if live_differs else 'equal'}, "
-        f"{live['dirty']} reads saw what was not committed\n"
+    found = Found(
+        spark=measures["spark"],
+        statemark=measures["statemark"],
+        verdicts=json.loads((batch / "verdicts.json").read_text()),
+        live=live,
+        live_differs=any(counts != wanted for counts in live["last"]),
     )
-    print(_NOTES.format(elsewhere=_elsewhere(measures, sides), load=_load(measures, sides)))
-    print(f"\n{time.monotonic() - start:.0f} s in all")
-    return _exit_code(verdicts, right, live_differs=live_differs)
+    print(f"\n{verdict(found)}\n{_load(measures, sides)}\n\n{tables(found)}\n")
+    print(f"{_NEXT}\n\n{time.monotonic() - start:.0f} s in all")
+    return _exit_code(found)
 
 
 def _options() -> argparse.Namespace:
@@ -118,8 +107,10 @@ def _prepare(inputs: Path, seed_keys: int) -> None:
 def _run_side(title: str, provider: str, inputs: Path, work: Path) -> dict[str, Any]:
     arguments = ["--name", title, "--provider", provider]
     _python("flights.side", [*arguments, "--inputs", str(inputs), "--work", str(work)], work)
+    # A fresh process comes back to the checkpoint of the one before, as after a crash.
+    _python("flights.restart", [*arguments, "--inputs", str(inputs), "--work", str(work)], work)
     measures: dict[str, Any] = json.loads((work / "measures.json").read_text())
-    return measures
+    return measures | {"restart": json.loads((work / "restart.json").read_text())}
 
 
 def _python(module: str, arguments: list[str], work: Path) -> None:
@@ -138,35 +129,34 @@ def _python(module: str, arguments: list[str], work: Path) -> None:
         sys.exit(f"{tail}\n\n{module} failed; see {errors} and {work / 'log'}")
 
 
-def _elsewhere(measures: dict[str, Any], sides: dict[str, str]) -> str:
-    return ", ".join(
-        f"{title} {measures[side]['dedup']['recovery']['opened_elsewhere']}"
-        for side, title in sides.items()
-    )
-
-
 def _load(measures: dict[str, Any], sides: dict[str, str]) -> str:
     shares = [measures[side]["others"] for side in sides]
     each = ", ".join(f"{t} {s:.0%}" for t, s in zip(sides.values(), shares, strict=True))
-    line = f"Processor time that other processes took meanwhile: {each}."
     if max(shares) <= _QUIET:
-        return line
-    return f"{line}\nWITH SO MUCH ELSE RUNNING, TIMES AND RATIOS SAY LITTLE; counts are exact."
+        return "Counts are exact. Times are of one run on an otherwise idle machine."
+    return (
+        f"Counts are exact. TIMES SAY LITTLE: other processes took {each} of the processors "
+        "meanwhile."
+    )
 
 
-def _exit_code(
-    verdicts: dict[str, dict[str, Any]], ours: dict[str, Any], *, live_differs: bool
-) -> int:
+def _exit_code(found: Found) -> int:
     # A fault that did not fire has ended the run before.
-    differs = any(found[side] for found in verdicts.values() for side in ("spark", "statemark"))
-    if differs:
-        print("FAILED: a stream's result differs from the batch result", file=sys.stderr)
-    if live_differs:
-        print("FAILED: the last live read differs from the batch result", file=sys.stderr)
-    files = opened(ours)
-    if files:
-        print(f"FAILED: the retry opened checkpoint files: {', '.join(files)}", file=sys.stderr)
-    return 1 if differs or live_differs or files else 0
+    problems = [
+        f"{TITLES[query]}, {side}: {of[side]}"
+        for query, of in found.verdicts.items()
+        for side in ("spark", "statemark")
+        if of[side]
+    ]
+    if found.live_differs:
+        problems.append("the last live reads differ from the batch result")
+    if found.live["torn"]:
+        problems.append(f"{found.live['torn']} live reads at READ_COMMITTED saw a batch in part")
+    if files := opened_by_retry(found.statemark):
+        problems.append(f"the retry opened checkpoint files: {', '.join(files)}")
+    for problem in problems:
+        print(f"FAILED: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

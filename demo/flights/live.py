@@ -6,9 +6,11 @@ import argparse
 import json
 import time
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import statemark
 from pyspark.sql import functions as sf
 from statemark import IsolationLevel
@@ -51,19 +53,24 @@ def main() -> None:
         .option("checkpointLocation", str(options.work / "checkpoint"))
         .start()
     )
-    files = len(list((options.inputs / "flights").glob("*.parquet")))
-    dirty = 0
+    files = sorted((options.inputs / "flights").glob("*.parquet"))
+    # Each file is a batch: between two batches the state holds as many deliveries as whole files.
+    whole = set(accumulate((pq.read_metadata(file).num_rows for file in files), initial=0))
+    reads = torn = ahead_of_commit = 0
     print(f"{'live':<14} {_LEVELS[0]:>18} {_LEVELS[1]:>18}   not committed", flush=True)
-    while statemark.position(query).batch_id < files - 1:
+    while statemark.position(query).batch_id < len(files) - 1:
         committed, uncommitted = (counts(query, level) for level in _LEVELS)
         ahead = uncommitted - committed
-        dirty += bool(ahead)
+        reads += 1
+        torn += committed.total() not in whole
+        ahead_of_commit += bool(ahead)
         names = ", ".join(f"{carrier} +{n:,}" for carrier, n in ahead.most_common(3))
         totals = f"{committed.total():>18,} {uncommitted.total():>18,}"
         print(f"{'live':<14} {totals}   {names}", flush=True)
         time.sleep(_EVERY_S)
     last = [counts(query, level) for level in _LEVELS]
-    (options.work / "live.json").write_text(json.dumps({"dirty": dirty, "last": last}))
+    found = {"reads": reads, "torn": torn, "ahead": ahead_of_commit, "last": last}
+    (options.work / "live.json").write_text(json.dumps(found))
     query.stop()
     spark.stop()
 

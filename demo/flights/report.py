@@ -1,98 +1,130 @@
-"""The table and the verdict at the end."""
+"""The verdict at the end, and the tables behind it."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 Measures = dict[str, Any]
 
-_TITLES = {"dedup": "deduplication", "delays": "aggregation", "weather": "join"}
+#: Queries by the name that they have in files.
+TITLES = {"dedup": "deduplication", "delays": "aggregation", "weather": "join"}
+_SECOND_MS = 1000
+_HEADINGS = ("Spark RocksDB", "Statemark", "")
 
 
-def table(left: Measures, right: Measures, names: tuple[str, str]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Found:
     """
-    Lay two sides out in columns.
+    All that the demo has seen.
 
-    Parameters
+    Attributes
     ----------
-    left, right
-        What `flights.side` measured.
-    names
-        Titles of the two columns.
-
-    Returns
-    -------
-    str
-        Lines of text; the last column is left divided by right.
-    """
-    lines = [("", *names, "ratio"), ("", "", "", "")]
-    for title, digits, get in _rows():
-        a, b = get(left), get(right)
-        lines.append((title, _number(a, digits), _number(b, digits), _ratio(a, b)))
-    widths = [max(len(line[i]) for line in lines) for i in range(4)]
-    return "\n".join(_line(line, widths) for line in lines)
-
-
-def verdict(verdicts: dict[str, dict[str, Any]], sides: dict[str, str]) -> list[str]:
-    """
-    Say for each query and side whether it equals the batch result.
-
-    Parameters
-    ----------
+    spark, statemark
+        What `flights.side` measured, with what `flights.restart` did as ``restart``.
     verdicts
-        What `flights.compare` wrote.
-    sides
-        Title of each side by its directory's name.
-
-    Returns
-    -------
-    list of str
-        One line for each.
+        What `flights.compare` wrote, by query.
+    live
+        What `flights.live` wrote.
+    live_differs
+        Whether the last live reads had other counts than the input.
     """
-    return [
-        f"{_TITLES[query]:<14} {title:<14} "
-        + (f"differs: {found[side]}" if found[side] else f"equal, {found['rows']:,} rows")
-        for query, found in verdicts.items()
-        for side, title in sides.items()
+
+    spark: Measures
+    statemark: Measures
+    verdicts: dict[str, dict[str, Any]]
+    live: dict[str, Any]
+    live_differs: bool
+
+
+def verdict(found: Found) -> str:
+    """Lay out the five lines that the demo is run for: counts, then times."""
+
+    def equal(side: str) -> str:
+        return f"{sum(not v[side] for v in found.verdicts.values())} of {len(found.verdicts)}"
+
+    def opened(side: Measures) -> str:
+        return str(len(opened_by_retry(side)))
+
+    def to_commit(side: Measures) -> float:
+        return float(side["dedup"]["recovery"]["to_commit_ms"])
+
+    def restart(side: Measures) -> float:
+        return float(side["restart"]["to_commit_ms"])
+
+    reads, torn, ahead = (found.live[key] for key in ("reads", "torn", "ahead"))
+    lines = [
+        ("queries with the same answers as a batch job", equal("spark"), equal("statemark"), ""),
+        (
+            "checkpoint files that the failed task's retry opened",
+            opened(found.spark),
+            opened(found.statemark),
+            "",
+        ),
+        (
+            "live reads, of which saw a batch in part",
+            "-",
+            f"{torn} of {reads}",
+            f"at READ_UNCOMMITTED, which is to: {ahead}",
+        ),
+        _timed("from the failure to the next commit", found, to_commit),
+        _timed("restart of the query, to its first commit", found, restart),
     ]
+    return layout([("VERDICT", *_HEADINGS), *lines])
 
 
-def _rows() -> list[tuple[str, int, Any]]:
-    rows: list[tuple[str, int, Any]] = []
-    for query, title in _TITLES.items():
-        rows += [
-            (f"{title}: input rows", 0, lambda m, q=query: m[q]["rows"]),
-            (f"{title}: batches", 0, lambda m, q=query: m[q]["batches"]),
-            (f"{title}: state rows, at most", 0, lambda m, q=query: m[q]["state_rows"]),
-            (f"{title}: processor time, s", 1, lambda m, q=query: m[q]["cpu_s"]),
-            (f"{title}: batch, median ms", 0, lambda m, q=query: m[q]["batch_ms"]),
-            (f"{title}: commit, median ms", 1, lambda m, q=query: m[q]["commit_ms"]),
-        ]
-    return [
-        *rows,
-        ("failure to next commit, ms", 0, lambda m: m["dedup"]["recovery"]["to_commit_ms"]),
-        ("checkpoint files opened by the retry", 0, lambda m: len(set(opened(m)))),
-        ("  how often they were opened", 0, lambda m: len(opened(m))),
-    ]
+def tables(found: Found) -> str:
+    """Lay out the counts, and apart from them the times, query by query."""
+    both = (found.spark, found.statemark)
+    counts: list[tuple[str, ...]] = [("COUNTS", *_HEADINGS)]
+    times: list[tuple[str, ...]] = [("TIMES, one run on this machine", *_HEADINGS)]
+    for query, title in TITLES.items():
+        for name, key in (
+            ("input rows", "rows"),
+            ("batches", "batches"),
+            ("state rows, at most", "state_rows"),
+        ):
+            counts.append((f"{title}: {name}", *(f"{side[query][key]:,.0f}" for side in both), ""))
+        for name, key, scale in (
+            ("processor time", "cpu_s", _SECOND_MS),
+            ("batch, median", "batch_ms", 1),
+        ):
+            get = _reader(query, key, scale)
+            times.append(_timed(f"{title}: {name}", found, get))
+    for title, key, scale in (
+        ("restart: files of the state opened", "opened", 1),
+        ("restart: their size, MB", "opened_bytes", 1e-6),
+    ):
+        counts.append((title, *(f"{side['restart'][key] * scale:,.0f}" for side in both), ""))
+    return f"{layout(counts)}\n\n{layout(times)}"
 
 
-def opened(side: Measures) -> list[str]:
-    """Files that the retry opened below the operator's state directory."""
-    files: list[str] = side["dedup"]["recovery"]["opened"]
-    return files
+def opened_by_retry(side: Measures) -> list[str]:
+    """Files that the retry opened below the operator's state directory, each once."""
+    return sorted(set(side["dedup"]["recovery"]["opened"]))
 
 
-def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}"
-
-
-def _ratio(left: float, right: float) -> str:
-    return f"{left / right:,.2f}" if right else "-"
-
-
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    first, *rest = (
-        cell.ljust(width) if i == 0 else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+def layout(lines: Sequence[tuple[str, ...]]) -> str:
+    """Lay lines out in columns, numbers to the right, remarks to the left."""
+    widths = [max(len(line[i]) for line in lines) for i in range(4)]
+    return "\n".join(
+        f"{a.ljust(widths[0])}   {b.rjust(widths[1])}   {c.rjust(widths[2])}   {d}".rstrip()
+        for a, b, c, d in lines
     )
-    return "   ".join([first, *rest]).rstrip()
+
+
+def _reader(query: str, key: str, scale: int) -> Callable[[Measures], float]:
+    return lambda side: float(side[query][key]) * scale
+
+
+def _timed(title: str, found: Found, get: Callable[[Measures], float]) -> tuple[str, ...]:
+    theirs, ours = get(found.spark), get(found.statemark)
+    times = f"{theirs / ours:,.1f} times as fast" if ours else ""
+    return (title, _duration(theirs), _duration(ours), times)
+
+
+def _duration(ms: float) -> str:
+    return f"{ms:,.0f} ms" if ms < _SECOND_MS else f"{ms / _SECOND_MS:,.1f} s"
