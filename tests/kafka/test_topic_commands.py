@@ -100,6 +100,7 @@ def test_a_decision_that_nobody_carried_out(job: Job, spark: SparkSession, tmp_p
     error = said(without, 2)
     assert "statemark: the command topic status cannot run\n  reason: Kafka's client " in error
     assert "remedy: add --packages org.apache.spark:spark-sql-kafka-0-10_2.13:" in error
+    assert json.loads(said(doctor))["schema"] == 1
     checks = {check["name"]: check for check in json.loads(said(doctor))["checks"]}
     assert checks["access"]["state"] == checks["transaction timeout"]["state"] == "ok"
     assert "one copy" in checks["output topic"]["text"]
@@ -112,8 +113,10 @@ def test_a_decision_that_nobody_carried_out(job: Job, spark: SparkSession, tmp_p
     assert shown.endswith("Add --yes to do it\n")
     assert not topics.read(job.bootstrap, job.topic), "nothing was done"
 
-    (finish,) = side_by_side(topic("finish", identity, "--yes"))
-    assert f"Sink {identity}, run 2: batch 0 was decided last" in said(finish)
+    (finish,) = side_by_side(topic("finish", identity, "--yes", "--json"))
+    done = json.loads(said(finish))
+    assert (done["schema"], done["outcome"]) == (1, "finished")
+    assert f"Sink {identity}, run 2: batch 0 was decided last" in done["notes"][0]
     verdict = job.judge()
     assert verdict.is_right, verdict
     assert verdict.rows == last["rows"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from statemark import demo, layers, offline, properties
 from statemark._version import __version__
+from statemark.command import SCHEMA, json_argument
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path
 from statemark.session import conf
@@ -112,6 +114,7 @@ def _parser() -> Parser:
         default="spark-submit",
         help="flags on one line, or lines for spark-defaults.conf (default: spark-submit)",
     )
+    json_argument(sub)
 
     sub = commands.add_parser(
         "demo",
@@ -133,7 +136,7 @@ def _parser() -> Parser:
     )
 
     offline.add_parsers(commands)
-    commands.add_parser(
+    sub = commands.add_parser(
         "jar",
         parents=[spark_version],
         help="print the path of the bundled jar",
@@ -143,11 +146,18 @@ def _parser() -> Parser:
             ("jar --spark-version 4.2", "for another line of Spark"),
         ),
     )
+    json_argument(sub)
     return parser
 
 
 def _jar(args: argparse.Namespace) -> str:
-    return str(jar_path(spark_version=args.spark_version))
+    path = str(jar_path(spark_version=args.spark_version))
+    return _json(jar=path, version=__version__) if args.json else path
+
+
+def _json(**values: object) -> str:
+    """Make the one JSON object of a command, which begins as those of the JVM do."""
+    return json.dumps({"schema": SCHEMA, **values})
 
 
 def _conf(args: argparse.Namespace) -> str:
@@ -159,6 +169,8 @@ def _conf(args: argparse.Namespace) -> str:
         spark_version=args.spark_version,
     )
     wanted[layers.JARS] = layers.merge(args.jars, _default_jars(), wanted[layers.JARS])
+    if args.json:
+        return _json(settings=wanted)
     if args.format == "spark-defaults":
         return properties.write(wanted).rstrip("\n")
     for key, value in wanted.items():

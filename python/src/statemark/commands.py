@@ -24,6 +24,12 @@ def _add_observe(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_dry_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only check, and say what would be done"
+    )
+
+
 # ---- switch
 
 
@@ -37,6 +43,8 @@ def _switch_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also where the query seems to run, or its last batch is not committed",
     )
+    _add_dry_run(parser)
+    json_argument(parser)
 
 
 # ---- repartition
@@ -57,6 +65,8 @@ def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
         " sink may get rows twice",
     )
     _add_observe(parser)
+    _add_dry_run(parser)
+    json_argument(parser)
 
 
 # ---- inspect, verify
@@ -92,6 +102,9 @@ def _local_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="delete what no process uses and is too old or too much",
     )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --prune: only say what would be deleted"
+    )
     json_argument(parser)
 
 
@@ -105,7 +118,7 @@ COMMANDS: Sequence[Command] = (
         _switch_arguments,
         (
             ("switch /data/checkpoint --to statemark", "from Spark's provider to Statemark"),
-            ("switch s3a://bucket/checkpoint --to rocksdb", "and back"),
+            ("switch s3a://bucket/checkpoint --to rocksdb --dry-run", "and back: what it would do"),
         ),
     ),
     Command(
@@ -154,6 +167,7 @@ COMMANDS: Sequence[Command] = (
         (
             ("local", "what lies in this machine's local directory"),
             ("local --prune --max-age 12h", "delete what no process used for 12 hours"),
+            ("local --prune --dry-run", "what would be deleted"),
         ),
         has_checkpoint=False,
     ),

@@ -59,6 +59,7 @@ def _one_sink_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--yes", action="store_true", help="do it; without, it is only shown what would be done"
     )
+    json_argument(parser)
 
 
 def _forget_arguments(parser: argparse.ArgumentParser) -> None:

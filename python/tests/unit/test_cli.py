@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -60,6 +62,24 @@ def test_conf_prints_one_line_of_plain_words(
         f" --conf {PREFIX}statemark.localDir=/d\n"
     )
     assert out.split() == shlex.split(out)
+
+
+def test_json_begins_with_the_version_of_its_keys(
+    bundled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, key in ((["conf"], "settings"), (["jar"], "jar")):
+        assert main([*words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert next(iter(found)) == "schema"
+        assert found["schema"] == 1
+        assert bundled in str(found[key])
+
+
+def test_every_command_that_reports_has_json() -> None:
+    for command in COMMANDS:
+        parser = argparse.ArgumentParser()
+        command.add_arguments(parser)
+        assert "--json" in parser.format_help(), command.name
 
 
 def test_a_negative_limit_needs_no_quotes(bundled: str, capsys: pytest.CaptureFixture[str]) -> None:

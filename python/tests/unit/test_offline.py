@@ -60,9 +60,12 @@ def test_switch(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
     assert main(["switch", "/c p", "--to", "rocksdb"]) == 0
     assert seen()["words"][:-1] == ["--class", "statemark.spark.offline.Main", bundled]
     asked = {"command": "switch", "verbose": False, "checkpoint": "/c p", "to": "rocksdb"}
+    asked |= {"dryRun": False, "json": False}
     assert request(seen) == {**asked, "observe": 5.0, "force": False}
     assert main(["switch", "/c p", "--to", "rocksdb", "--observe", "0", "--force"]) == 0
     assert request(seen) == {**asked, "observe": 0.0, "force": True}
+    assert main(["switch", "/c p", "--to", "rocksdb", "--dry-run", "--json"]) == 0
+    assert request(seen) == {**asked, "observe": 5.0, "force": False, "dryRun": True, "json": True}
 
 
 def test_repartition(spark_submit: Callable[[int], Submitted]) -> None:
@@ -70,6 +73,7 @@ def test_repartition(spark_submit: Callable[[int], Submitted]) -> None:
     assert main(["repartition", "/c", "--partitions", "16"]) == 0
     asked = {"command": "repartition", "verbose": False, "checkpoint": "/c", "observe": 5.0}
     plain = {**asked, "partitions": 16, "rollback": False, "skipUncommitted": False}
+    plain |= {"dryRun": False, "json": False}
     assert request(seen) == plain
     assert main(["repartition", "/c", "--rollback"]) == 0
     assert request(seen) == {**plain, "partitions": None, "rollback": True}
@@ -106,11 +110,13 @@ def test_local(spark_submit: Callable[[int], Submitted], tmp_path: Path) -> None
     seen = spark_submit(0)
     assert main(["local"]) == 0
     unset = {"localDir": None, "maxAge": None, "maxBytes": None, "prune": False, "json": False}
+    unset |= {"dryRun": False}
     assert request(seen) == {"command": "local", "verbose": False, **unset}
     there = str(tmp_path)
     options = ["--local-dir", there, "--max-age", "12h", "--max-bytes", "1g", "--json"]
     assert main(["local", "--prune", *options]) == 0
     given = {"localDir": there, "maxAge": "12h", "maxBytes": "1g", "prune": True, "json": True}
+    given |= {"dryRun": False}
     assert request(seen) == {"command": "local", "verbose": False, **given}
 
 
@@ -150,7 +156,7 @@ def test_topic_status(spark_submit: Callable[[int], Submitted], bundled: str) ->
 def test_topic_finish_and_forget(spark_submit: Callable[[int], Submitted]) -> None:
     seen = spark_submit(10)
     assert main(["topic", "finish", "q/orders", *BROKERS, *LIBRARY]) == 1
-    asked = {**ASKED, "identity": "q/orders", "yes": False}
+    asked = {**ASKED, "identity": "q/orders", "yes": False, "json": False}
     assert request(seen) == {**asked, "command": "topic finish"}
     assert main(["topic", "forget", "q/orders", *BROKERS, *LIBRARY, "--yes", "--all"]) == 1
     forget = {**asked, "command": "topic forget", "yes": True, "all": True, "force": False}

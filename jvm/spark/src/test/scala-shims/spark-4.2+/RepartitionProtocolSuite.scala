@@ -89,8 +89,19 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
     test(s"format v$format: what died $moment is rolled back without a trace") {
       onCheckpoint(format) { running =>
         val before = filesOf(running.checkpoint)
+        val planned = running.repartition().dryRun(6)
+        assert(running.repartition().dryRollback() == NothingToRollBack)
+        assert(filesOf(running.checkpoint) == before, "a dry run writes nothing")
         dieAt(running, event, 6)
-        assert(filesOf(running.checkpoint) != before)
+        val begun = filesOf(running.checkpoint)
+        assert(begun != before)
+        (planned, running.repartition().dryRun(6)) match {
+          case (first: WouldMove, second: WouldMove) =>
+            assert(!first.isBegun && second == first.copy(isBegun = true) && first.stores > 0)
+            assert(running.repartition().dryRollback() == WouldRollBack(first.batch, first.from))
+          case other => fail(s"$other")
+        }
+        assert(filesOf(running.checkpoint) == begun)
         assert(running.repartition().rollback().isInstanceOf[RolledBack])
         val left = filesOf(running.checkpoint).diff(before)
         assert(left.forall(f => f.endsWith(".sst") || f.endsWith(".crc")), left)

@@ -35,13 +35,7 @@ object LocalCollector {
 
   /** Deletes what is due; what was deleted. */
   def collect(root: File, settings: StoreSettings, nowMs: Long): Seq[File] = {
-    val all = StoreDirectory.all(root).sortBy(StoreDirectory.usedAtMs)
-    val old = all.filter { home =>
-      StoreDirectory.isTemporary(home) ||
-      nowMs - StoreDirectory.usedAtMs(home) > settings.localDirMaxAgeMs
-    }.filter(delete(root, _))
-    val deleted = old ++
-      settings.localDirMaxBytes.toSeq.flatMap(tooMuch(root, all.filterNot(old.toSet), _))
+    val deleted = taken(root, settings, nowMs)(delete(root, _))
     val stores = deleted.map(_.getParentFile).distinct
     (stores ++ stores.map(_.getParentFile).distinct)
       .foreach(_.delete(): Unit) // only where it is empty
@@ -49,21 +43,40 @@ object LocalCollector {
     deleted
   }
 
-  /** Deletes homes, the longest unused first, until the others take no more than `maxBytes`. A file goes with the last
+  /** Lists the homes that [[collect]] would delete now. */
+  def due(root: File, settings: StoreSettings, nowMs: Long): Seq[File] =
+    taken(root, settings, nowMs) { home =>
+      LocalDirectory.isOwn(root, home) &&
+      StoreDirectory.tryHold(home).exists { held => held.release(); true }
+    }
+
+  /** Homes that are due, of those that `take` gets. */
+  private def taken(root: File, settings: StoreSettings, nowMs: Long)(
+      take: File => Boolean
+  ): Seq[File] = {
+    val all = StoreDirectory.all(root).sortBy(StoreDirectory.usedAtMs)
+    val old = all.filter { home =>
+      StoreDirectory.isTemporary(home) ||
+      nowMs - StoreDirectory.usedAtMs(home) > settings.localDirMaxAgeMs
+    }.filter(take)
+    old ++ settings.localDirMaxBytes.toSeq.flatMap(tooMuch(all.filterNot(old.toSet), _)(take))
+  }
+
+  /** Takes homes, the longest unused first, until the others have no more than `maxBytes`. A file goes with the last
     * home that has a link to it.
     */
-  private def tooMuch(root: File, homes: Seq[File], maxBytes: Long): Seq[File] = {
+  private def tooMuch(homes: Seq[File], maxBytes: Long)(take: File => Boolean): Seq[File] = {
     val uses = homes.map(home => home -> DiskUse.of(home))
     val links = mutable.Map.empty[AnyRef, Int].withDefaultValue(0)
     uses.foreach(_._2.files.keys.foreach(links(_) += 1))
     var total = uses.map(_._2).foldLeft(DiskUse.none)(_ ++ _).bytes
     uses.filter { case (home, use) =>
-      val isDeleted = total > maxBytes && delete(root, home)
-      if (isDeleted) use.files.foreach { case (file, bytes) =>
+      val isTaken = total > maxBytes && take(home)
+      if (isTaken) use.files.foreach { case (file, bytes) =>
         links(file) -= 1
         if (links(file) == 0) total -= bytes
       }
-      isDeleted
+      isTaken
     }.map(_._1)
   }
 

@@ -14,11 +14,17 @@ object CommandLine {
   private val observe = "observe" -> JDouble(5)
 
   private val defaults: Map[Command, Seq[(String, JValue)]] = Map(
-    SwitchCommand -> Seq(observe, "force" -> off),
-    RepartitionCommand -> Seq(observe, "rollback" -> off, "skipUncommitted" -> off),
+    SwitchCommand -> Seq(observe, "force" -> off, "dryRun" -> off, "json" -> off),
+    RepartitionCommand -> Seq(
+      observe,
+      "rollback" -> off,
+      "skipUncommitted" -> off,
+      "dryRun" -> off,
+      "json" -> off
+    ),
     InspectCommand -> Seq("json" -> off),
     VerifyCommand -> Seq("deep" -> off, "json" -> off),
-    LocalCommand -> Seq("prune" -> off, "json" -> off)
+    LocalCommand -> Seq("prune" -> off, "dryRun" -> off, "json" -> off)
   )
 
   def run(command: Command, words: Seq[String], context: CommandContext): ExitCode =

@@ -4,7 +4,7 @@ import java.io.File
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.concurrent.TimeUnit
 import org.json4s.jackson.JsonMethods.parse
-import org.json4s.{JArray, JInt, JNothing, JString, JValue}
+import org.json4s.{JArray, JBool, JInt, JNothing, JString, JValue}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.InvalidInputException
@@ -84,7 +84,10 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     write(1, Map.empty): Unit
     val all = homes.head +: (1 to 3).map(i => copied(homes.head, s"copy$i"))
     all.zipWithIndex.foreach { case (home, i) => grown(home, (8 - i) * day + 1000) }
-    assert(pruned(json("--prune")) == Seq(all(0), all(1)))
+    val dry = json("--prune", "--dry-run")
+    assert(pruned(dry) == Seq(all(0), all(1)) && dry \ "dryRun" == JBool(true))
+    assert(shown("--prune", "--dry-run").take(2).forall(_.startsWith("would delete  ")))
+    assert(pruned(json("--prune")) == Seq(all(0), all(1)), "which a dry run had left")
     assert(pruned(json("--prune", "--max-age", "6d")) == Seq(all(2)))
     val bytes = DiskUse.of(all(3).toFile).bytes
     assert(pruned(json("--prune", "--max-bytes", s"${bytes}b")).isEmpty)
@@ -167,6 +170,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
           file.toString
         ) -> s"$file cannot be listed\n  reason: it is not a directory",
         Seq("--max-age", "1d") -> "--max-age is given without --prune",
+        Seq("--dry-run") -> "--dry-run is given without --prune",
         Seq(
           "--prune",
           "--max-age",

@@ -8,7 +8,7 @@ import statemark.spark.offline.switching.SwitchCommand
 
 class RequestSuite extends AnyFunSuite {
   private val switch =
-    """{"command":"switch","verbose":false,"checkpoint":"/c p","to":"rocksdb","observe":5.0,"force":true}"""
+    """{"command":"switch","verbose":false,"checkpoint":"/c p","to":"rocksdb","observe":5.0,"force":true,"dryRun":false,"json":false}"""
 
   private def refusal(json: String*): String = intercept[InvalidInputException] {
     val request = Request.of(json)
@@ -19,17 +19,18 @@ class RequestSuite extends AnyFunSuite {
     val request = Request.of(Seq(switch))
     assert(request.command == "switch" && !request.isVerbose)
     assert(request.fields.as(SwitchCommand.read) ==
-      SwitchCommand.Arguments("/c p", "rocksdb", 5, force = true))
+      SwitchCommand.Arguments("/c p", "rocksdb", 5, force = true, dryRun = false, json = false))
   }
 
   test("what has no default need not be there, or is null") {
     for (partitions <- Seq("", ""","partitions":null""")) {
       val json = """{"command":"repartition","verbose":true,"checkpoint":"/c","rollback":true,""" +
-        s""""skipUncommitted":false,"observe":0$partitions}"""
+        s""""skipUncommitted":false,"observe":0,"dryRun":true,"json":true$partitions}"""
       val request = Request.of(Seq(json))
       assert(request.isVerbose)
       assert(request.fields.as(RepartitionCommand.read) ==
-        RepartitionCommand.Arguments("/c", None, rollback = true, skipUncommitted = false, 0))
+        RepartitionCommand
+          .Arguments("/c", None, true, skipUncommitted = false, 0, dryRun = true, json = true))
     }
   }
 
@@ -37,7 +38,11 @@ class RequestSuite extends AnyFunSuite {
     (before, after, problem) <- Seq(
       ("\"force\":true", "\"force\":1", "the argument force of the command switch is 1\n"),
       (",\"force\":true", "", "the argument force of the command switch is missing\n"),
-      ("true", "true,\"jason\":[1]", "unknown argument jason of the command switch\n"),
+      (
+        "\"force\":true",
+        "\"force\":true,\"jason\":[1]",
+        "unknown argument jason of the command switch\n"
+      ),
       ("\"/c p\"", "\"\"", "the name of the checkpoint is empty\n"),
       ("\"/c p\"", "7", "the argument checkpoint of the command switch is 7\n"),
       ("5.0", "-1", "--observe is -1\n  reason: it is no number from 0 up\n"),

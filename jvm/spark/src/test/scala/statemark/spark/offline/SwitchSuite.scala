@@ -5,6 +5,8 @@ import java.nio.file.{Files, Path => JPath}
 import java.util.zip.{ZipEntry, ZipOutputStream}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.sql.streaming.OutputMode
+import org.json4s.{JArray, JBool, JField, JInt, JObject}
+import org.json4s.jackson.JsonMethods.parse
 import org.rocksdb.{ColumnFamilyDescriptor, Options, RocksDB}
 import scala.jdk.CollectionConverters._
 import scala.util.Using
@@ -81,6 +83,33 @@ class SwitchSuite extends OfflineSuite {
     switchTo(RocksDb): Unit
     assert(offsetFiles().filter(!_._1.startsWith(".")) == before)
   }
+
+  for (from <- Seq(RocksDb, Hdfs))
+    test(s"a dry run from $from says what a switch does, and does nothing") {
+      counts().run(from, batches.take(2): _*)
+      val before = offsetFiles()
+      val shown = switchTo(Statemark, "--dry-run").results
+      val JObject(dry) = parse(switchTo(Statemark, "--dry-run", "--json").text): @unchecked
+      assert(offsetFiles() == before && !Files.exists(checkpoint.resolve("_statemark")))
+      assert(shown.head.endsWith(s" would be switched from $from to $Statemark"))
+      assert(shown.last == "nothing was done")
+      val JObject(done) = parse(switchTo(Statemark, "--json").text): @unchecked
+      def plan(of: List[JField]) = of.toMap.view.filterKeys(
+        Set(
+          "schema",
+          "checkpoint",
+          "from",
+          "to",
+          "changedBatches",
+          "leftBatches",
+          "importedVersion"
+        )
+      ).toMap
+      assert(dry.head == "schema" -> JInt(1) && plan(dry) == plan(done))
+      assert(dry.toMap.apply("dryRun") == JBool(true) && done.toMap.apply("dryRun") == JBool(false))
+      val JObject(again) = parse(switchTo(Statemark, "--json").text): @unchecked
+      assert(again.toMap.apply("changedBatches") == JArray(Nil))
+    }
 
   test("the manifest is in the format that FORMAT.md describes") {
     counts().run(Hdfs, batches.take(2): _*)

@@ -2,7 +2,6 @@ package statemark.kafka.sink.commands
 
 import org.json4s.JObject
 import org.json4s.JsonDSL._
-import org.json4s.jackson.JsonMethods.{compact, render}
 import statemark.kafka.doctor.{Check, CheckState, KafkaDoctor}
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
 
@@ -27,8 +26,7 @@ final class DoctorCommand extends KafkaCommand {
     ) ++ args.topic.map("topic" -> _)
     val settings = KafkaCommand.settings(args.kafka, args.commandConfig, options)
     val checks = KafkaDoctor.open(settings).checks()
-    if (args.json) context.console.result(compact(render(DoctorCommand.json(checks))))
-    else DoctorCommand.lines(checks).foreach(context.console.result)
+    context.answer(args.json, DoctorCommand.json(checks))(DoctorCommand.lines(checks))
     if (checks.exists(_.state == CheckState.Problem)) ExitCode.Findings else ExitCode.Ok
   }
 }

@@ -3,7 +3,6 @@ package statemark.kafka.sink.commands
 import java.nio.file.Path
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
-import org.json4s.jackson.JsonMethods.{compact, render}
 import statemark.kafka.compaction.{CompactionSettings, TopicCompaction, VersionRule}
 import statemark.kafka.sink.compaction.ContinuousCompaction
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields, UserError}
@@ -51,13 +50,11 @@ final class TopicCompactCommand extends KafkaCommand {
       } else if (args.dryRun) {
         val found = compaction.dryRun()
         if (!found.isWhole) console.said("stopped: only a part of the topic was read")
-        if (args.json) context.console.result(compact(render(CompactionText.json(found))))
-        else CompactionText.lines(settings, found).foreach(context.console.result)
+        context.answer(args.json, CompactionText.json(found))(CompactionText.lines(settings, found))
         if (found.wrong == 0) ExitCode.Ok else ExitCode.Findings
       } else {
         val done = compaction.repair()
-        if (args.json) context.console.result(compact(render(CompactionText.json(done))))
-        else CompactionText.lines(settings, done).foreach(context.console.result)
+        context.answer(args.json, CompactionText.json(done))(CompactionText.lines(settings, done))
         ExitCode.Ok
       }
     }

@@ -15,23 +15,29 @@ final class TopicForgetCommand extends KafkaCommand {
     fields.text("identity"),
     fields.flag("all"),
     fields.flag("force"),
-    fields.flag("yes")
+    fields.flag("yes"),
+    fields.flag("json")
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
     KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig) { tools =>
       val (sink, report) = tools.one(args.identity)
-      def show(line: String): Unit = context.console.result(line)
+      def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
+        context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
       if (!args.force) requireComplete(sink)
       if (!args.yes) {
-        TopicText.ofSink(sink, report.openOf(sink.identity)).foreach(show)
-        show(s"would remove ${effect(args, sink)}")
-        show(s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it")
+        show("would-forget", Seq(effect(args, sink)))(
+          TopicText.ofSink(sink, report.openOf(sink.identity)) ++ Seq(
+            s"would remove ${effect(args, sink)}",
+            s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it"
+          )
+        )
       } else {
         context.console.progress(s"${sink.identity} is taken over: a query that runs for it fails")
         val done = tools.forget(sink, isGivenUp = args.force, isWhole = args.all)
-        done.notes.foreach(note => show(s"note: $note"))
-        show(s"removed ${effect(args, sink)}")
+        show("forgotten", effect(args, sink) +: done.notes)(
+          done.notes.map(note => s"note: $note") :+ s"removed ${effect(args, sink)}"
+        )
       }
       ExitCode.Ok
     }
@@ -83,6 +89,7 @@ object TopicForgetCommand {
       identity: String,
       all: Boolean,
       force: Boolean,
-      yes: Boolean
+      yes: Boolean,
+      json: Boolean
   )
 }

@@ -1,6 +1,5 @@
 package statemark.kafka.sink.commands
 
-import org.json4s.jackson.JsonMethods.{compact, render}
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields}
 
 /** `topic status [IDENTITY]`: what the commit topic knows of sinks, and what their next start does. */
@@ -21,8 +20,7 @@ final class TopicStatusCommand extends KafkaCommand {
     val report = KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig)(
       _.status(args.identity, args.prefix)
     )
-    if (args.json) context.console.result(compact(render(TopicText.json(report))))
-    else TopicText.lines(report).foreach(context.console.result)
+    context.answer(args.json, TopicText.json(report))(TopicText.lines(report))
     ExitCode.Ok
   }
 }

@@ -4,6 +4,7 @@ import java.time.Instant
 import java.time.temporal.ChronoUnit
 import org.json4s.JObject
 import org.json4s.JsonDSL._
+import statemark.kafka.conf.SinkIdentity
 import statemark.kafka.tools.{DecisionStatus, NextStart, OpenTransaction, SinkStatus, StatusReport}
 
 /** A report as `topic status` prints it. */
@@ -74,6 +75,12 @@ private[commands] object TopicText {
       ", "
     )
   }
+
+  /** What `topic finish` and `topic forget` have come to.
+    * @param notes what people read
+    */
+  def json(identity: SinkIdentity, outcome: String, notes: Seq[String]): JObject =
+    ("identity" -> identity.toString) ~ ("outcome" -> outcome) ~ ("notes" -> notes)
 
   def json(report: StatusReport): JObject =
     ("commitTopic" -> report.commitTopic) ~

@@ -3,6 +3,8 @@ package statemark.spark.offline.cli
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.json4s.{JInt, JObject}
+import org.json4s.jackson.JsonMethods.{compact, render}
 import statemark.common.{Clock, InvalidInputException}
 
 /** What the process says with its exit code. The `statemark` command makes 1 of findings: spark-submit
@@ -64,6 +66,22 @@ final class CommandContext(
   }
 
   lazy val hadoopConf: Configuration = StatemarkBridge.hadoopConf(spark)
+
+  /** Shows what a command has come to: in lines, or as one JSON object that begins with the version of its keys.
+    *
+    * @param json its keys and values
+    */
+  def answer(asJson: Boolean, json: => JObject)(lines: => Seq[String]): Unit =
+    if (asJson) console.result(compact(render(JObject(CommandContext.Schema +: json.obj))))
+    else lines.foreach(console.result)
+}
+
+object CommandContext {
+
+  /** The first key of every object. The number grows when a key goes away or gets another meaning; a new key leaves it
+    * (docs/tools.md).
+    */
+  val Schema: (String, JInt) = "schema" -> JInt(1)
 }
 
 /** Errors as all of Statemark's: what failed, why, and what to do. */

@@ -1,7 +1,6 @@
 package statemark.spark.offline.inspect
 
 import org.apache.spark.sql.execution.streaming.state.OperatorStateMetadata
-import org.json4s.jackson.JsonMethods.{compact, render}
 import org.json4s.{JNothing, JObject, JString, JValue}
 import org.json4s.JsonDSL._
 import statemark.spark.checkpoint.OperatorFacts
@@ -25,8 +24,7 @@ object InspectCommand extends Command {
       checkpoint,
       Inspection.stores(checkpoint, checkpoint.commits, context.spark)
     )
-    if (args.json) context.console.result(compact(render(facts.json)))
-    else new InspectionText(facts).lines.foreach(context.console.result)
+    context.answer(args.json, facts.json)(new InspectionText(facts).lines)
     ExitCode.Ok
   }
 }

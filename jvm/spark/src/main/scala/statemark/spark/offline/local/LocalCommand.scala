@@ -2,7 +2,6 @@ package statemark.spark.offline.local
 
 import java.io.File
 import java.time.temporal.ChronoUnit
-import org.json4s.jackson.JsonMethods.{compact, render}
 import org.json4s.JObject
 import org.json4s.JsonDSL._
 import statemark.spark.conf.{LocalRoot, StoreSettings}
@@ -10,7 +9,7 @@ import statemark.spark.local.{DiskUse, LocalCollector}
 import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
 import statemark.spark.offline.verify.Sizes
 
-/** `local [--local-dir D] [--json] [--prune [--max-age A] [--max-bytes B]]`: what lies in the local directory of
+/** `local [--local-dir D] [--json] [--prune [--dry-run] [--max-age A] [--max-bytes B]]`: what lies in the local directory of
   * this machine, and the deletion of what no process uses.
   */
 object LocalCommand extends Command {
@@ -18,12 +17,14 @@ object LocalCommand extends Command {
 
   /** @param maxAge in place of the setting localDirMaxAge
     * @param maxBytes in place of the setting localDirMaxBytes
+    * @param dryRun whether it is only shown what `prune` would delete
     */
   final case class Arguments(
       localDir: Option[String],
       maxAge: Option[String],
       maxBytes: Option[String],
       prune: Boolean,
+      dryRun: Boolean,
       json: Boolean
   )
 
@@ -32,11 +33,16 @@ object LocalCommand extends Command {
     fields.optionalText("maxAge"),
     fields.optionalText("maxBytes"),
     fields.flag("prune"),
+    fields.flag("dryRun"),
     fields.flag("json")
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = {
-    val limits = Seq("--max-age" -> args.maxAge, "--max-bytes" -> args.maxBytes)
+    val limits = Seq(
+      "--max-age" -> args.maxAge,
+      "--max-bytes" -> args.maxBytes,
+      "--dry-run" -> Option.when(args.dryRun)("")
+    )
     if (!args.prune) limits.collectFirst { case (option, Some(_)) => option }.foreach { option =>
       throw UserError(
         s"$option is given without --prune",
@@ -48,14 +54,16 @@ object LocalCommand extends Command {
     val root = checked(rootOf(settings))
     hidden(root).foreach(d => context.console.progress(s"$d cannot be read and is not shown"))
     val homes = new LocalStores(root).all
-    val deleted =
-      if (args.prune) {
-        val paths = LocalCollector.collect(root, settings, context.clock.epochMs()).toSet
-        Some(homes.filter(h => paths(h.path)))
-      } else None
-    val listing = LocalListing(root, homes.filterNot(deleted.toSeq.flatten.contains), deleted)
-    if (args.json) context.console.result(compact(render(listing.json)))
-    else listing.lines.foreach(context.console.result)
+    val deleted = Option.when(args.prune) {
+      val now = context.clock.epochMs()
+      val paths =
+        if (args.dryRun) LocalCollector.due(root, settings, now)
+        else LocalCollector.collect(root, settings, now)
+      homes.filter(h => paths.contains(h.path))
+    }
+    val listing =
+      LocalListing(root, homes.filterNot(deleted.toSeq.flatten.contains), deleted, args.dryRun)
+    context.answer(args.json, listing.json)(listing.lines)
     ExitCode.Ok
   }
 
@@ -105,21 +113,23 @@ object LocalCommand extends Command {
 
 /** Homes as `local` shows them.
   *
-  * @param homes that are there
+  * @param homes that are there, without `deleted`
   * @param deleted those that were deleted, where that was asked for
+  * @param isDry whether `deleted` are there too, and were only to be shown
   */
 final case class LocalListing(
     root: File,
     homes: Seq[DirectoryFacts],
-    deleted: Option[Seq[DirectoryFacts]]
+    deleted: Option[Seq[DirectoryFacts]],
+    isDry: Boolean
 ) {
 
   def lines: Seq[String] = {
     val gone = deleted.toSeq.flatten
     val removal = deleted.map { d =>
-      s"deleted ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(freedBy(d))}"}"
+      s"$verb ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(freedBy(d))}"}"
     }
-    table(gone).map("deleted  " + _) ++ table(homes) :+
+    table(gone).map(s"$verb  " + _) ++ table(homes) :+
       (Seq(s"$root: ${count(homes)}, ${Sizes.text(bytesOf(homes))}") ++
         inUse.map(n => s"$n in use") ++ removal).mkString(", ")
   }
@@ -129,6 +139,7 @@ final case class LocalListing(
       ("homes" -> homes.map(homeJson)) ~
       ("totals" -> (("homes" -> homes.length) ~ ("bytes" -> bytesOf(homes)) ~
         ("inUse" -> inUse.getOrElse(0)))) ~
+      ("dryRun" -> deleted.map(_ => isDry)) ~
       ("deleted" -> deleted.map(_.map(homeJson))) ~
       ("deletedBytes" -> deleted.map(freedBy))
 
@@ -137,6 +148,8 @@ final case class LocalListing(
       ("version" -> h.version) ~ ("checkpointId" -> h.checkpointId) ~
       ("partitions" -> h.partitions) ~ ("bytes" -> h.bytes) ~ ("usedAt" -> h.usedAt.toString) ~
       ("state" -> h.state.name) ~ ("problem" -> h.problem) ~ ("owner" -> h.otherOwner)
+
+  private def verb = if (isDry) "would delete" else "deleted"
 
   private def inUse: Option[Int] =
     Some(homes.count(_.state == DirectoryState.InUse)).filter(_ > 0)

@@ -1,5 +1,7 @@
 package statemark.spark.offline.repartition
 
+import org.json4s.JObject
+import org.json4s.JsonDSL._
 import statemark.spark.offline.checkpoint.{Activity, QueryCheckpoint}
 import statemark.spark.offline.cli.{
   Command,
@@ -10,17 +12,21 @@ import statemark.spark.offline.cli.{
   UserError
 }
 
-/** `repartition CHECKPOINT --partitions N`, or `--rollback` of one that did not finish. */
+/** `repartition CHECKPOINT --partitions N [--dry-run]`, or `--rollback` of one that did not finish. */
 object RepartitionCommand extends Command {
   override val name: String = "repartition"
 
-  /** @param observe how many seconds the checkpoint is watched for signs of a running query */
+  /** @param observe how many seconds the checkpoint is watched for signs of a running query
+    * @param dryRun whether it is only shown what would be done
+    */
   final case class Arguments(
       checkpoint: String,
       partitions: Option[BigInt],
       rollback: Boolean,
       skipUncommitted: Boolean,
-      observe: Double
+      observe: Double,
+      dryRun: Boolean,
+      json: Boolean
   )
 
   override def read(fields: Fields): Arguments = Arguments(
@@ -28,7 +34,9 @@ object RepartitionCommand extends Command {
     fields.optionalWhole("partitions"),
     fields.flag("rollback"),
     fields.flag("skipUncommitted"),
-    fields.number("observe")
+    fields.number("observe"),
+    fields.flag("dryRun"),
+    fields.flag("json")
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = {
@@ -37,7 +45,9 @@ object RepartitionCommand extends Command {
     requireStopped(checkpoint, (args.observe * 1000).toLong, context)
     val lines = new ProgressLines(context.console, context.clock)
     val result = change(new Repartition(context.spark, checkpoint, show(lines)))
-    context.console.result(s"${checkpoint.root}: ${describe(result)}")
+    context.answer(args.json, json(checkpoint, result))(
+      Seq(s"${checkpoint.root}: ${describe(result)}")
+    )
     ExitCode.Ok
   }
 
@@ -47,8 +57,9 @@ object RepartitionCommand extends Command {
         val partitions = Option.when(number.isValidInt && number > 0)(number.toInt).getOrElse(
           throw UserError(s"--partitions is $number", "it is no number from 1 up", "correct it")
         )
-        _.run(partitions, args.skipUncommitted)
-      case (None, true) => _.rollback()
+        if (args.dryRun) _.dryRun(partitions, args.skipUncommitted)
+        else _.run(partitions, args.skipUncommitted)
+      case (None, true) => if (args.dryRun) _.dryRollback() else _.rollback()
       case _ =>
         throw UserError(
           "not clear what to do",
@@ -83,9 +94,34 @@ object RepartitionCommand extends Command {
         s"${at.partitions} partitions; ${at.rows} rows"
     }
 
+  private def json(checkpoint: QueryCheckpoint, result: RepartitionResult): JObject = {
+    val of: JObject = result match {
+      case RepartitionResult.Moved(batch, from, to, stores, rows) =>
+        ("outcome" -> "moved") ~ ("batch" -> batch) ~ ("from" -> from) ~ ("to" -> to) ~
+          ("stores" -> stores) ~ ("rows" -> rows)
+      case RepartitionResult.WouldMove(batch, from, to, stores, isBegun, givenUp) =>
+        ("outcome" -> "would-move") ~ ("batch" -> batch) ~ ("from" -> from) ~ ("to" -> to) ~
+          ("stores" -> stores) ~ ("begun" -> isBegun) ~ ("givenUpBatch" -> givenUp)
+      case RepartitionResult.Unchanged(partitions) =>
+        ("outcome" -> "unchanged") ~ ("to" -> partitions)
+      case RepartitionResult.RolledBack(batch, partitions) =>
+        ("outcome" -> "rolled-back") ~ ("batch" -> batch) ~ ("to" -> partitions)
+      case RepartitionResult.WouldRollBack(batch, partitions) =>
+        ("outcome" -> "would-roll-back") ~ ("batch" -> batch) ~ ("to" -> partitions)
+      case RepartitionResult.NothingToRollBack => "outcome" -> "nothing-to-roll-back"
+    }
+    ("checkpoint" -> checkpoint.root.toString) ~ of
+  }
+
   private def describe(result: RepartitionResult): String = result match {
     case RepartitionResult.Moved(batch, from, to, stores, rows) =>
       s"$from to $to partitions in batch $batch, $rows rows in $stores stores; start the query"
+    case RepartitionResult.WouldMove(batch, from, to, stores, isBegun, givenUp) =>
+      s"would go from $from to $to partitions in batch $batch, $stores stores" +
+        (if (isBegun) "; a repartition that was begun would go on" else "") +
+        givenUp.fold("")(b => s"; batch $b would be given up, and its input be read again")
+    case RepartitionResult.WouldRollBack(batch, partitions) =>
+      s"batch $batch would be taken back; the query would have $partitions partitions as before"
     case RepartitionResult.Unchanged(partitions) =>
       s"has $partitions partitions already; nothing was changed"
     case RepartitionResult.RolledBack(batch, partitions) =>

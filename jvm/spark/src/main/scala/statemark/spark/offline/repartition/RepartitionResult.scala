@@ -24,6 +24,23 @@ object RepartitionResult {
   final case class Moved(batch: Long, from: Int, to: Int, stores: Int, rows: Long)
       extends RepartitionResult
 
+  /** What [[Moved]] would be; nothing was done.
+    *
+    * @param isBegun whether an interrupted repartition would go on
+    * @param givenUp the last batch, where it is not committed and would be read again
+    */
+  final case class WouldMove(
+      batch: Long,
+      from: Int,
+      to: Int,
+      stores: Int,
+      isBegun: Boolean,
+      givenUp: Option[Long]
+  ) extends RepartitionResult
+
+  /** What [[RolledBack]] would be; nothing was done. */
+  final case class WouldRollBack(batch: Long, partitions: Int) extends RepartitionResult
+
   /** The query has that many partitions: nothing was done. */
   final case class Unchanged(partitions: Int) extends RepartitionResult
 

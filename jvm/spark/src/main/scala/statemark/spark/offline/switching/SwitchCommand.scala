@@ -5,7 +5,7 @@ import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, U
 import statemark.spark.offline.ownership.Ownership
 import statemark.spark.offline.verify.ColumnFamilyCheck
 
-/** `switch CHECKPOINT --to statemark|rocksdb`: pins another provider in the offset log of a stopped
+/** `switch CHECKPOINT --to statemark|rocksdb [--dry-run]`: pins another provider in the offset log of a stopped
   * query. Statemark and Spark's RocksDB provider read the same state files; from Spark's HDFS-backed
   * provider the state is written anew.
   */
@@ -26,33 +26,50 @@ object SwitchCommand extends Command {
       imported: Option[Long]
   )
 
-  /** @param observe how many seconds the checkpoint is watched for signs of a running query */
-  final case class Arguments(checkpoint: String, to: String, observe: Double, force: Boolean)
+  /** @param observe how many seconds the checkpoint is watched for signs of a running query
+    * @param dryRun whether it is only shown what would be done
+    */
+  final case class Arguments(
+      checkpoint: String,
+      to: String,
+      observe: Double,
+      force: Boolean,
+      dryRun: Boolean,
+      json: Boolean
+  )
 
   override def read(fields: Fields): Arguments = Arguments(
     fields.checkpoint,
     fields.text("to"),
     fields.number("observe"),
-    fields.flag("force")
+    fields.flag("force"),
+    fields.flag("dryRun"),
+    fields.flag("json")
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = {
+    val report = switched(args, context)
+    context.answer(args.json, report.json)(report.lines)
+    ExitCode.Ok
+  }
+
+  private def switched(args: Arguments, context: CommandContext): SwitchReport = {
     val to = target(args.to)
     val opened = QueryCheckpoint.open(args.checkpoint, context)
     check(opened)
     val isThere = Journal.unfinished(opened).isEmpty && plan(opened, to).entries.isEmpty
-    if (isThere && !Ownership.isTaken(opened)) {
-      context.console.result(s"${opened.root} is on $to already; nothing was changed")
-      ExitCode.Ok
-    } else {
+    if (isThere && !Ownership.isTaken(opened))
+      SwitchReport(opened.root.toString, to, isDry = args.dryRun)
+    else {
       val basis = stopped(opened, (args.observe * 1000).toLong, args.force, context)
-      Ownership.during(opened) { owner =>
+      if (args.dryRun) dryRun(opened, to, basis, context)
+      else Ownership.during(opened) { owner =>
         requireUnchanged(opened, QueryCheckpoint.open(args.checkpoint, context))
-        settleInterrupted(opened, owner, context)
+        val settled = settleInterrupted(opened, owner)
         // Entries may have been restored.
         val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
         check(checkpoint)
-        carryOut(checkpoint, to, basis, owner, context)
+        carryOut(checkpoint, to, basis, settled, owner, context)
       }
     }
   }
@@ -169,37 +186,72 @@ object SwitchCommand extends Command {
     }
   }
 
-  private def settleInterrupted(
-      checkpoint: QueryCheckpoint,
-      owner: Ownership,
-      context: CommandContext
-  ): Unit =
-    Journal.unfinished(checkpoint).foreach { journal =>
+  /** What became of switches that were interrupted. */
+  private def settleInterrupted(checkpoint: QueryCheckpoint, owner: Ownership): Seq[String] =
+    Journal.unfinished(checkpoint).map { journal =>
       val how = journal.settle(owner) match {
         case Journal.Finished => "had changed every entry"
         case Journal.Undone => "was undone: its entries are as they were before it"
       }
-      context.console.result(s"an interrupted switch to ${journal.to}, ${journal.directory}, $how")
+      s"an interrupted switch to ${journal.to}, ${journal.directory}, $how"
     }
+
+  /** The report of a plan, before anything is done. */
+  private def reportOf(checkpoint: QueryCheckpoint, to: ProviderClass, todo: Plan): SwitchReport =
+    SwitchReport(
+      checkpoint.root.toString,
+      to,
+      todo.entries,
+      todo.left,
+      checkpoint.offsets.length,
+      todo.imported
+    )
+
+  /** What stands in the way of a plan; nothing was changed yet. */
+  private def checked(
+      checkpoint: QueryCheckpoint,
+      to: ProviderClass,
+      todo: Plan,
+      context: CommandContext
+  ): Option[StateImport] = {
+    if (to == ProviderClass.RocksDb && todo.imported.isEmpty) checkFamilies(checkpoint, context)
+    val stateImport = todo.imported.map(new StateImport(checkpoint, _, context))
+    stateImport.foreach(_.check())
+    stateImport
+  }
+
+  /** What a switch would do. An interrupted one would be settled first, and what it has to do is known then. */
+  private def dryRun(
+      checkpoint: QueryCheckpoint,
+      to: ProviderClass,
+      basis: String,
+      context: CommandContext
+  ): SwitchReport = {
+    val todo = plan(checkpoint, to)
+    if (todo.entries.nonEmpty) checked(checkpoint, to, todo, context): Unit
+    val before = Journal.unfinished(checkpoint).map(journal =>
+      s"an interrupted switch to ${journal.to}, ${journal.directory}, would be ended first; entries are shown as " +
+        "they are before that"
+    )
+    reportOf(checkpoint, to, todo).copy(basis = Some(basis), settled = before, isDry = true)
+  }
 
   private def carryOut(
       checkpoint: QueryCheckpoint,
       to: ProviderClass,
       basis: String,
+      settled: Seq[String],
       owner: Ownership,
       context: CommandContext
-  ): ExitCode = {
-    val console = context.console
+  ): SwitchReport = {
     val todo = plan(checkpoint, to)
-    if (todo.entries.isEmpty) console.result(s"${checkpoint.root} is on $to now")
+    val report = reportOf(checkpoint, to, todo).copy(basis = Some(basis), settled = settled)
+    if (todo.entries.isEmpty) report
     else {
-      if (to == ProviderClass.RocksDb && todo.imported.isEmpty) checkFamilies(checkpoint, context)
-      val stateImport = todo.imported.map(new StateImport(checkpoint, _, context))
-      stateImport.foreach(_.check())
-      val from = todo.entries.flatMap(_.provider).distinct
+      val stateImport = checked(checkpoint, to, todo, context)
       val journal = Journal.begin(
         checkpoint,
-        from,
+        todo.entries.flatMap(_.provider).distinct,
         to,
         todo.entries,
         todo.imported,
@@ -208,29 +260,7 @@ object SwitchCommand extends Command {
       )
       val imported = stateImport.map(_.run(owner))
       journal.carryOut(owner)
-      console.result(s"${checkpoint.root} was switched from ${from.mkString(" and ")} to $to")
-      imported.foreach(i => console.result(s"  ${i.summary}"))
-      console.result(s"  offset entries changed: ${ranges(todo.entries)}, " +
-        s"of ${checkpoint.offsets.length}")
-      if (from.length > 1) {
-        todo.entries.groupBy(_.provider).foreach { case (provider, entries) =>
-          console.result(s"  ${ranges(entries)} had ${provider.mkString}")
-        }
-      }
-      if (todo.left.nonEmpty) {
-        val names = todo.left.flatMap(_.provider).distinct.mkString(" and ")
-        console.result(s"  offset entries left on $names: ${ranges(todo.left)}")
-      }
-      console.result(s"  the entries as they were: ${journal.directory}")
-      console.result(s"  $basis")
+      report.copy(imported = imported, journal = Some(journal.directory.toString))
     }
-    ExitCode.Ok
   }
-
-  /** `3 to 7, 9`. */
-  private def ranges(entries: Seq[OffsetEntry]): String =
-    entries.map(_.batch).sorted.foldLeft(List.empty[(Long, Long)]) {
-      case ((start, end) :: rest, b) if b == end + 1 => (start, b) :: rest
-      case (done, b) => (b, b) :: done
-    }.reverse.map { case (a, b) => if (a == b) s"$a" else s"$a to $b" }.mkString(", ")
 }

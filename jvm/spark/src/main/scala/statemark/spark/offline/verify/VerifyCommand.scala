@@ -2,7 +2,6 @@ package statemark.spark.offline.verify
 
 import org.apache.spark.TaskContext
 import org.apache.spark.util.SerializableConfiguration
-import org.json4s.jackson.JsonMethods.{compact, render}
 import org.json4s.JObject
 import org.json4s.JsonDSL._
 import scala.annotation.tailrec
@@ -134,11 +133,9 @@ object VerifyCommand extends Command {
   override def run(args: Arguments, context: CommandContext): ExitCode = {
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val found = new CheckpointVerifier(context, args.checkpoint, args.deep).run()
-    if (args.json) context.console.result(compact(render(json(checkpoint, found))))
-    else {
-      found.findings.flatMap(lines).foreach(context.console.result)
-      context.console.result(summary(found))
-    }
+    context.answer(args.json, json(checkpoint, found))(
+      found.findings.flatMap(lines) :+ summary(found)
+    )
     if (found.findings.isEmpty) ExitCode.Ok else ExitCode.Findings
   }
 

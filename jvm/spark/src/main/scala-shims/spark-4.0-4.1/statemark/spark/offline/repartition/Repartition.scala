@@ -20,6 +20,13 @@ final class Repartition(
 
   def rollback(): RepartitionResult = refuse()
 
+  def dryRun(
+      @unused partitions: Int,
+      @unused skipUncommitted: Boolean = false
+  ): RepartitionResult = refuse()
+
+  def dryRollback(): RepartitionResult = refuse()
+
   private def refuse(): Nothing = throw UserError(
     s"${checkpoint.root} cannot be repartitioned with Spark ${session.version}",
     "a repartition needs Spark 4.2 or newer",

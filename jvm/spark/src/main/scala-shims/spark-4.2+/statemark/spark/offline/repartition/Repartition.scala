@@ -48,14 +48,7 @@ final class Repartition(
     * query reads its input again, and what its sink has kept of it may come twice
     */
   def run(partitions: Int, skipUncommitted: Boolean = false): RepartitionResult = {
-    if (partitions < 1) {
-      throw UserError(
-        s"$partitions partitions were asked for",
-        "there is none",
-        "ask for 1 or more"
-      )
-    }
-    checkpoint.requireState()
+    require(partitions)
     owning(decide(partitions, skipUncommitted)) {
       case (Continue(started), owner) =>
         discard(started.batch, started.from, owner)
@@ -70,11 +63,47 @@ final class Repartition(
     }
   }
 
-  /** Takes an unfinished repartition back. */
-  def rollback(): RepartitionResult = owning {
+  /** What `run` would do, where nothing forbids it; writes nothing. */
+  def dryRun(partitions: Int, skipUncommitted: Boolean = false): RepartitionResult = {
+    require(partitions)
+    decide(partitions, skipUncommitted).map {
+      case Continue(started) => wouldMove(started, isBegun = true, None)
+      case Begin(started, last) =>
+        wouldMove(started, isBegun = false, Option.when(last >= started.batch)(last))
+    }.merge
+  }
+
+  private def wouldMove(started: Started, isBegun: Boolean, givenUp: Option[Long]) = WouldMove(
+    started.batch,
+    started.from,
+    started.to,
+    layouts(started).map(_._2.length).sum,
+    isBegun,
+    givenUp
+  )
+
+  private def require(partitions: Int): Unit = {
+    if (partitions < 1) {
+      throw UserError(
+        s"$partitions partitions were asked for",
+        "there is none",
+        "ask for 1 or more"
+      )
+    }
+    checkpoint.requireState()
+  }
+
+  /** What `rollback` would do; writes nothing. */
+  def dryRollback(): RepartitionResult =
+    toRollBack.map(started => WouldRollBack(started.batch, started.from)).merge
+
+  private def toRollBack: Either[RepartitionResult, Started] = {
     val (last, committed) = lastBatches()
     unfinished(last, committed).toRight(NothingToRollBack)
-  } { (started, owner) =>
+  }
+
+  /** Takes an unfinished repartition back. */
+  def rollback(): RepartitionResult = owning(toRollBack) { (started, owner) =>
     discard(started.batch, started.from, owner)
     // The entry goes last: as long as it stands, a query does not start and rollback goes on.
     owner.remove(offsetPath(started.batch))
