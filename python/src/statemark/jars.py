@@ -55,7 +55,7 @@ def jar_path(*, spark_version: str | None = None) -> Path:
             reason="the package was installed from sources before the plugin was built",
             remedy="run `make build` in the repository, install a wheel, or pass jar=",
         )
-    version = _running_version() if spark_version is None else spark_version
+    version = found_version() if spark_version is None else spark_version
     parsed = _LINE.match(version)
     candidates = found.get(f"{parsed[1]}.{parsed[2]}", []) if parsed else []
     if not candidates:
@@ -101,7 +101,7 @@ def spark_line(
         spark_version = named["line"]
     if spark_version is None:
         try:
-            spark_version = _running_version()
+            spark_version = found_version()
         except MissingDependencyError:
             return None
     parsed = _LINE.match(spark_version)
@@ -259,7 +259,8 @@ def _bundled() -> dict[str, list[Path]]:
     return found
 
 
-def _running_version() -> str:
+def found_version() -> str:
+    """Return the version of the Spark that runs, else of the one that pyspark would start."""
     running = _jvm.spark_version()
     if running is not None:
         return running

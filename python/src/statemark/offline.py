@@ -47,7 +47,7 @@ _ASK_KAFKA = frozenset(command.name for command in COMMANDS if command.asks_kafk
 # What those need of Spark is its class path; a query of theirs, all cores.
 _WITHOUT_CLUSTER = ("--master", "local[*]", "--deploy-mode", "client")
 
-_SUBMIT_OPTIONS = {
+SUBMIT_OPTIONS = {
     "--master": ("URL", "where Spark runs (default: that of spark-defaults.conf, else local[*])"),
     "--conf": ("KEY=VALUE", "a setting of Spark; may be given more than once"),
     "--properties-file": ("FILE", "settings of Spark instead of spark-defaults.conf"),
@@ -109,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
         If no bundled jar is for the line of Spark.
     """
     home = spark_home(env=os.environ)
-    given = _given(args)
-    _refuse_missing(args, home, given)
+    given = given_to(args)
+    refuse_missing(args, home, given)
     added: dict[str, str] = {}
     if args.command in _ASK_KAFKA:
         added = dict(
@@ -121,11 +121,11 @@ def run(args: argparse.Namespace) -> int:
                 connector=getattr(args, "continuous", False),
             )
         )
-    words = _submit(args, home, given, added)
+    words = submit_words(args, home, given, added)
     process = subprocess.Popen(
         words,
-        env=_environment(os.environ, is_verbose=args.verbose),
-        preexec_fn=_ending_with_us(),
+        env=environment(os.environ, is_verbose=args.verbose),
+        preexec_fn=ending_with_us(),
     )
     code = _awaited(process)
     if "--packages" in added and code == _NOT_STARTED:
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT_CODES.get(code, 2)
 
 
-def _refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> None:
+def refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> None:
     """Say at once what the command would say after the seconds in which Spark starts."""
     checkpoint = args.checkpoint if args.command in _ON_CHECKPOINT else None
     directory = getattr(args, "local_dir", None)
@@ -147,7 +147,7 @@ def _refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> 
             )
 
 
-def _ending_with_us() -> Callable[[], None] | None:
+def ending_with_us() -> Callable[[], None] | None:
     """
     Return what tells the kernel to end the command in its own way where this process is killed.
 
@@ -190,8 +190,8 @@ def _parent(command: Command) -> Parser:
     """Return the parser of a command's common options, with their meaning in spark-submit."""
     parser = Parser(add_help=False)
     group = parser.add_argument_group("options of spark-submit")
-    for option, (metavar, text) in _SUBMIT_OPTIONS.items():
-        if command.asks_kafka and not command.runs_queries and option == "--master":
+    for option, (metavar, text) in SUBMIT_OPTIONS.items():
+        if command.asks_kafka and not command.needs_session and option == "--master":
             continue
         action = "append" if option == "--conf" else "store"
         group.add_argument(option, metavar=metavar, action=action, help=text)
@@ -201,17 +201,17 @@ def _parent(command: Command) -> Parser:
     return parser
 
 
-def _given(args: argparse.Namespace) -> SubmitArgs:
+def given_to(args: argparse.Namespace) -> SubmitArgs:
     """Return the options for spark-submit that were given."""
     options: list[tuple[str, str | None]] = []
-    for option in _SUBMIT_OPTIONS:
+    for option in SUBMIT_OPTIONS:
         value = getattr(args, _name(option), None)
         values = value if isinstance(value, list) else [value]
         options += [(option, one) for one in values if one is not None]
     return SubmitArgs(tuple(options), ())
 
 
-def _submit(
+def submit_words(
     args: argparse.Namespace, home: Path, given: SubmitArgs, added: Mapping[str, str]
 ) -> list[str]:
     """Return the words that start spark-submit."""
@@ -242,7 +242,7 @@ def _request(args: argparse.Namespace) -> str:
 
 
 def _submit_names() -> set[str]:
-    return {_name(option) for option in _SUBMIT_OPTIONS}
+    return {_name(option) for option in SUBMIT_OPTIONS}
 
 
 def _name(option: str) -> str:
@@ -259,7 +259,7 @@ def _value(value: object) -> object:
     return value if is_number else str(value)
 
 
-def _environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:
+def environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:
     """Return the environment of spark-submit, which starts logging before it has our jar."""
     if is_verbose:
         return dict(env)

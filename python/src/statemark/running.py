@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from statemark import _jvm, session, settings
@@ -12,14 +14,11 @@ from statemark.errors import JarNotFoundError, SettingsError
 from statemark.jars import checked_jar, jar_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
-
     from pyspark.sql import Row, SparkSession
 
     from statemark.isolation import IsolationLevel
 
-_EXTENSION = (
+EXTENSION_LACK = (
     "the extension, which a session has from its start: transformWithState does not run on"
     " Statemark, statemark.latest is not there, a bad setting fails in a task instead of on the"
     " driver, and the stores of a query without a checkpoint location stay on the local disk until"
@@ -27,7 +26,7 @@ _EXTENSION = (
     "start the session with the jar: `statemark.configure`, or spark.jars and"
     " spark.sql.extensions=statemark.spark.StatemarkExtensions",
 )
-_PLUGIN = (
+PLUGIN_LACK = (
     "the plugin, which an application has from its start: on a cluster stores do not go back to"
     " the executor that has them on disk, and a live read of a store on another executor waits"
     " for a task",
@@ -174,22 +173,22 @@ def use(
             reason="it is no session that runs",
             remedy="pass a SparkSession; a builder is for statemark.configure",
         )
-    found = _installation(spark)
+    found = installation(spark)
     was_there = found is not None
     if found is None and not _jvm.is_classic():
         raise _no_jar_on_server()
     if found is None:
         path = checked_jar(jar_path(spark_version=spark.version) if jar is None else jar)
         _add(spark, path)
-        found = _installation(spark)
+        found = installation(spark)
         if found is None:
             raise _unreadable(path, reason="Spark does not find its classes after ADD JAR")
     versions = {row.process: row.version or __version__ for row in found}
     _refuse_others(versions)
     (driver,) = (row for row in found if row.process == "driver")
     lacks = (
-        (driver.extension, _EXTENSION),
-        (driver.plugin, _PLUGIN),
+        (driver.extension, EXTENSION_LACK),
+        (driver.plugin, PLUGIN_LACK),
         (was_there, _CLASS_PATH),
     )
     former = {key: spark.conf.get(key, None) for key in wanted}
@@ -203,7 +202,7 @@ def use(
     )
 
 
-def _installation(spark: SparkSession) -> list[Row] | None:
+def installation(spark: SparkSession) -> list[Row] | None:
     """Return what the processes of the application have of the plugin; None without its jar."""
     _jvm.show_jar_to_thread()
     try:

@@ -95,6 +95,42 @@ def size(value: object, *, words: Sequence[str] = ()) -> str:
     return text
 
 
+def size_bytes(value: object, *, unit: str = "b") -> int | None:
+    """Return how many bytes one of Spark's byte strings says.
+
+    Parameters
+    ----------
+    value : object
+        A byte string.
+    unit : str, optional
+        The unit of a number alone, such as ``m`` for MiB, as Spark's memory settings have it.
+
+    Returns
+    -------
+    int or None
+        Bytes; None where it is no byte string.
+
+    Examples
+    --------
+    >>> from statemark import units
+    >>> units.size_bytes("4g"), units.size_bytes("384", unit="m"), units.size_bytes("auto")
+    (4294967296, 402653184, None)
+    """
+    parsed = _AMOUNT.fullmatch(_text(value))
+    if parsed is None or parsed[2] not in _UNITS:
+        return None
+    power = _UNITS[parsed[2] or unit]
+    return int(parsed[1]) * int(1024**power)
+
+
+def seconds(value: object) -> float | None:
+    """Return how many seconds one of Spark's durations says; None where it is no duration."""
+    parsed = _AMOUNT.fullmatch(_text(value))
+    if parsed is None or parsed[2] not in _MICROSECONDS:
+        return None
+    return int(parsed[1]) * _MICROSECONDS[parsed[2]] / 1e6
+
+
 def count(value: object, *, most: int) -> str:
     """Return a whole number from 0 to `most`, or raise RefusedError."""
     text = _text(value)
