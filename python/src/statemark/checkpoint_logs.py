@@ -1,0 +1,114 @@
+"""The logs of a checkpoint on this machine's disks: what a start reads of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from statemark.checkpoint_facts import PARTITIONS, Damage
+
+
+class DamagedError(Exception):
+    """A file that cannot be read, and why."""
+
+
+class Log:
+    """A log of Spark's: a file for each batch, whose first line is a version."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.folder = root / name
+        names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+        self.batches = sorted(int(name) for name in names if name.isdecimal())
+        # Each store asks for those of all its files.
+        self._ids: dict[int, dict[str, Any] | None] = {}
+
+    @property
+    def newest(self) -> int | None:
+        """The newest batch; None where the log is empty."""
+        return self.batches[-1] if self.batches else None
+
+    def entry(self, batch: int) -> dict[str, Any]:
+        """Return the first object of an entry, or raise DamagedError."""
+        path = self.folder / str(batch)
+        try:
+            version, _, rest = path.read_text(encoding="utf-8").partition("\n")
+            found = json.loads(rest.partition("\n")[0] or "{}")
+        except (OSError, ValueError) as error:
+            raise DamagedError(str(error)) from error
+        if not re.fullmatch(r"v\d+", version.strip()) or not isinstance(found, dict):
+            problem = f"it begins with {version[:20]!r} and not with a version"
+            raise DamagedError(problem)
+        return found
+
+    @cached_property
+    def format(self) -> int | None:
+        """The checkpoint format of the newest batch; None where the log is empty."""
+        if self.newest is None:
+            return None
+        return 2 if self.ids(self.newest) is not None else 1
+
+    def ids(self, batch: int) -> dict[str, Any] | None:
+        """Return the ids of versions that a batch has committed, in checkpoint format v2."""
+        if batch not in self._ids:
+            try:
+                found = self.entry(batch).get("stateUniqueIds")
+            except DamagedError:
+                found = None
+            self._ids[batch] = found if isinstance(found, dict) and found else None
+        return self._ids[batch]
+
+    @property
+    def step_s(self) -> float | None:
+        """Return the median time from one commit to the next: a query may have been stopped."""
+        times = [(self.folder / str(batch)).stat().st_mtime for batch in self.batches[-20:]]
+        steps = sorted(later - before for before, later in pairwise(times))
+        return steps[len(steps) // 2] if steps else None
+
+
+class Logs:
+    """What a start reads of both logs."""
+
+    def __init__(self, offsets: Log, commits: Log) -> None:
+        self.missing: list[str] = []
+        self.damaged: list[Damage] = []
+        self.conf: dict[str, str] = {}
+        self.partitions: int | None = None
+        self.repartition: tuple[str, str] | None = None
+        planned, committed = offsets.newest, commits.newest
+        if planned is None:
+            self.missing += ["offsets"] if committed is not None else []
+            return
+        self.conf = self._confs(offsets, planned)
+        if committed is not None:
+            self._entry(commits, committed)
+            if committed > planned:
+                self.missing.append(f"offsets/{committed}")
+        # Spark reads the entry before the newest one, too.
+        if planned > 0 and planned - 1 not in offsets.batches:
+            self.missing.append(f"offsets/{planned - 1}")
+        if planned > 0 and (committed is None or committed < planned - 1):
+            self.missing.append(f"commits/{planned - 1}")
+        before = self.conf
+        if planned > 0 and planned - 1 in offsets.batches:
+            before = self._confs(offsets, planned - 1)
+        numbers = before.get(PARTITIONS, ""), self.conf.get(PARTITIONS, "")
+        # Of the last committed batch: an interrupted repartition has pinned another number.
+        number = numbers[0] if committed == planned - 1 else numbers[1]
+        self.partitions = int(number) if number.isdecimal() else None
+        if committed == planned - 1 and all(numbers) and numbers[0] != numbers[1]:
+            self.repartition = numbers
+
+    def _entry(self, log: Log, batch: int) -> dict[str, Any]:
+        try:
+            return log.entry(batch)
+        except DamagedError as error:
+            self.damaged.append((f"{log.folder.name}/{batch}", str(error)))
+            return {}
+
+    def _confs(self, offsets: Log, batch: int) -> dict[str, str]:
+        found = self._entry(offsets, batch).get("conf", {})
+        return {key: str(value) for key, value in found.items()} if isinstance(found, dict) else {}

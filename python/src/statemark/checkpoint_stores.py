@@ -1,0 +1,195 @@
+"""The stores of a checkpoint on this machine's disks, by the names and sizes of their files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import stat
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from statemark.checkpoint_facts import Damage, Store
+
+if TYPE_CHECKING:
+    from statemark.checkpoint_logs import Log
+
+_FILE = re.compile(r"(\d+)(?:_([0-9a-fA-F-]+))?\.(zip|changelog|delta|snapshot)")
+_SHARED = ("SSTs", "logs")
+_SNAPSHOTS = ("zip", "snapshot")
+
+
+class Stores:
+    """The directories of stores."""
+
+    def __init__(self, root: Path, commits: Log, partitions: int | None) -> None:
+        self.root, self.commits, self.partitions = root, commits, partitions
+        self.version = 0 if commits.newest is None else commits.newest + 1
+        self.missing: list[str] = []
+
+    def all(self) -> Iterator[Store]:
+        """Yield every partition of every store, by operator and partition."""
+        for operator in _numbered(self.root / "state"):
+            count = self._count(operator)
+            there = [d for d in _numbered(operator) if count is None or int(d.name) < count]
+            gone = set(range(count or 0)) - {int(directory.name) for directory in there}
+            self.missing += [f"state/{operator.name}/{number}" for number in sorted(gone)]
+            names: set[str] = set()
+            by_partition = {directory: _stores_in(directory) for directory in there}
+            for stores in by_partition.values():
+                names |= stores.keys()
+            for directory, stores in by_partition.items():
+                self.missing += [
+                    str((directory / name).relative_to(self.root))
+                    for name in sorted(names - stores.keys())
+                ]
+                for name, path in stores.items():
+                    yield self._store(int(operator.name), int(directory.name), name, path)
+
+    def _count(self, operator: Path) -> int | None:
+        """Return the number of partitions of an operator; None where nothing says it.
+
+        Some operators keep all in one partition, whatever the query has and their metadata say.
+        """
+        batch = self.commits.newest
+        ids = None if batch is None else self.commits.ids(batch)
+        of_operator = (ids or {}).get(operator.name)
+        if of_operator is not None:
+            return len(of_operator)
+        return 1 if _has_one_key(operator) else self.partitions
+
+    def _store(self, operator: int, partition: int, name: str, directory: Path) -> Store:
+        snapshots: dict[int, Path] = {}
+        changelogs: dict[int, tuple[Path, int]] = {}
+        total = 0
+        for path, size in _files(directory):
+            named = _FILE.fullmatch(path.name)
+            if named is None and path.parent == directory:
+                continue  # a checksum file, which Spark may write beside each
+            total += size
+            if named is None:
+                continue
+            version = int(named[1])
+            if version > self.version or not self._counts(version, named[2], operator, partition):
+                continue
+            if named[3] in _SNAPSHOTS:
+                snapshots[version] = path
+            else:
+                changelogs[version] = (path, size)
+        begin = max(snapshots, default=0)
+        needed = range(begin + 1, self.version + 1)
+        suffix = next((path.suffix for path, _ in changelogs.values()), ".changelog")
+        where = directory.relative_to(self.root)
+        snapshot = _Snapshot.of(snapshots[begin], self.root) if begin else _Snapshot()
+        return Store(
+            operator=operator,
+            partition=partition,
+            name=name,
+            version=self.version,
+            snapshot=begin,
+            snapshot_bytes=snapshot.size,
+            changelogs={version: size for version, (_, size) in changelogs.items()},
+            total_bytes=total,
+            rows=snapshot.rows,
+            missing=(
+                *snapshot.missing,
+                *(f"{where}/{v}{suffix}" for v in needed if v not in changelogs),
+            ),
+            damaged=snapshot.damaged,
+        )
+
+    def _counts(self, version: int, unique: str | None, operator: int, partition: int) -> bool:
+        """Tell whether a file is of the attempt that was committed, where the log still says so."""
+        if unique is None:
+            return self.commits.format != 2
+        ids = self.commits.ids(version - 1) if version - 1 in self.commits.batches else None
+        of_operator = (ids or {}).get(str(operator))
+        if of_operator is None or partition >= len(of_operator):
+            return True
+        return unique in of_operator[partition]
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """A snapshot, as far as its zip and the sizes of its SST files tell."""
+
+    size: int = 0
+    rows: int | None = None
+    missing: tuple[str, ...] = ()
+    damaged: tuple[Damage, ...] = ()
+
+    @classmethod
+    def of(cls, path: Path, root: Path) -> _Snapshot:
+        size, name = path.stat().st_size, str(path.relative_to(root))
+        if path.suffix == ".snapshot":
+            return cls(size)  # of the HDFS-backed provider
+        try:
+            with zipfile.ZipFile(path) as image:
+                found = json.loads(image.read("metadata").decode().partition("\n")[2])
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            return cls(size, damaged=((name, str(error)),))
+        missing: list[str] = []
+        damaged: list[Damage] = []
+        for file in found.get("sstFiles", []):
+            shared = path.parent / "SSTs" / file["dfsSstFileName"]
+            wanted, where = int(file["sizeBytes"]), str(shared.relative_to(root))
+            size += wanted
+            if not shared.is_file():
+                missing.append(where)
+            elif shared.stat().st_size != wanted:
+                damaged.append((where, f"it has {shared.stat().st_size} bytes and not {wanted}"))
+        rows = found.get("numKeys", -1)
+        return cls(size, rows if rows >= 0 else None, tuple(missing), tuple(damaged))
+
+
+def _has_one_key(operator: Path) -> bool:
+    """Tell whether all rows of an operator have one key: a limit's, or an aggregate's of all rows.
+
+    The schema of keys is the first JSON object in a file of its first partition.
+    """
+    schema = operator / "0" / "_metadata" / "schema"
+    try:
+        text = schema.read_bytes().decode(errors="replace")
+        fields = json.JSONDecoder().raw_decode(text[text.index("{") :])[0]["fields"]
+        return all(field["type"] == "void" for field in fields)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _numbered(folder: Path) -> list[Path]:
+    """Return the directories that a folder has under numbers, by number."""
+    if not folder.is_dir():
+        return []
+    found = (path for path in folder.iterdir() if path.name.isdecimal())
+    return sorted(
+        (path for path in found if path.is_dir()),
+        key=lambda path: int(path.name),
+    )
+
+
+def _stores_in(directory: Path) -> dict[str, Path]:
+    """Return the stores of a partition by name: a join has its four one folder deeper."""
+    deeper = {
+        path.name: path
+        for path in sorted(directory.iterdir())
+        if path.is_dir() and path.name not in _SHARED and path.name[0] not in "_."
+    }
+    has_own = any(_FILE.fullmatch(path.name) for path in directory.iterdir())
+    return {"default": directory, **deeper} if has_own or not deeper else deeper
+
+
+def _files(directory: Path) -> Iterable[tuple[Path, int]]:
+    """Return the files of a store and their sizes, those of shared folders too."""
+    for folder in (directory, *(directory / name for name in _SHARED)):
+        if folder.is_dir():
+            for path in folder.iterdir():
+                if path.name[0] in "_." or path.suffix == ".crc":
+                    continue
+                # A query that runs deletes old files meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    found = path.stat()
+                    if stat.S_ISREG(found.st_mode):
+                        yield path, found.st_size
