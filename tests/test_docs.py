@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
-from statemark import OperatorMetrics, errors, settings
+from statemark import OperatorMetrics, doctor_kinds, errors, settings
 from support import connect
 from support.session import ROOT
 
@@ -47,6 +47,12 @@ def test_the_table_of_settings_is_that_of_the_code() -> None:
         cells = [cell.strip("`") for cell in defaults.split(", ")]
         found.update(zip(names, zip(cells, units.split(", "), strict=True), strict=True))
     assert found == {s.name: (s.default or "unset", s.unit) for s in settings.SETTINGS}
+
+
+def test_the_table_of_findings_is_that_of_the_code() -> None:
+    page = (ROOT / "docs/doctor.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [(kind.name, kind.severity, kind.text) for kind in doctor_kinds.KINDS]
 
 
 def test_every_setting_is_in_the_sample_file() -> None:

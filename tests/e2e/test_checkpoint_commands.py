@@ -8,10 +8,15 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import statemark
+from statemark import checkpoint_facts, checkpoint_files
+from support.session import STATEMARK_PROVIDER
 from support.streams import Run, Source, events
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -28,7 +33,22 @@ def _statemark(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_inspect_and_verify(checkpoint: Path, checkpoint_format: str, provider: str) -> None:
+def _check_doctor(checkpoint: Path, inspected: str, spark: SparkSession, provider: str) -> None:
+    """What `doctor` reads without a JVM is what `inspect` reads with Spark's own classes."""
+    read, told = checkpoint_files.read(checkpoint), checkpoint_facts.from_inspection(inspected)
+    for name in ("query_id", "planned", "committed", "format", "provider", "partitions"):
+        assert getattr(read, name) == getattr(told, name), name
+    for ours, theirs in zip(read.stores, told.stores, strict=True):
+        for name in ("text", "version", "snapshot", "total_bytes", "rows", "missing", "damaged"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert ours.after(ours.snapshot).keys() == theirs.after(theirs.snapshot).keys()
+    found = [finding.name for finding in statemark.doctor(checkpoint, spark=spark).findings]
+    assert found == ([] if provider == STATEMARK_PROVIDER else ["session-without-jar"])
+
+
+def test_inspect_and_verify(
+    spark: SparkSession, checkpoint: Path, checkpoint_format: str, provider: str
+) -> None:
     shown = _statemark("inspect", str(checkpoint), "--json")
     assert shown.returncode == 0, shown.stderr
     facts = json.loads(shown.stdout)
@@ -40,6 +60,8 @@ def test_inspect_and_verify(checkpoint: Path, checkpoint_format: str, provider: 
     (store,) = operator["stores"]
     assert {p["newestVersion"] for p in store["partitions"]} == {2}
     assert facts["totals"]["bytes"] == store["bytes"] > 0
+
+    _check_doctor(checkpoint, shown.stdout, spark, provider)
 
     done = _statemark("verify", str(checkpoint), "--deep")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import statemark
 from support.session import STATE_STORE, STATEMARK_PROVIDER
 from support.streams import EVENT_SCHEMA, Run, Source, events
 
@@ -36,8 +37,9 @@ query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=Tru
 query.awaitTermination()
 first = query.recentProgress[0].stateOperators[0].customMetrics
 served = {{k: v for k, v in first.items() if v and "Load" in k and k.endswith("Count")}}
+replayed = first["statemarkReplayedChangelogCount"]
 total = spark.table("counts").selectExpr("sum(n)").first()[0]
-print("DONE", json.dumps({{"served": served, "total": total}}))
+print("DONE", json.dumps({{"served": served, "replayed": replayed, "total": total}}))
 """
 
 
@@ -70,12 +72,23 @@ def test_another_process_opens_the_stores_of_the_one_before(
         pytest.skip("Spark's provider restores")
     source.add(events(0, 300), events(300, 300))
     assert _run(source, tmp_path, checkpoint_format) == (
-        'DONE {"served": {"statemarkLoadNewCount": 4}, "total": 600}'
+        'DONE {"served": {"statemarkLoadNewCount": 4}, "replayed": 0, "total": 600}'
     )
+    # Before anything is started, it is known what a start reads.
+    conf = {
+        f"{STATE_STORE}.statemark.localDir": str(tmp_path / "local"),
+        f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format,
+    }
+    told = statemark.doctor(tmp_path / "checkpoint", conf=conf)
+    assert told.ok, told
+    restart = json.loads(told.to_json())["restart"]
+    assert (restart["version"], restart["inUse"], restart["snapshotBytes"]) == (2, False, 0)
     source.add(events(600, 300))
     assert _run(source, tmp_path, checkpoint_format) == (
-        'DONE {"served": {"statemarkLoadLocalCount": 4}, "total": 900}'
+        f'DONE {{"served": {{"statemarkLoadLocalCount": {restart["localStores"]}}}, '
+        f'"replayed": {restart["changelogs"]}, "total": 900}}'
     )
+    assert restart["localStores"] == 4
 
 
 def _local(*words: str) -> str:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from statemark import plots
 from statemark._version import __version__
+from statemark.diagnosis import Diagnosis, doctor
+from statemark.doctor_findings import Finding
 from statemark.errors import (
     CallInterruptedError,
     CheckpointDamagedError,
@@ -74,8 +76,10 @@ __all__ = [
     "CheckpointDamagedError",
     "ConnectError",
     "Description",
+    "Diagnosis",
     "EngineError",
     "FailedWriteError",
+    "Finding",
     "IllegalCallError",
     "InvalidInputError",
     "IsolationLevel",
@@ -116,6 +120,7 @@ __all__ = [
     "__version__",
     "conf",
     "configure",
+    "doctor",
     "error_of",
     "get",
     "get_many",

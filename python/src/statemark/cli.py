@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from statemark import demo, layers, offline, properties
+from statemark import demo, diagnosis, doctor_elsewhere, layers, offline, properties
 from statemark._version import __version__
 from statemark.command import SCHEMA, json_argument
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 where a command found something wrong in a checkpoint; 2 after an error, which is then
+        0; 1 where a command found something wrong; 2 after an error, which is then
         on standard error; 141 where who reads standard output has gone, as `head` does.
 
     Examples
@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     args = _parser().parse_args(argv)
     try:
+        if args.command == "doctor" and args.kafka is None:
+            return _doctor(args)
         if args.command in offline.NAMES:
             return offline.run(args)
         if args.command == "demo":
@@ -148,6 +150,24 @@ def _parser() -> Parser:
     )
     json_argument(sub)
     return parser
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    for_brokers = {"--topic": args.topic, "--command-config": args.command_config}
+    named = [option for option, value in for_brokers.items() if value is not None]
+    if named:
+        problem = f"{named[0]} was given, and no --kafka"
+        remedy = f"add --kafka, or leave {named[0]} away"
+        raise SettingsError(problem, reason="it is about brokers", remedy=remedy)
+    found = diagnosis.examine(
+        getattr(args, "checkpoint", None),
+        conf=doctor_elsewhere.settings_of(args),
+        inspect=lambda location: doctor_elsewhere.inspected(
+            location, given=offline.given_to(args), is_verbose=args.verbose
+        ),
+    )
+    print(found.to_json() if args.json else found)
+    return 0 if found.ok else 1
 
 
 def _jar(args: argparse.Namespace) -> str:

@@ -35,8 +35,8 @@ class Command:
         Whether it works on a checkpoint.
     asks_kafka : bool
         Whether it talks to brokers, with Kafka's client library and without a session of Spark's.
-    runs_queries : bool
-        Whether it may run a query that reads and writes topics, and then needs a session after all.
+    needs_session : bool
+        Whether it may need a session after all: to run a query, or to read a checkpoint.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Command:
     examples: Sequence[Example]
     has_checkpoint: bool = True
     asks_kafka: bool = False
-    runs_queries: bool = False
+    needs_session: bool = False
 
 
 def json_argument(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Offline commands that ask brokers: `topic` and `doctor`."""
+"""Offline commands that ask brokers: `topic` and `doctor --kafka`."""
 
 from __future__ import annotations
 
@@ -136,8 +136,19 @@ def _compact_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kafka", metavar="LIST", required=True, help="host:port of a broker or more"
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        nargs="?",
+        # Left out where it is not given: the command that asks brokers does not take it.
+        default=argparse.SUPPRESS,
+        help="a query's checkpoint: a path, or a URI for Spark",
+    )
+    what.add_argument(
+        "--kafka",
+        metavar="LIST",
+        help="check brokers instead: host:port of one or more; the options of brokers belong to it",
     )
     parser.add_argument("--topic", metavar="T", help="an output topic, to be checked as well")
     parser.add_argument(
@@ -225,23 +236,24 @@ KAFKA_COMMANDS: Sequence[Command] = (
         ),
         has_checkpoint=False,
         asks_kafka=True,
-        runs_queries=True,
+        needs_session=True,
     ),
     Command(
         "doctor",
-        "check whether Kafka is fit for the exactly-once sink",
-        "Check clients, brokers, transactions, the commit topic, an output topic and access, each"
-        " with ok, warning or problem and what to do. Writes no row. Exits with"
-        " 1 where there is a problem.",
+        "tell what is odd on this machine, in settings, with a checkpoint, or with brokers",
+        "Check Java, Spark, the jar, Spark's settings, memory and the local directory; with a"
+        " CHECKPOINT also whether its query can be started, and what a restart reads. Changes"
+        " nothing. With --kafka check brokers, topics and access for the exactly-once sink instead;"
+        " writes no row. Exits with 1 for findings; with --kafka where there is a problem.",
         _doctor_arguments,
         (
-            ("doctor --kafka kafka:9092", "are brokers and access fit for the sink"),
-            (
-                "doctor --kafka kafka:9092 --topic orders --json",
-                "an output topic too, for a program",
-            ),
+            ("doctor", "is this machine ready to start a query"),
+            ("doctor /data/checkpoint", "can the query be started, and what does that cost"),
+            ("doctor /data/checkpoint --properties-file job.conf --json", "for a program"),
+            ("doctor --kafka kafka:9092 --topic orders", "are brokers fit for the sink"),
         ),
         has_checkpoint=False,
         asks_kafka=True,
+        needs_session=True,
     ),
 )

@@ -253,7 +253,7 @@ def test_doctor(spark_submit: Callable[[int], Submitted]) -> None:
         (["topic", "status", *BROKERS, "--master", "yarn"], ""),
         (["topic", "finish", *BROKERS], "topic finish"),
         (["topic", "forget", *BROKERS], "topic forget"),
-        (["doctor"], "doctor"),
+        (["doctor", "/c", "--kafka", "b:1"], "doctor"),
     ],
 )
 def test_wrong_usage_of_topic_and_doctor(

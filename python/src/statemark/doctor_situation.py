@@ -1,0 +1,184 @@
+"""What `statemark doctor` looks at: settings, environment, checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from statemark import settings, units
+from statemark.checkpoint_facts import PROVIDER
+
+if TYPE_CHECKING:
+    from statemark.checkpoint_facts import Checkpoint
+
+_MIB = 1024 * 1024
+_STORE = "spark.sql.streaming.stateStore."
+_TRUE = "true"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is looked at.
+
+    Attributes
+    ----------
+    conf : dict of str to str
+        Spark's settings.
+    env : dict of str to str
+        Environment variables.
+    line : tuple of int or None
+        The line of Spark; None where there is no Spark.
+    checkpoint : Checkpoint or None
+        The checkpoint; None where none was named.
+    spark_home : str or None
+        The home of the Spark that would start; None where a session runs, or there is none.
+    has_session : bool
+        Whether the settings are those of a session that runs, and so are all that count.
+    """
+
+    conf: Mapping[str, str]
+    env: Mapping[str, str]
+    line: tuple[int, int] | None = None
+    checkpoint: Checkpoint | None = None
+    spark_home: str | None = None
+    has_session: bool = False
+
+    def of_store(self, name: str, default: str = "") -> str:
+        """Return a setting of Spark's state stores.
+
+        Parameters
+        ----------
+        name : str
+            What follows ``spark.sql.streaming.stateStore.`` in its key.
+        default : str, optional
+            What it has where it is not set.
+
+        Returns
+        -------
+        str
+            Its value.
+        """
+        return self.conf.get(_STORE + name, default).strip()
+
+    def own(self, setting: settings.Setting) -> str | None:
+        """Return a setting of Statemark's, whose name counts in either case.
+
+        Parameters
+        ----------
+        setting : Setting
+            The setting.
+
+        Returns
+        -------
+        str or None
+            Its value, else its default.
+        """
+        wanted = setting.key.lower()
+        found = (value for key, value in self.conf.items() if key.lower() == wanted)
+        return next(found, setting.default)
+
+    def is_true(self, key: str, *, default: bool = False) -> bool:
+        """Tell whether a setting of Spark's is true.
+
+        Parameters
+        ----------
+        key : str
+            Its whole key.
+        default : bool, optional
+            What counts where it is not set.
+
+        Returns
+        -------
+        bool
+            Its value.
+        """
+        value = self.conf.get(key)
+        return default if value is None else value.strip().lower() == _TRUE
+
+    @property
+    def is_set(self) -> bool:
+        """Tell whether the settings name Statemark's provider."""
+        return self.conf.get(PROVIDER) == settings.PROVIDER_CLASS
+
+    @property
+    def master(self) -> str:
+        """Where Spark runs."""
+        return self.conf.get("spark.master") or self.env.get("MASTER") or "local[*]"
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the driver runs the tasks."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def role(self) -> str:
+        """The process that runs the tasks, as settings name it."""
+        return "driver" if self.is_local else "executor"
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks an executor runs at once."""
+        if not self.is_local:
+            cores = self.conf.get("spark.executor.cores", "1")
+            return int(cores) if cores.isdecimal() else 1
+        named = self.master.partition("[")[2].partition("]")[0].partition(",")[0]
+        if named.isdecimal():
+            return int(named)
+        return 1 if self.master == "local" else os.cpu_count() or 1
+
+    @property
+    def executors(self) -> int | None:
+        """How many executors there are; None where settings do not say."""
+        if self.is_local:
+            return 1
+        named = self.conf.get("spark.executor.instances", "")
+        return int(named) if named.isdecimal() and int(named) else None
+
+    @property
+    def heap_bytes(self) -> int:
+        """The heap of the process that runs the tasks."""
+        named = self.conf.get(f"spark.{self.role}.memory", "1g")
+        return units.size_bytes(named, unit="m") or 1024 * _MIB
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What Spark sets aside beside that heap; `NativeMemoryBound` has the same in the JVM."""
+        prefix = f"spark.{self.role}."
+        named = units.size_bytes(self.conf.get(f"{prefix}memoryOverhead", ""), unit="m")
+        if named is not None:
+            return named
+        least = units.size_bytes(self.conf.get(f"{prefix}minMemoryOverhead", "384"), unit="m")
+        factor = float(self.conf.get(f"{prefix}memoryOverheadFactor", "0.1"))
+        return max(int(self.heap_bytes / _MIB * factor) * _MIB, least or 0)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Tell whether Spark encrypts what it writes to local disks."""
+        return self.is_true("spark.io.encryption.enabled")
+
+    @property
+    def local_dir(self) -> Path | None:
+        """Where stores outlive their process, as `LocalRoot` in the JVM has it; or None."""
+        named = self.own(settings.LOCAL_DIR)
+        if named:
+            is_uri = named.startswith("file:")
+            return Path(unquote(urlsplit(named).path) if is_uri else named)
+        if not self.is_local or self.is_encrypted:
+            return None
+        cache = Path(self.env.get("XDG_CACHE_HOME", ""))
+        if cache.is_absolute():
+            return cache / "statemark"
+        try:
+            return Path.home() / ".cache" / "statemark"
+        except RuntimeError:  # the machine does not know the user; Java says the same
+            return Path("?", ".cache", "statemark")
+
+    @property
+    def min_deltas(self) -> int:
+        """How many changelogs lie between two snapshots."""
+        named = self.of_store("minDeltasForSnapshot", "10")
+        return max(int(named), 1) if named.isdecimal() else 10
