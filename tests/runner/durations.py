@@ -47,6 +47,7 @@ LONGER: dict[str, tuple[float, str]] = {
         90,
         "starts a Connect server, and reads a query from two of its sessions",
     ),
+    "tests/e2e/test_demo.py": (60, _PROCESSES),
     "tests/e2e/test_live_keys.py": (90, "looks up keys of every type, in three ways"),
     "tests/e2e/test_nexmark.py": (60, "q16 has thirteen aggregates, most of which keep a sketch"),
     "tests/e2e/test_repartition.py": (90, _PROCESSES),
