@@ -37,7 +37,8 @@ _MAIN = "statemark.spark.offline.Main"
 _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
 # Exit codes of the JVM, also of one that was told to end. Any other is an error too: spark-submit
 # has its own.
-_EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + signal.SIGTERM: 143}
+# Nobody reading what it prints is not one: SIGPIPE's.
+_EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + 13: 141, 128 + signal.SIGTERM: 143}
 _NOT_STARTED = 1
 _PR_SET_PDEATHSIG = 1
 

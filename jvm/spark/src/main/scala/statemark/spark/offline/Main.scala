@@ -12,6 +12,7 @@ import statemark.spark.offline.cli.{
   CommandContext,
   Console,
   ExitCode,
+  NobodyReads,
   Request,
   StreamConsole,
   UserError,
@@ -63,6 +64,7 @@ object Main {
   def attempt(console: Console, isVerbose: Boolean)(body: => ExitCode): ExitCode =
     try body
     catch {
+      case _: NobodyReads => ExitCode.Unread
       case e: StatemarkException => failed(console, isVerbose, e.getMessage, e)
       case NonFatal(e) =>
         val reason = Causes.of(e).toSeq.last

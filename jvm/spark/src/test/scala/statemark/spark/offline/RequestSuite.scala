@@ -1,8 +1,9 @@
 package statemark.spark.offline
 
+import java.io.{ByteArrayOutputStream, IOException, OutputStream}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.offline.cli.{ExitCode, Request}
+import statemark.spark.offline.cli.{ExitCode, Request, StreamConsole}
 import statemark.spark.offline.repartition.RepartitionCommand
 import statemark.spark.offline.switching.SwitchCommand
 
@@ -60,6 +61,23 @@ class RequestSuite extends AnyFunSuite {
   test("words instead of an object are refused, with what to use") {
     for (words <- Seq(Nil, Seq("switch", "/c"), Seq("inspect")))
       assert(refusal(words: _*).contains("\n  remedy: use the command statemark"))
+  }
+
+  test(
+    "a reader that goes away ends a command without a word; without one of progress, work goes on"
+  ) {
+    val closed: OutputStream = (_: Int) => throw new IOException("Broken pipe")
+    val heard = new ByteArrayOutputStream
+    val console = new StreamConsole(closed, heard)
+    val code = Main.attempt(console, isVerbose = true) {
+      console.result("a line")
+      ExitCode.Ok
+    }
+    assert(code == ExitCode.Unread && code.value == 141 && heard.size == 0)
+    val unseen = new StreamConsole(heard, closed)
+    for (line <- Seq("one", "two")) unseen.progress(line)
+    unseen.result("done")
+    assert(heard.toString == "done\n")
   }
 
   test("an error is lines, and a code; a trace where it is asked for") {

@@ -18,6 +18,9 @@ object ExitCode {
   /** The command did its work and found something that is not as it should be. */
   case object Findings extends ExitCode(10)
   case object Failed extends ExitCode(2)
+
+  /** As a shell has it of a command that SIGPIPE has ended. */
+  case object Unread extends ExitCode(128 + 13)
 }
 
 /** A tool on what a query keeps: a subcommand of `statemark`. Other modules of the jar name theirs in

@@ -1,26 +1,38 @@
 package statemark.spark.offline.cli
 
-import java.io.OutputStream
+import java.io.{IOException, OutputStream}
 import java.nio.charset.StandardCharsets
 import statemark.common.Clock
 
 /** Where a command writes. */
 trait Console {
 
-  /** A line of the result: standard output. */
+  /** A line of the result: standard output.
+    * @throws NobodyReads where who has read it is gone
+    */
   def result(line: String): Unit
 
   /** A line of progress or of an error: standard error. */
   def progress(line: String): Unit
 }
 
-/** Lines as UTF-8, each flushed.
+/** Tells that the reader of the results has gone, as `head` does: there is nobody left to tell anything. */
+final class NobodyReads(cause: IOException) extends RuntimeException(cause)
+
+/** Lines as UTF-8, each flushed. Work goes on where nobody reads its progress any more.
   *
   * ''Thread:'' any.
   */
 final class StreamConsole(out: OutputStream, err: OutputStream) extends Console {
-  override def result(line: String): Unit = write(out, line)
-  override def progress(line: String): Unit = write(err, line)
+  @volatile private var isHeard = true
+
+  override def result(line: String): Unit =
+    try write(out, line)
+    catch { case e: IOException => throw new NobodyReads(e) }
+
+  override def progress(line: String): Unit = if (isHeard)
+    try write(err, line)
+    catch { case _: IOException => isHeard = false }
 
   private def write(stream: OutputStream, line: String): Unit = synchronized {
     stream.write(s"$line\n".getBytes(StandardCharsets.UTF_8))

@@ -129,7 +129,7 @@ final case class LocalListing(
     val removal = deleted.map { d =>
       s"$verb ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(freedBy(d))}"}"
     }
-    table(gone).map(s"$verb  " + _) ++ table(homes) :+
+    table(gone.map(verb -> _) ++ homes.map("" -> _)) :+
       (Seq(s"$root: ${count(homes)}, ${Sizes.text(bytesOf(homes))}") ++
         inUse.map(n => s"$n in use") ++ removal).mkString(", ")
   }
@@ -164,13 +164,17 @@ final case class LocalListing(
   /** A file to which a home that stays has a link is not gone. */
   private def freedBy(gone: Seq[DirectoryFacts]): Long = (useOf(gone) -- useOf(homes)).bytes
 
-  /** One line for each, in columns. */
-  private def table(of: Seq[DirectoryFacts]): Seq[String] = {
-    val rows = of.map { h =>
+  /** One line for each, in columns below their names. The first column is there where something is in it. */
+  private def table(of: Seq[(String, DirectoryFacts)]): Seq[String] = if (of.isEmpty) Nil
+  else {
+    val header =
+      Seq("", "query", "store", "version", "checkpoint id", "size", "last use", "state")
+    val rows = header +: of.map { case (done, h) =>
       Seq(
+        done,
         h.queryId,
         h.store,
-        h.version.fold("version not known")(v => s"version $v"),
+        h.version.fold("not known")(_.toString),
         h.checkpointId.getOrElse("-"),
         Sizes.text(h.bytes),
         h.usedAt.truncatedTo(ChronoUnit.SECONDS).toString,
@@ -178,8 +182,9 @@ final case class LocalListing(
           h.otherOwner.fold("")(user => s", of $user")
       )
     }
-    val widths = rows.transpose.map(_.map(_.length).max)
-    rows.map(_.zip(widths).map { case (text, width) => text.padTo(width, ' ') }.mkString("  ")
+    val shown = if (of.forall(_._1.isEmpty)) rows.map(_.tail) else rows
+    val widths = shown.transpose.map(_.map(_.length).max)
+    shown.map(_.zip(widths).map { case (text, width) => text.padTo(width, ' ') }.mkString("  ")
       .stripTrailing)
   }
 }
