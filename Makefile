@@ -30,6 +30,7 @@ COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
 .PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
+.PHONY: wheel publish-local release-rehearsal release-line
 .PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -53,6 +54,38 @@ $(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
 $(KAFKA_JARS): build.sbt
 	$(SBT) brokers/kafkaJars && touch $@
 
+# The jar of a line for the wheel, and the same one in the Maven repository, in one start of sbt.
+MAVEN := target/maven
+RELEASED := target/release/$(SPARK)-$(VERSION)
+$(RELEASED): $(BUILD_FILES) LICENSE NOTICE $(wildcard *.md docs/*.md) $(foreach p,core kafka spark sink,$(call main_sources,$(p))) | $(SOURCE_OF_SPARK)
+	$(SBT) provider/assembly testkit/assembly release/publish
+	$(COPY_JAR)
+	mkdir -p $(dir $@) && touch $(TESTKIT) $@
+
+release-line: $(RELEASED)
+
+# Lines one after the other: two compilers take more memory than a small machine has.
+ALL_LINES = for line in $(LINE_NAMES); do \
+  echo "== jar for Spark $$line"; $(MAKE) --no-print-directory release-line SPARK=$$line || exit 1; done
+
+# Sources first, and the wheel from them, each with the time of the last commit.
+wheel: $(VENV)/.installed ## wheel and sources with the jars of every line, in dist
+	$(ALL_LINES)
+	find python/src/statemark/jars -name '*.jar' ! -name '*-$(VERSION).jar' -delete
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m build --no-isolation --outdir dist python > target/release/build.log \
+	  || { cat target/release/build.log; exit 1; }
+	ls -l dist
+
+publish-local: ## jars, POMs, sources and checksums of every line, in the Maven repository target/maven
+	$(ALL_LINES)
+	cd $(MAVEN) && find . -type f \( -name '*.jar' -o -name '*.pom' \) \
+	  -exec sh -c 'sha256sum < "$$1" | cut -d" " -f1 > "$$1.sha256"' - {} \;
+	cd $(MAVEN) && find . -name '*-$(VERSION)*' -type f ! -name '*.md5' ! -name '*.sha*' | sort
+
+release-rehearsal: wheel publish-local ## a release from dist and target/maven: install, example, spark-submit, upgrade, uninstall; PYTHONS="3.11" ONLY_LINES="4.2" for a look
+	PYTHONPATH=tests $(PY) -m rehearsal $(if $(PYTHONS),--pythons $(PYTHONS)) $(if $(ONLY_LINES),--lines $(ONLY_LINES))
+
 kafka-jars: $(KAFKA_JARS) ## lists of the jars of Kafka's broker, its console consumer and Spark's connector, in jvm/brokers/target/jars
 
 # Brokers of tests, with all they need to start fast; data are those of one `up`.
@@ -73,9 +106,10 @@ venv: $(VENV)/.installed
 
 # applyInPandasWithState of these lines slices with numbers that newer releases refuse.
 OLD_PYARROW = $(if $(filter 4.0 4.1,$(SPARK)),'pyarrow<22')
-$(VENV)/.installed: python/pyproject.toml project/SparkVersions.scala
+$(VENV)/.installed: python/pyproject.toml project/SparkVersions.scala VERSION
 	test -x $(PY) || python3 -m venv $(VENV)
-	$(PY) -m pip install -q -e 'python[dev]' pyspark==$(RELEASE) $(OLD_PYARROW)
+	$(PY) -m pip install -q 'pip>=25.1' # the first that knows dependency groups
+	$(PY) -m pip install -q -e python --group python/pyproject.toml:dev pyspark==$(RELEASE) $(OLD_PYARROW)
 	touch $@
 
 # sbt and pip side by side: neither waits for the other.

@@ -5,6 +5,16 @@ ThisBuild / version := IO.read(file("VERSION")).trim
 ThisBuild / scalaVersion := spark.scala
 ThisBuild / licenses := Seq(License.Apache2)
 
+// What the POM says besides; RELEASE.md has what must be true of it before anything is published.
+val repository = "https://github.com/statemark/statemark"
+ThisBuild / homepage := Some(url(repository))
+ThisBuild / organizationName := "Statemark"
+ThisBuild / description :=
+  "Transactional state store for Spark Structured Streaming, and an exactly-once Kafka sink"
+ThisBuild / scmInfo := Some(ScmInfo(url(repository), s"scm:git:$repository.git"))
+ThisBuild / developers :=
+  List(Developer("statemark", "The Statemark authors", "", url(repository)))
+
 // Spark reaches into the JDK; the same doors that its launcher opens.
 val sparkJvmOptions = Seq(
   "java.lang",
@@ -91,6 +101,8 @@ lazy val testProcess = taskKey[File]("options and names of a project's suites, f
 val common = Seq(
   perLine,
   exportJars := true,
+  // One project is published: `release`.
+  publish / skip := true,
   testProcess := {
     val folder = target.value / "tests"
     val (ours, libraries) = (Test / dependencyClasspath).value.map(_.data)
@@ -175,7 +187,19 @@ lazy val provider = (project in file("jvm/spark"))
       IO.createDirectory((Test / target).value / "tmp")
       (Test / compile).value
     },
+    // Once in the jar: other projects' classes travel in it, and have no copy of their own.
+    Compile / resourceGenerators += Def.task {
+      val folder = (Compile / resourceManaged).value / "META-INF"
+      Seq("LICENSE", "NOTICE").map { name =>
+        IO.copyFile((ThisBuild / baseDirectory).value / name, folder / name)
+        folder / name
+      }
+    },
     assembly / assemblyJarName := s"statemark-spark_${spark.line}_2.13-${version.value}.jar",
+    assembly / assemblyMergeStrategy := {
+      case "META-INF/LICENSE" | "META-INF/NOTICE" => MergeStrategy.singleOrError
+      case path => (assembly / assemblyMergeStrategy).value(path)
+    },
     // The sink builds on this project, and is in the same jar.
     assembly / fullClasspath := (LocalProject("sink") / Runtime / fullClasspath).value,
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
@@ -190,6 +214,35 @@ lazy val sink = (project in file("jvm/sink"))
   .settings(
     name := "statemark-sink",
     libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test)
+  )
+
+/** The one artifact that is published: the assembled jar under its own name, and the sources of all that is in it. It
+  * has no code. Its POM names what users have already as provided, so that nothing is downloaded beside the jar.
+  */
+lazy val release = (project in file("jvm/release"))
+  .settings(
+    perLine,
+    name := s"statemark-spark_${spark.line}",
+    // sbt would write the dot of the line as a dash.
+    moduleName := s"statemark-spark_${spark.line}",
+    autoScalaLibrary := false,
+    libraryDependencies ++= (spark.source match {
+      case SparkVersions.Maven => Seq(sparkModule("sql") % Provided)
+      case SparkVersions.Pyspark => Nil
+    }),
+    Compile / packageBin := (provider / assembly).value,
+    // Two projects have a list of data sources, which the assembled jar has as one.
+    Compile / packageSrc / mappings := Seq(core, kafka, provider, sink)
+      .map(_ / Compile / packageSrc / mappings).join.value.flatten
+      .groupBy(_._2).toSeq.sortBy(_._1).map(_._2.head),
+    // Maven Central asks for this jar. The documents stand in for pages made of the sources' comments.
+    Compile / packageDoc / mappings := {
+      val root = (ThisBuild / baseDirectory).value
+      ((root * "*.md") +++ (root / "docs" ** "*.md")).get().sorted.pair(Path.relativeTo(root))
+    },
+    versionScheme := Some("semver-spec"),
+    publishTo := Some(MavenCache("release-repository", (ThisBuild / baseDirectory).value / "target/maven")),
+    publishMavenStyle := true
   )
 
 /** A counting file system and timed faults, for tests, the demo and the benchmarks; never shipped. */
@@ -271,6 +324,7 @@ lazy val s3Jars = taskKey[File]("jars that let Spark write to s3a://")
 lazy val s3 = (project in file("jvm/s3"))
   .settings(
     perLine,
+    publish / skip := true,
     name := "statemark-s3",
     autoScalaLibrary := false,
     libraryDependencies ++= Seq(
@@ -312,6 +366,7 @@ lazy val kafkaJars =
   */
 lazy val brokers = (project in file("jvm/brokers"))
   .settings(
+    publish / skip := true,
     name := "statemark-brokers",
     autoScalaLibrary := false,
     ivyConfigurations ++= kafkaLists,

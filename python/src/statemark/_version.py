@@ -1,3 +1,6 @@
-"""The package's version; a test holds it equal to the repository's VERSION file."""
+"""The package's version: the text of the file ``VERSION``, which wheels and sources hold."""
 
-__version__ = "0.1.0"
+from importlib.resources import files
+
+#: In the repository the file is a link to the one that the jars are built with.
+__version__ = files("statemark").joinpath("VERSION").read_text(encoding="utf-8").strip()

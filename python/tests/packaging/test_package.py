@@ -1,14 +1,16 @@
-"""What is installed: version, marker of types, jars, and imports without extras."""
+"""What is packed: version, extras, jars, imports without extras; the wheel itself: test_wheel."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,11 +19,15 @@ from statemark import jars
 
 PROJECT = Path(__file__).parents[2]
 PACKAGE = PROJECT / "src" / "statemark"
-JAR = f"statemark-spark_4.2_2.13-{statemark.__version__}.jar"
 
 
-def test_the_version_is_that_of_the_repository() -> None:
-    assert (PROJECT.parent / "VERSION").read_text().strip() == statemark.__version__
+def test_the_version_is_in_one_place() -> None:
+    """Wheels and jars have it from one file, which the package's is a link to."""
+    version = (PROJECT.parent / "VERSION").read_text().strip()
+    assert statemark.__version__ == version
+    assert (PACKAGE / "VERSION").resolve() == PROJECT.parent / "VERSION"
+    for file in (PROJECT / "pyproject.toml", PACKAGE / "_version.py", PROJECT.parent / "build.sbt"):
+        assert not re.search(rf"[\"']{re.escape(version)}[\"']", file.read_text()), file
 
 
 def test_only_one_module_talks_to_the_virtual_machine() -> None:
@@ -112,51 +118,60 @@ except (statemark.SparkVersionError, statemark.JarNotFoundError) as error:
     )
 
 
-@pytest.mark.packaging
-def test_the_wheel_has_the_jar_the_types_and_the_command(
-    tmp_path: Path, make_jar: Callable[..., Path]
-) -> None:
-    copy = tmp_path / "project"
-    skipped = shutil.ignore_patterns("jars", "__pycache__", "*.egg-info", "build", "dist", ".*")
-    shutil.copytree(PROJECT, copy, ignore=skipped)
-    make_jar(copy / "src" / "statemark" / "jars" / JAR)
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(copy)],
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name == f"statemark-{statemark.__version__}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        info = f"statemark-{statemark.__version__}.dist-info"
-        metadata = archive.read(f"{info}/METADATA").decode()
-        commands = archive.read(f"{info}/entry_points.txt").decode()
-    assert f"statemark/jars/{JAR}" in names
-    assert "statemark/py.typed" in names
-    assert "statemark = statemark.cli:main" in commands
-    required = re.findall(r"^Requires-Dist: (.+)$", metadata, flags=re.MULTILINE)
-    assert all("extra ==" in line for line in required), "a dependency is mandatory"
-    assert re.search(r"^Requires-Python: >=3.10$", metadata, flags=re.MULTILINE)
-    # The extra brings a Spark that the wheel has a jar for: `make build` makes the first line's.
-    versions = (PROJECT.parent / "project/SparkVersions.scala").read_text()
-    major, minor = map(int, re.findall(r'Line\("(\d+)\.(\d+)"', versions)[0])
-    (extra,) = (line for line in required if line.startswith("pyspark"))
-    assert f"_{major}.{minor}_" in JAR
-    assert set(extra.partition(";")[0].removeprefix("pyspark").split(",")) == {
-        f">={major}.{minor}",
-        f"<{major}.{minor + 1}",
-    }
+def _setup() -> ModuleType:
+    """The build's own code, as a module."""
+    spec = spec_from_file_location("statemark_setup", PROJECT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    # Installed without its extras, as on a cluster that brings its own Spark.
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    found = subprocess.run(
-        [sys.executable, "-c", "import statemark; print(statemark.jar_path(spark_version='4.2'))"],
-        env={"PYTHONPATH": str(site)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert found.stdout.strip() == str(site / "statemark" / "jars" / JAR)
+
+def test_the_extra_brings_a_spark_that_the_wheel_has_a_jar_for() -> None:
+    (extra,) = _pyproject()["optional-dependencies"]["pyspark"]
+    versions = (PROJECT.parent / "project/SparkVersions.scala").read_text()
+    lines = sorted(re.findall(r'^\s+Line\("([^"]+)"', versions, flags=re.MULTILINE))
+    (major,) = {line.split(".")[0] for line in lines}
+    minors = sorted(int(line.split(".")[1]) for line in lines)
+    assert minors == list(range(minors[0], minors[-1] + 1)), "a line between others is missing"
+    assert extra == f"pyspark>={major}.{minors[0]},<{major}.{minors[-1] + 1}"
+
+
+def test_users_find_no_tools_of_developers_among_the_extras() -> None:
+    assert set(_pyproject()["optional-dependencies"]) == {"pyspark", "pandas", "plots"}
+    assert _pyproject()["dependencies"] == []
+
+
+def test_the_pages_of_the_project_are_those_of_the_pom() -> None:
+    build = (PROJECT.parent / "build.sbt").read_text()
+    (repository,) = re.findall(r'^val repository = "([^"]+)"', build, flags=re.MULTILINE)
+    urls = _pyproject()["urls"]
+    assert urls["Repository"] == repository
+    assert all(url.startswith(repository) for url in urls.values())
+
+
+def test_a_wheel_without_its_jars_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_jar: Callable[..., Path]
+) -> None:
+    build = _setup()
+    monkeypatch.setattr(build, "_JARS", tmp_path)
+    for name in ("4.0_2.13-1.2.3", "4.1_2.13-1.2.2"):
+        make_jar(tmp_path / f"statemark-spark_{name}.jar")
+    with pytest.raises(Exception, match="cannot be packed without its jars") as refused:
+        build.refuse_without_jars(version="1.2.3", extra="pyspark<4.2,>=4.0")
+    problem, reason, remedy = str(refused.value).splitlines()
+    assert problem == "Statemark 1.2.3 cannot be packed without its jars"
+    assert "missing: statemark-spark_4.1_2.13-1.2.3.jar" in reason
+    assert "of another version or line: statemark-spark_4.1_2.13-1.2.2.jar" in reason
+    assert "make wheel" in remedy
+    (tmp_path / "statemark-spark_4.1_2.13-1.2.2.jar").unlink()
+    make_jar(tmp_path / "statemark-spark_4.1_2.13-1.2.3.jar")
+    build.refuse_without_jars(version="1.2.3", extra="pyspark>=4.0,<4.2")
+
+
+def _pyproject() -> dict[str, Any]:
+    toml = sys.version_info >= (3, 11) and import_module("tomllib")
+    if not toml:
+        pytest.skip("Python 3.10 has no reader of TOML")
+    return dict(toml.loads((PROJECT / "pyproject.toml").read_text())["project"])
