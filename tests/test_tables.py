@@ -38,6 +38,7 @@ _BY_UNIT = {
     "count": [*_NUMBERS, *_LARGE, "3d", "511", "512", "513", "0512", "0x1"],
     "path": _PATHS,
     "level": _LEVELS,
+    "version": ["0.1.0", "1.2.3rc1", "1.0.0-b+a.b", "1.2", "1", "v1.2.3", "", "1.2.x", "1.2.3 4"],
     "truth": ["true", "false", "yes", "on", "1", "0", "", "t", "truee"],
 }
 

@@ -8,9 +8,11 @@ import pytest
 from support.processes import wait_for
 from support.session import STATE_STORE, STATEMARK_PROVIDER, statemark_jar
 from support.streams import events
+from support.versions import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from support.cluster import Cluster, Stream
 
@@ -42,10 +44,21 @@ def test_executors_without_the_jar(
 
 
 def test_executors_that_have_the_jar_themselves(
-    cluster_of: Callable[[int], Cluster], stream: Stream
+    cluster_of: Callable[[int], Cluster], stream: Stream, tmp_path: Path
 ) -> None:
     """No setting of the driver says that executors have it: they are asked."""
-    application = cluster_of(1).start(
+    cluster = cluster_of(1)
+    other = renamed(statemark_jar(), "0.0.9", tmp_path / "installed")
+    application = cluster.start(**{"spark.executor.extraClassPath": other})
+    application.start(stream, partitions=1, checkpoint_format="1")
+    stream.arrivals.add(events(0, 50))
+    kind, said = wait_for("the end of the query", lambda: application.call("failure"))
+    assert "has the jar of Statemark 0.0.9, and the driver that of " in said, said
+    assert "remedy: replace that jar" in said
+    assert kind == "InvalidInputError"
+    application.end()
+
+    application = cluster.start(
         **{
             "spark.driver.extraClassPath": statemark_jar(),
             "spark.executor.extraClassPath": statemark_jar(),

@@ -399,6 +399,10 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
     ): "of code that goes on after its task: a task that was stopped ends no query with it",
     "`Invalid merge operator version`": "Spark refuses the setting before a query starts",
     "`The change feed cannot show a range delete`": "of a read with format `statestore`",
+    (
+        "`the driver has the jar of Statemark …, and the Python package is …`, "
+        "`executor … has the jar of Statemark …, and the driver that of …`"
+    ): "of two jars in one application: test_wheel, and test_jar on a cluster",
     "`STREAMING_REAL_TIME_MODE.SQL_CONFIGURATION_NOT_SUPPORTED`, for `providerClass`": (
         "Spark's own, of Spark 4.3: RealTimeSuite"
     ),

@@ -37,6 +37,7 @@ LONGER: dict[str, tuple[float, str]] = {
     "statemark.spark.offline.RepartitionSuite": (90, "runs each query six times, on 16 partitions"),
     "statemark.spark.offline.SwitchBesideSuite": (90, "up to 60 random pairs of commands a test"),
     "tests/cluster/test_coming_home.py": (150, _CLUSTER),
+    "tests/cluster/test_jar.py": (90, f"{_CLUSTER}, and two applications on it"),
     "tests/cluster/test_kills.py": (150, f"{_CLUSTER}, and new executors for those it kills"),
     "tests/cluster/test_live.py": (90, f"{_CLUSTER}, and new executors for those it kills"),
     "tests/cluster/test_speculation.py": (90, _CLUSTER),

@@ -109,13 +109,24 @@ def of_read(query: str, *, is_all_of_it: bool) -> Iterator[None]:
 
 def _over_connect(error: Exception) -> tuple[type[EngineError] | None, str]:
     """Return the kind of a failure, where it is Statemark's, and what it says, by its text."""
-    text = _text(error)
+    text = text_of(error)
     named = _OVER_CONNECT.search(text)
     return (KINDS.get(named[1]), named[2]) if named else (None, text)
 
 
-def _text(error: Exception) -> str:
-    """Return what an exception says: some ask the virtual machine for it, which may be gone."""
+def text_of(error: Exception) -> str:
+    """Return what an exception says: some ask the virtual machine for it, which may be gone.
+
+    Parameters
+    ----------
+    error : Exception
+        Any exception.
+
+    Returns
+    -------
+    str
+        Its text, or else the name of its class.
+    """
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - what is raised here would hide the failure itself

@@ -17,17 +17,22 @@ that are set on the builder later, and reaches into other sessions and child pro
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statemark import _jvm, layers, settings
-from statemark.errors import ConnectError, SessionRunningError
+from statemark.errors import ConnectError, SessionRunningError, SettingsError
+from statemark.failures import text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _START_METHODS = ("getOrCreate", "create")
+# How the plugin writes what it refuses, in the text of the exception: the virtual machine has no
+# context yet that could be asked.
+_REFUSED = re.compile(r"statemark\.[\w.]+Exception: (.*)\n  reason: (.*)\n  remedy: (.*)")
 
 
 def prepare(builder: SparkSession.Builder, *, jar: str, wanted: Mapping[str, str]) -> None:
@@ -115,7 +120,14 @@ class _Start:
             # list elsewhere, and then the builder's is right.
             if layers.contains(resolved, self.jar):
                 self.builder.config(layers.JARS, resolved)
-        return self.original()
+        try:
+            return self.original()
+        except Exception as error:  # whose class only `_jvm` may name
+            said = _REFUSED.search(text_of(error))
+            if said is None:
+                raise
+            problem, reason, remedy = said.groups()
+            raise SettingsError(problem, reason=reason, remedy=remedy) from error
 
 
 def _merged_jars(options: Mapping[str, Any], *, jar: str) -> str:

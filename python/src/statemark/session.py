@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from statemark import launch, layers, settings
+from statemark._version import __version__
 from statemark.errors import SettingsError
 from statemark.jars import checked_jar, jar_path, spark_line
 
@@ -77,6 +78,10 @@ def configure(
     Where layers name jars, Spark takes the highest only; here all of them count, the highest
     first. Checks are repeated when the builder starts its session.
 
+    The plugin gets this package's version as ``packageVersion``: where another jar of Statemark's
+    comes before the package's on the driver's class path, ``getOrCreate`` raises `SettingsError`,
+    which names both versions.
+
     From Spark 4.3 on, ``allowRealTime`` is set as well, where no layer sets it. The session then
     loses ``providerClass`` once it has a query, for Spark would refuse every real-time query;
     micro-batch queries get it as they start.
@@ -133,8 +138,8 @@ def conf(
     -------
     dict of str to str
         Spark's settings by key: ``spark.jars`` with the plugin's jar alone, the provider's
-        class, the plugin by which executors and driver talk about stores, and what was asked
-        for.
+        class, the plugin by which executors and driver talk about stores, this package's
+        version, which the plugin compares with the jar's, and what was asked for.
 
     Raises
     ------
@@ -197,7 +202,8 @@ def runtime_settings(
         max_uncommitted_bytes=max_uncommitted_bytes,
         local_dir=local_dir,
     )
-    return {key: value for key, value in wanted.items() if key != settings.PLUGINS_KEY}
+    of_application = (settings.PLUGINS_KEY, settings.PACKAGE_VERSION.key)
+    return {key: value for key, value in wanted.items() if key not in of_application}
 
 
 def _settings(
@@ -211,6 +217,7 @@ def _settings(
     wanted = {
         settings.PROVIDER_CLASS_KEY: settings.PROVIDER_CLASS,
         settings.PLUGINS_KEY: settings.PLUGIN,
+        settings.PACKAGE_VERSION.key: __version__,
     }
     if line is not None and line >= _REFUSES_REAL_TIME:
         wanted[settings.ALLOW_REAL_TIME.key] = "true"

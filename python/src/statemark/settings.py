@@ -36,7 +36,8 @@ class Setting:
     name : str
         What follows `PREFIX` in its key.
     unit : str
-        What its value is: ``level``, ``bytes``, ``time``, ``count``, ``path`` or ``truth``.
+        What its value is: ``level``, ``bytes``, ``time``, ``count``, ``path``, ``truth`` or
+        ``version``.
     default : str or None
         The value that counts where none is set; None for none.
     allowed : str
@@ -171,6 +172,16 @@ ALLOW_REAL_TIME = Setting(
     units.truth,
 )
 
+PACKAGE_VERSION = Setting(
+    "packageVersion",
+    "version",
+    None,
+    "a version such as 0.1.0",
+    "version of the jar that the driver must have: that of the Python package that set the session"
+    " up",
+    units.version,
+)
+
 #: The table of all settings.
 SETTINGS = (
     ISOLATION_LEVEL,
@@ -182,6 +193,7 @@ SETTINGS = (
     READ_RETENTION_TIME,
     KAFKA_WARNINGS,
     ALLOW_REAL_TIME,
+    PACKAGE_VERSION,
 )
 
 

@@ -147,6 +147,14 @@ def truth(value: object) -> str:
     return text
 
 
+def version(value: object) -> str:
+    """Return a version of three numbers or more, or raise RefusedError."""
+    text = str(value).strip(_BLANKS)
+    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.+-]*", text):
+        raise RefusedError(reason="a version begins with three numbers, with dots between them")
+    return text
+
+
 def directory(value: object) -> str:
     """Return an absolute path, or a ``file:`` URI with one, or raise RefusedError.
 

@@ -151,6 +151,7 @@ def test_the_jar_reaches_driver_and_executors(job: Job) -> None:
     ours = {key: value for key, value in report["conf"].items() if key.startswith(prefix)}
     assert ours == {
         prefix + "providerClass": "statemark.spark.StatemarkStateStoreProvider",
+        prefix + "statemark.packageVersion": statemark.__version__,
         prefix + "statemark.maxUncommittedBytes": "64m",
         prefix + "statemark.isolationLevel": "READ_UNCOMMITTED",
         **({prefix + "statemark.allowRealTime": "true"} if REFUSES else {}),

@@ -19,7 +19,10 @@ from statemark.commands import COMMANDS
 
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER = f"{PREFIX}providerClass=statemark.spark.StatemarkStateStoreProvider"
-PLUGIN = "spark.plugins=statemark.spark.StatemarkPlugin"
+PLUGIN = (
+    "spark.plugins=statemark.spark.StatemarkPlugin"
+    f" --conf {PREFIX}statemark.packageVersion={statemark.__version__}"
+)
 #: Spark refuses real-time queries beside another provider than its own.
 REFUSES = [int(part) for part in pyspark.__version__.split(".")[:2]] >= [4, 3]
 ALLOW = f" --conf {PREFIX}statemark.allowRealTime=true" if REFUSES else ""
@@ -110,6 +113,7 @@ def test_lines_for_spark_defaults(bundled: str, capsys: pytest.CaptureFixture[st
         f"spark.jars {bundled}\n"
         f"{PREFIX}providerClass statemark.spark.StatemarkStateStoreProvider\n"
         "spark.plugins statemark.spark.StatemarkPlugin\n"
+        f"{PREFIX}statemark.packageVersion {statemark.__version__}\n"
         + (f"{PREFIX}statemark.allowRealTime true\n" if REFUSES else "")
         + f"{PREFIX}statemark.localDir /a b\n"
     )

@@ -17,6 +17,7 @@ ALLOW = PREFIX + "allowRealTime"
 PROVIDER = {
     "spark.plugins": PLUGIN,
     "spark.sql.streaming.stateStore.providerClass": "statemark.spark.StatemarkStateStoreProvider",
+    PREFIX + "packageVersion": statemark.__version__,
 }
 #: Spark refuses real-time queries beside another provider than its own.
 REFUSES = [int(part) for part in pyspark.__version__.split(".")[:2]] >= [4, 3]
@@ -43,7 +44,7 @@ def test_a_default_that_is_given_is_written(bundled: str) -> None:
     )
     assert conf[PREFIX + "isolationLevel"] == "READ_COMMITTED"
     assert conf[PREFIX + "maxUncommittedBytes"] == "auto"
-    assert len(conf) == 5 + REFUSES
+    assert len(conf) == 6 + REFUSES
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,7 @@ def test_connect_is_refused_with_what_to_set_on_the_server(
         "    spark.sql.streaming.stateStore.providerClass"
         " statemark.spark.StatemarkStateStoreProvider\n"
         "    spark.plugins statemark.spark.StatemarkPlugin\n"
+        f"    {PREFIX}packageVersion {statemark.__version__}\n"
         + (f"    {ALLOW} true\n" if REFUSES else "")
         + "    spark.sql.streaming.stateStore.statemark.localDir /d"
     )

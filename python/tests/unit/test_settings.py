@@ -151,7 +151,7 @@ def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
         f"  remedy: remove it, or use one of {PREFIX}isolationLevel, {PREFIX}maxUncommittedBytes,"
         f" {PREFIX}localDir, {PREFIX}localDirMaxBytes, {PREFIX}localDirMaxAge,"
         f" {PREFIX}readRetentionVersions, {PREFIX}readRetentionTime, {PREFIX}kafka.warnings,"
-        f" {PREFIX}allowRealTime"
+        f" {PREFIX}allowRealTime, {PREFIX}packageVersion"
     )
 
 

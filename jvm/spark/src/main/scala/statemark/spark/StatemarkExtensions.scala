@@ -5,7 +5,7 @@ import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StatemarkBridge}
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import statemark.spark.checkpoint.CheckpointFormat
-import statemark.spark.cluster.{JarOnExecutors, Placement, SourcePosition}
+import statemark.spark.cluster.{JarOnExecutors, JarVersions, Placement, SourcePosition}
 import statemark.spark.conf.{LocalRoot, ProviderName, StoreSettings}
 import statemark.spark.latest.Latest
 import statemark.spark.plan.{StatefulNodes, StreamStart, StreamStarts}
@@ -65,6 +65,7 @@ object StatemarkExtensions {
               StatemarkBridge.hadoopConf(batch.spark)
             )
             JarOnExecutors.check(batch.spark.sparkContext)
+            JarVersions.check()
             batch.setProperty(SourcePosition.Property, SourcePosition.encode(batch.position))
             // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
             batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)

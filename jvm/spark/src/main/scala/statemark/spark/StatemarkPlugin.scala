@@ -13,6 +13,7 @@ import statemark.spark.cluster.{
   AttemptBegun,
   AttemptRegistry,
   JarOnExecutors,
+  JarVersions,
   LocalInventory,
   LocalStore,
   Placement,
@@ -67,12 +68,14 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
   @volatile private var hasStores = false
 
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
+    JarVersions.checkDriver(sc.getConf.getAll.toMap)
     hasStores = sc.isLocal
     JvmState.applicationBegan()
     JarOnExecutors.watch(sc)
+    JarVersions.watch(sc)
     LiveRead.remote.set(Some(ReadRouter.ask(_)))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
-    Map.empty[String, String].asJava
+    JarVersions.own.map(JarVersions.Key -> _).toMap.asJava
   }
 
   /** Registers the gauges of stores where the driver is the executor, too. */
@@ -89,6 +92,9 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
       JarOnExecutors.found()
       ReadRouter.add(server.executorId, server.endpoint)
       None.orNull
+    case text: String =>
+      JarVersions.noted(text): Unit
+      None.orNull
     case _ => None.orNull
   }
 }
@@ -98,6 +104,8 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
 
   override def init(context: PluginContext, extraConf: JMap[String, String]): Unit = {
     JvmState.askDriver.set(Some(message => context.ask(message)))
+    JarVersions.report(context.executorID(), Option(extraConf.get(JarVersions.Key)))
+      .foreach(context.send(_))
     if (context.executorID() != Executors.Driver) serveReads(context)
     reportInventory(context)
     // Spark has no id of the application yet where the driver is the executor, and would warn of gauges without one.

@@ -13,6 +13,7 @@ object SettingUnit {
   case object Count extends SettingUnit("count")
   case object Path extends SettingUnit("path")
   case object Truth extends SettingUnit("truth")
+  case object Version extends SettingUnit("version")
 }
 
 /** A setting of Statemark: a row of the table [[StoreSettings.all]], which `settings.py` has as well.

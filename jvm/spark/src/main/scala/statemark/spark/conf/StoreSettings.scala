@@ -116,6 +116,15 @@ object StoreSettings {
     "whether providerClass is set for each micro-batch query as it starts, so that real-time queries start, too"
   )(_.toLowerCase(Locale.ROOT).toBoolean)
 
+  /** It concerns no store: the plugin compares it with the version of the driver's jar as the application starts. */
+  val PackageVersion: Setting[String] = Setting(
+    "packageVersion",
+    SettingUnit.Version,
+    None,
+    "a version such as 0.1.0",
+    "version of the jar that the driver must have: that of the Python package that set the session up"
+  )(version)
+
   /** The table of all settings. */
   val all: Seq[Setting[_]] = Seq(
     Level,
@@ -126,7 +135,8 @@ object StoreSettings {
     ReadRetentionVersions,
     ReadRetentionTime,
     KafkaWarnings,
-    AllowRealTime
+    AllowRealTime,
+    PackageVersion
   )
 
   /** @param confs settings of the session; others than Statemark's are passed over
@@ -142,6 +152,7 @@ object StoreSettings {
     // No store reads these, and a bad value is found before the first batch all the same.
     required(KafkaWarnings): Unit
     required(AllowRealTime): Unit
+    PackageVersion.in(values): Unit
     StoreSettings(
       isolationLevel = required(Level),
       maxUncommittedBytes = required(UncommittedBytes)(heapBytes),
@@ -175,10 +186,21 @@ object StoreSettings {
   def keysOf(setting: Setting[_], confs: Map[String, String]): Iterable[String] =
     confs.keys.filter(key => isOwn(key) && setting.isNamed(key.drop(Prefix.length)))
 
+  /** Returns the version of the Python package that set the application up; None where none did. Other settings do not
+    * count: the session may have another provider.
+    *
+    * @param confs the settings of the application
+    * @throws InvalidInputException where the value is bad
+    */
+  def packageVersion(confs: Map[String, String]): Option[String] = alone(PackageVersion, confs)
+
   private def isTrue(setting: Setting[Boolean], confs: Map[String, String]): Boolean =
+    alone(setting, confs).contains(true)
+
+  private def alone[A](setting: Setting[A], confs: Map[String, String]): Option[A] =
     setting.in(confs.collect {
       case (key, value) if isOwn(key) => key.drop(Prefix.length) -> value
-    }).contains(true)
+    })
 
   /** Settings of Statemark by their names, all of which are known. */
   private def own(confs: Map[String, String]): Map[String, String] = {
@@ -223,6 +245,13 @@ object StoreSettings {
     val isNumber = value.nonEmpty && value.forall(c => c >= '0' && c <= '9')
     if (!isNumber || value.toInt > ReadRetention.MaxVersions) throw new NumberFormatException(value)
     value.toInt
+  }
+
+  private val VersionText = "[0-9]+\\.[0-9]+\\.[0-9]+[0-9A-Za-z.+-]*".r
+
+  private def version(value: String): String = value match {
+    case VersionText() => value
+    case _ => throw new IllegalArgumentException(value)
   }
 
   private def directory(value: String): String = {

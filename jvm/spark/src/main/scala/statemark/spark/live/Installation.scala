@@ -12,6 +12,7 @@ import org.apache.spark.sql.connector.read.{
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.{BooleanType, StringType, StructType}
 import org.apache.spark.unsafe.types.UTF8String
+import statemark.spark.cluster.JarVersions
 import statemark.spark.conf.SqlFunctions
 import statemark.spark.process.JvmState
 
@@ -44,7 +45,7 @@ private[live] object Installation {
   /** Returns what this process has. */
   def here(hasExtension: Boolean): Installation = Installation(
     SparkEnv.get.executorId,
-    Option(getClass.getPackage.getImplementationVersion),
+    JarVersions.own,
     JvmState.askDriver().isDefined,
     hasExtension
   )
