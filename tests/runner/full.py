@@ -100,6 +100,11 @@ PARTS = {
         command="make crash-kafka PARTS='outages transfers'",
         covers=("build.sbt", "jvm/kafka/src", "tests/support"),
     ),
+    "release": Part(
+        what="a release rehearsed: wheel and jars of every line, each Python, upgrade, same bytes",
+        command="make release-rehearsal",
+        covers=(*_STORE, "build.sbt", "project", "python", "tests/rehearsal", "README.md"),
+    ),
     **{
         f"spark-{line}": Part(
             what=f"the suites on Spark {line}",

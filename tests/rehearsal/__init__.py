@@ -1,0 +1,1 @@
+"""`make release-rehearsal`: a release as its users meet it, from `dist` and `target/maven`."""
