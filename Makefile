@@ -69,13 +69,14 @@ ALL_LINES = for line in $(LINE_NAMES); do \
   echo "== jar for Spark $$line"; $(MAKE) --no-print-directory release-line SPARK=$$line || exit 1; done
 
 # Sources first, and the wheel from them, each with the time of the last commit.
-wheel: $(VENV)/.installed ## wheel and sources with the jars of every line, in dist
+wheel: $(VENV)/.installed ## wheel and sources with the jars of every line, in dist; bill of materials in target/release
 	$(ALL_LINES)
 	find python/src/statemark/jars -name '*.jar' ! -name '*-$(VERSION).jar' -delete
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m build --no-isolation --outdir dist python > target/release/build.log \
 	  || { cat target/release/build.log; exit 1; }
-	ls -l dist
+	PYTHONPATH=tests $(PY) -m rehearsal.sbom > target/release/statemark-$(VERSION).cdx.json
+	ls -l dist target/release/*.cdx.json
 
 publish-local: ## jars, POMs, sources and checksums of every line, in the Maven repository target/maven
 	$(ALL_LINES)

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rehearsal import artifacts, users
+from rehearsal import artifacts, sbom, users
 from rehearsal.environments import (
     OUT,
     PYTHONS,
@@ -91,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.monotonic()
     report.step("contents of wheel, sources, jars", artifacts.contents)
     report.step("Maven repository", artifacts.repository)
+    report.step("bill of materials", sbom.checked)
     report.step("same bytes: wheel and sources", artifacts.same_archives)
     _users(report, options.pythons, options.lines)
     report.step("same bytes: jar of a clean clone", lambda: artifacts.same_jar(options.lines[0]))

@@ -81,7 +81,7 @@ def packages(environment: Environment, line: str) -> str:
     job = (ROOT / "tests/rehearsal/job.py", folder, "plain")
     environment.run(submit, "--master", "local[2]", *source, *flags, *job)
     check(json.loads((folder / "found.json").read_text()), line=line, batches=1)
-    fetched = sorted(path.name for path in (environment.folder / "home").rglob("ivy*/jars/*.jar"))
+    fetched = sorted(path.name for path in (environment.folder / "home").rglob(".ivy2*/jars/*.jar"))
     expect(len(fetched) == 1, f"--packages has fetched {fetched}, the jar alone was expected")
     return coordinates
 
