@@ -9,7 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import statemark
-from statemark import ConnectError, IsolationLevel, SessionRunningError, SettingsError, _jvm
+from statemark import (
+    ConnectError,
+    IsolationLevel,
+    SessionRunningError,
+    SettingsError,
+    _jvm,
+    session,
+)
 
 PLUGIN = "statemark.spark.StatemarkPlugin"
 PREFIX = "spark.sql.streaming.stateStore.statemark."
@@ -81,6 +88,14 @@ def test_a_layer_may_forbid_real_time_queries(
 def test_conf_takes_another_jar(tmp_path: Path, make_jar: Callable[..., Path]) -> None:
     own = make_jar(tmp_path / "own.jar")
     assert statemark.conf(jar=own)["spark.jars"] == str(own)
+
+
+def test_a_running_session_is_not_told_what_an_application_has_from_its_start() -> None:
+    """`use` compares the versions itself."""
+    made = session.runtime_settings(
+        isolation_level=None, max_uncommitted_bytes=None, local_dir=None
+    )
+    assert set(made) == {"spark.sql.streaming.stateStore.providerClass"}
 
 
 def test_configure_returns_the_builder_with_the_settings(bundled: str) -> None:
