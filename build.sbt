@@ -241,7 +241,10 @@ lazy val release = (project in file("jvm/release"))
       ((root * "*.md") +++ (root / "docs" ** "*.md")).get().sorted.pair(Path.relativeTo(root))
     },
     versionScheme := Some("semver-spec"),
-    publishTo := Some(MavenCache("release-repository", (ThisBuild / baseDirectory).value / "target/maven")),
+    publishTo := Some(MavenCache(
+      "release-repository",
+      (ThisBuild / baseDirectory).value / "target/maven"
+    )),
     publishMavenStyle := true
   )
 
