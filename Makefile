@@ -41,7 +41,7 @@ build: $(JAR) $(VENV)/.installed ## the plugin's jar and .venv with the package,
 $(JAR) $(TESTKIT) &: $(BUILD_FILES) $(foreach p,core kafka spark sink testkit,$(call main_sources,$(p))) | $(SOURCE_OF_SPARK)
 	$(SBT) provider/assembly testkit/assembly
 	$(COPY_JAR)
-	touch $(TESTKIT)
+	test -s $(TESTKIT) && touch $(TESTKIT)
 
 # All that tests need in one start of sbt, which takes as long as a suite.
 $(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
@@ -49,7 +49,7 @@ $(TESTS): $(BUILD_FILES) .scalafmt.conf $(ALL_SOURCES) | $(SOURCE_OF_SPARK)
 	  core/testProcess kafka/testProcess provider/testProcess sink/testProcess testkit/testProcess brokers/kafkaJars \
 	  $(if $(IS_DEFAULT),bench/compile conformance/suiteOptions s3/s3Jars)
 	$(COPY_JAR)
-	mkdir -p $(dir $@) && touch $(TESTKIT) $@
+	mkdir -p $(dir $@) && test -s $(TESTKIT) && touch $(TESTKIT) $@
 
 $(KAFKA_JARS): build.sbt
 	$(SBT) brokers/kafkaJars && touch $@
@@ -60,7 +60,7 @@ RELEASED := target/release/$(SPARK)-$(VERSION)
 $(RELEASED): $(BUILD_FILES) LICENSE NOTICE $(wildcard *.md docs/*.md) $(foreach p,core kafka spark sink,$(call main_sources,$(p))) | $(SOURCE_OF_SPARK)
 	$(SBT) provider/assembly testkit/assembly release/publish
 	$(COPY_JAR)
-	mkdir -p $(dir $@) && touch $(TESTKIT) $@
+	mkdir -p $(dir $@) && test -s $(TESTKIT) && touch $(TESTKIT) $@
 
 release-line: $(RELEASED)
 

@@ -39,7 +39,6 @@ def _run(master: str, directory: Path) -> dict[str, Any]:
 
 _BRINGS = {
     "extension": "spark.sql.extensions=statemark.spark.StatemarkExtensions",
-    "driver's class path": "--jars or spark.jars",
     "plugin": "spark.plugins=statemark.spark.StatemarkPlugin",
 }
 
@@ -57,7 +56,8 @@ def _check(seen: dict[str, Any], lacks: Sequence[str] = tuple(_BRINGS)) -> None:
     assert seen["metrics_after"] == 0
     assert seen["rows"] == [[key, 4] for key in range(5)]
     assert (seen["row"], seen["position"]) == (4, 0)
-    # Other threads of Python read at once, and start queries once they have called it too.
+    assert "class path" not in seen["text"]
+    # Other threads of Python read and start queries at once.
     assert (seen["row_in_thread"], seen["rows_in_thread"]) == (4, 5)
     assert seen["metrics_in_thread"] > 0
 
@@ -69,6 +69,9 @@ def test_a_session_that_runs(master: str, tmp_path: Path, provider: str) -> None
     seen = _run(master, tmp_path)
     _check(seen)
     assert (len(seen["versions"]) > 1) == (master != "local[2]")
+    # The driver reads what tasks fail with.
+    assert "\n  reason: The changelog 1.changelog cannot be read: " in seen["failure"]
+    assert seen["kind"] == "CheckpointDamagedError"
 
 
 def test_a_client_of_a_server_with_the_jar(tmp_path: Path, provider: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import statemark
 from pyspark.sql import DataFrame, SparkSession
+from statemark import settings
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
@@ -56,7 +58,7 @@ def main(master: str, directory: Path) -> None:
     def elsewhere() -> None:
         seen["row_in_thread"] = statemark.get(query, 3).value[0]
         seen["rows_in_thread"] = statemark.live(query).count()
-        statemark.use(spark)
+        spark.conf.set(PROVIDER, settings.PROVIDER_CLASS)
         seen["metrics_in_thread"] = sum(
             "statemark" in m for m in _operator(start("other"))["customMetrics"]
         )
@@ -64,6 +66,16 @@ def main(master: str, directory: Path) -> None:
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
+    if not master.startswith("sc://"):
+        query.stop()
+        for changelog in (directory / "counts/state/0").glob("*/*.changelog"):
+            changelog.write_bytes(b"no changelog")
+        shutil.rmtree(directory / "state")
+        (directory / "in/1.json").write_text('{"key": 1}')
+        try:
+            start("counts")
+        except Exception as e:  # noqa: BLE001 - pyspark raises of several classes
+            seen["failure"], seen["kind"] = str(e), type(statemark.error_of(e)).__name__
     (directory / "seen.json").write_text(json.dumps(seen))
     for one in spark.streams.active:
         one.stop()

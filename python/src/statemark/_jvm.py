@@ -126,6 +126,31 @@ def is_classic() -> bool:
     return not is_remote()
 
 
+def add_to_class_path(jar: str) -> bool:
+    """Add a jar to the driver's class path, where spark-submit has left a loader that takes it.
+
+    All threads of the driver share that loader, those among them that read what failed tasks send.
+
+    Parameters
+    ----------
+    jar : str
+        A path on this machine, where the driver runs as well.
+
+    Returns
+    -------
+    bool
+        Whether the driver's threads have the jar now.
+    """
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    loader = _thread().getContextClassLoader()
+    if not loader.getClass().getName().endswith(".MutableURLClassLoader"):
+        return False
+    loader.addURL(jvm.java.io.File(jar).toURI().toURL())
+    return True
+
+
 def keep_jar_of_thread() -> None:
     """Keep the class loader of this thread, which has just added the plugin's jar to a session.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -34,9 +35,10 @@ PLUGIN_LACK = (
     " `statemark.configure` and `statemark conf` do",
 )
 _CLASS_PATH = (
-    "the driver's class path, which is made when Spark starts: where a task fails by an error of"
-    " Statemark's, Spark may say UnknownReason, and the reason is in the executor's log alone;"
-    " another thread of Python starts queries only once it has called statemark.use itself",
+    "the driver's class path, which another program than spark-submit has made: where a task fails"
+    " by an error of Statemark's, Spark may say UnknownReason, and the reason is in the executor's"
+    " log alone; another thread of Python starts queries only once it has called statemark.use"
+    " itself",
     "start the application with the jar: `statemark.configure`, --jars or spark.jars",
 )
 
@@ -147,10 +149,11 @@ def use(
 
     Notes
     -----
-    Spark shows a jar that is added later to the thread that adds it. Call this again in a Python
-    thread that starts queries; reads find the jar in any.
+    The jar goes to the driver's class path as well, where spark-submit, or pyspark, has started the
+    driver: then every Python thread may start queries, and what a task fails with arrives. Where
+    another program has, `Usage.lacks` says so: call this again in a thread that starts queries.
 
-    Source: Spark 4.2 ``ADD JAR``, ``SparkSession.conf``.
+    Source: Spark 4.2 ``ADD JAR``, ``SparkSession.conf``, ``MutableURLClassLoader``.
 
     Examples
     --------
@@ -174,12 +177,12 @@ def use(
             remedy="pass a SparkSession; a builder is for statemark.configure",
         )
     found = installation(spark)
-    was_there = found is not None
+    on_class_path = found is not None
     if found is None and not _jvm.is_classic():
         raise _no_jar_on_server()
     if found is None:
         path = checked_jar(jar_path(spark_version=spark.version) if jar is None else jar)
-        _add(spark, path)
+        on_class_path = _add(spark, path)
         found = installation(spark)
         if found is None:
             raise _unreadable(path, reason="Spark does not find its classes after ADD JAR")
@@ -189,7 +192,7 @@ def use(
     lacks = (
         (driver.extension, EXTENSION_LACK),
         (driver.plugin, PLUGIN_LACK),
-        (was_there, _CLASS_PATH),
+        (on_class_path, _CLASS_PATH),
     )
     former = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
@@ -214,13 +217,19 @@ def installation(spark: SparkSession) -> list[Row] | None:
         raise
 
 
-def _add(spark: SparkSession, jar: str) -> None:
+def _add(spark: SparkSession, jar: str) -> bool:
+    """Add a jar to the session, and to the driver's class path; return whether it is there."""
     quoted = jar.replace("\\", "\\\\").replace("'", "\\'")
+    # First, so that there is one copy of each class: Spark's loader of the session asks the
+    # driver's before itself.
+    path = jar.removeprefix("file:")
+    on_class_path = Path(path).is_file() and _jvm.add_to_class_path(path)
     try:
         spark.sql(f"ADD JAR '{quoted}'").collect()
     except Exception as e:
         raise _unreadable(jar, reason=str(e).split("\n", 1)[0]) from e
     _jvm.keep_jar_of_thread()
+    return on_class_path
 
 
 def _no_jar_on_server() -> JarNotFoundError:
