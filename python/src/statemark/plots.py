@@ -73,15 +73,27 @@ def dashboard(
     MissingDependencyError
         If matplotlib is not installed.
     SettingsError
-        If `query` is no query, none was reported, or several were and none is named.
+        If `listener` is no listener, `query` is no query, none was reported, or several were and
+        none is named.
 
     Examples
     --------
     >>> import statemark.plots
     >>> statemark.plots.dashboard(listener).savefig("query.svg")  # doctest: +SKIP
     """
+    from statemark.metrics import MetricsListener  # needs pyspark, which this module does not
+
+    if not isinstance(listener, MetricsListener):
+        problem = f"{type(listener).__name__} given in place of a listener"
+        raise SettingsError(
+            problem,
+            reason="it is no statemark.MetricsListener, which alone has kept the batches",
+            remedy="add a MetricsListener with spark.streams.addListener before the query starts, "
+            "and pass it: dashboard(listener, query)",
+        )
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError as error:
         problem = "statemark.plots.dashboard() needs matplotlib"
         raise MissingDependencyError(
@@ -96,6 +108,7 @@ def dashboard(
         _draw(panel, title, lines, rows)
     for panel in axes[-1]:
         panel.set_xlabel("batch")
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))  # no batch is at 0.2
     named = next((row.name for row in reversed(rows) if row.name), None)
     figure.suptitle(f"query {named or rows[0].query_id}")
     return figure

@@ -66,6 +66,8 @@ def test_draws_a_line_for_each_value_of_each_operator(tmp_path: Path) -> None:
     two = plots.dashboard(listener(*batches(2, stateOperators=[OPERATOR, OPERATOR])))
     labels = [line.get_label() for line in two.axes[1].lines]
     assert labels == ["rows, stateStoreSave 0", "rows, stateStoreSave 1"]
+    for panel in figure.axes:
+        assert all(tick == int(tick) for tick in panel.get_xticks())
     figure.savefig(tmp_path / "query.svg")
     assert "<svg" in (tmp_path / "query.svg").read_text()
 
@@ -78,6 +80,12 @@ def test_a_query_of_several_is_named() -> None:
     assert plots.dashboard(both, other).get_suptitle() == f"query {other}"
     with pytest.raises(statemark.SettingsError, match="addListener"):
         plots.dashboard(listener())
+
+
+def test_a_query_is_no_listener() -> None:
+    with pytest.raises(statemark.SettingsError, match="str given in place of a listener") as caught:
+        plots.dashboard("clicks")  # type: ignore[arg-type]
+    assert "dashboard(listener, query)" in caught.value.remedy
 
 
 def test_matplotlib_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
