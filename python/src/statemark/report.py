@@ -98,10 +98,20 @@ def _paragraph(rows: Rows) -> list[str]:
         )
         line = f"    commit of a store: {total / commits:,.1f} ms in the mean"
         lines.append(line + (f" ({parts})" if parts else ""))
+    lines += _opened(rows)
     odd = findings(rows)
     for finding in odd:
         lines += [f"    ! {finding.what}", f"      {finding.remedy} (docs/{finding.page})"]
     return lines if odd else [*lines, "    nothing odd"]
+
+
+def _opened(rows: Rows) -> list[str]:
+    found = [
+        ("from the local directory", sum(row.loads_local for row in rows)),
+        ("from the checkpoint", sum(row.loads_checkpoint for row in rows)),
+    ]
+    told = ", ".join(f"{count:,} {where}" for where, count in found if count)
+    return [f"    stores loaded: {told}"] if told else []
 
 
 def _parts(rows: Rows, total: float) -> list[tuple[str, float]]:

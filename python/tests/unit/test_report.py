@@ -47,6 +47,16 @@ def test_says_that_nothing_is_odd() -> None:
     ]
 
 
+def test_says_where_a_restart_found_its_stores() -> None:
+    restarted = rows(3)
+    restarted[0] = dataclasses.replace(restarted[0], loads_memory=0, loads_local=3, reloads=3)
+    assert "    stores loaded: 3 from the local directory\n    nothing odd" in report.text(
+        restarted
+    )
+    restarted[0] = dataclasses.replace(restarted[0], loads_local=1, loads_checkpoint=2)
+    assert "1 from the local directory, 2 from the checkpoint\n" in report.text(restarted)
+
+
 def test_says_that_nothing_was_reported() -> None:
     assert "No batch" in report.text([])
 
