@@ -139,7 +139,10 @@ def _read_error(query: str, message: str, kind: type[EngineError] | None) -> Eng
     if of_read.is_retryable:
         remedy = "read again"
     elif of_read is InvalidInputError:  # the same read fails again
-        remedy = "correct what the reason names"
+        remedy = (
+            "correct what the reason names: spark.streams.active has the queries that run, "
+            "statemark.operators(query) what a read of one may name"
+        )
     else:
         remedy = "correct what the reason names, or read again"
     return of_read(problem, reason=" ".join(_plain(message).split("\n")), remedy=remedy)

@@ -54,6 +54,8 @@ def test_a_kind_is_told_by_the_message_where_there_is_nothing_else() -> None:
     wrong = raised(PySparkException(ON_DRIVER))
     assert type(wrong) is statemark.InvalidInputError
     assert wrong.reason == "No running query has the id 7; no query runs."
+    assert "spark.streams.active" in wrong.remedy
+    assert "statemark.operators(query)" in wrong.remedy
     assert not wrong.is_retryable
 
 
