@@ -121,6 +121,17 @@ def test_a_session_that_has_the_jar(spark: SparkSession, provider: str) -> None:
     with pytest.raises(statemark.SettingsError, match="bad value 'lots'"):
         statemark.use(spark, max_uncommitted_bytes="lots")
     assert dict(spark.conf.getAll) == before
+    # What the session has set before counts as well, and doctor of the session names it once.
+    misspelt = f"{settings.PREFIX}maxUncommitedBytes"
+    spark.conf.set(misspelt, "64m")
+    try:
+        with pytest.raises(statemark.SettingsError, match=f"unknown setting {misspelt}"):
+            statemark.use(spark)
+        found = [finding.name for finding in statemark.doctor(spark=spark).findings]
+        assert found.count("settings-refused") == 1
+    finally:
+        spark.conf.unset(misspelt)
+    assert dict(spark.conf.getAll) == before
 
 
 def test_another_version_is_refused(

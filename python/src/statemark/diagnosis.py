@@ -200,7 +200,8 @@ def examine(
     disk, memory = doctor_disk.look(about), doctor_memory.look(about)
     restart = doctor_restart.look(about)
     seen = Examined(about, software, version, disk, memory, restart)
-    found += doctor_settings.findings(about)
+    # A session that refuses its settings has told so already.
+    found += [finding for finding in doctor_settings.findings(about) if finding not in found]
     found += doctor_memory.findings(memory)
     download = restart.snapshot_bytes if restart else None
     found += doctor_disk.findings(about, disk, download_bytes=download or 0)

@@ -9,6 +9,7 @@ from statemark import doctor_kinds as kinds
 from statemark import settings
 from statemark._version import __version__
 from statemark.checkpoint_facts import PROVIDER, Checkpoint
+from statemark.errors import SettingsError
 from statemark.running import EXTENSION_LACK, PLUGIN_LACK, installation
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ def findings(
     list of Finding
         In the order of the table of kinds.
     """
-    rows = installation(spark)
+    try:
+        rows = installation(spark)
+    except SettingsError as error:
+        return [
+            kinds.SETTINGS_REFUSED.found(error.problem, reason=error.reason, remedy=error.remedy)
+        ]
     if rows is None:
         return [
             kinds.SESSION_WITHOUT_JAR.found(

@@ -139,7 +139,8 @@ def use(
     Raises
     ------
     SettingsError
-        If a value is bad, or a process has the jar of another version than this package's.
+        If a value is bad, here or in the session, a key of the session's is unknown, or a process
+        has the jar of another version than this package's.
     JarNotFoundError
         If there is no jar, or a Spark Connect server does not have it.
     SparkVersionError
@@ -206,7 +207,13 @@ def use(
 
 
 def installation(spark: SparkSession) -> list[Row] | None:
-    """Return what the processes of the application have of the plugin; None without its jar."""
+    """Return what the processes of the application have of the plugin; None without its jar.
+
+    Raises
+    ------
+    SettingsError
+        If the session has a setting that Statemark refuses: the plugin answers nothing then.
+    """
     _jvm.show_jar_to_thread()
     try:
         table = spark.read.format("statemark").option("what", "installation").load()
@@ -214,6 +221,7 @@ def installation(spark: SparkSession) -> list[Row] | None:
     except Exception as e:  # of classes that differ between sessions and lines of Spark
         if "DATA_SOURCE_NOT_FOUND" in str(e):
             return None
+        settings.check(dict(spark.conf.getAll), source="the settings")  # says it with a remedy
         raise
 
 
