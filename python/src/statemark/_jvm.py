@@ -9,22 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from statemark import _class_loaders
 from statemark.errors import KINDS, EngineError, no_plugin
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaClass, JVMView
     from pyspark.sql import Row
 
-# The class loader with the plugin's jar, where `use` has added it to a running application.
-_loader: Any = None
-# The one that this thread has been shown.
-_shown = threading.local()
 _PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
 
 
@@ -127,28 +123,8 @@ def is_classic() -> bool:
 
 
 def add_to_class_path(jar: str) -> bool:
-    """Add a jar to the driver's class path, where spark-submit has left a loader that takes it.
-
-    All threads of the driver share that loader, those among them that read what failed tasks send.
-
-    Parameters
-    ----------
-    jar : str
-        A path on this machine, where the driver runs as well.
-
-    Returns
-    -------
-    bool
-        Whether the driver's threads have the jar now.
-    """
-    from pyspark import SparkContext
-
-    jvm: Any = SparkContext._jvm
-    loader = _thread().getContextClassLoader()
-    if not loader.getClass().getName().endswith(".MutableURLClassLoader"):
-        return False
-    loader.addURL(jvm.java.io.File(jar).toURI().toURL())
-    return True
+    """Add a jar to the driver's class path; return whether that can be (`_class_loaders.add`)."""
+    return _class_loaders.add(_view(), jar)
 
 
 def keep_jar_of_thread() -> None:
@@ -156,28 +132,21 @@ def keep_jar_of_thread() -> None:
 
     Nothing where the session is a Connect server's.
     """
-    global _loader
     if is_classic():
-        _loader = _thread().getContextClassLoader()
+        _class_loaders.keep(_view())
 
 
 def show_jar_to_thread() -> None:
-    """Let this thread see a jar that another has added to a running session.
-
-    Each thread of Python has one of the virtual machine, and Spark adds a jar to the class loader
-    of the one that asks for it.
-    """
+    """Let this thread see a jar that another has added to a running session."""
     # Lookups ask each time, and are faster than these calls.
-    if getattr(_shown, "loader", None) is not _loader and has_context():
-        _thread().setContextClassLoader(_loader)
-        _shown.loader = _loader
+    if not _class_loaders.is_shown() and has_context():
+        _class_loaders.show(_view())
 
 
-def _thread() -> Any:  # noqa: ANN401 - of the virtual machine
+def _view() -> Any:  # noqa: ANN401 - of the virtual machine
     from pyspark import SparkContext
 
-    jvm: Any = SparkContext._jvm
-    return jvm.java.lang.Thread.currentThread()
+    return SparkContext._jvm
 
 
 def kind_of(error: BaseException) -> type[EngineError] | None:
