@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from statemark.units import number
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS = "spark.sql.shuffle.partitions"
 _BEFORE_SNAPSHOT = 100
@@ -66,8 +68,8 @@ class Store:
         dict of int to int or None
             Empty for the last committed version; without those that are missing.
         """
-        found = range(version + 1, self.version + 1)
-        return {v: self.changelogs[v] for v in found if v in self.changelogs}
+        found = sorted(self.changelogs.items())
+        return {v: size for v, size in found if version < v <= self.version}
 
     @property
     def text(self) -> str:
@@ -120,6 +122,13 @@ class Checkpoint:
     batch_s: float | None = None
 
     @property
+    def troubles(self) -> tuple[frozenset[str], frozenset[Damage]]:
+        """The files that are missing, and those that are damaged, of logs and stores."""
+        missing = {*self.missing, *(name for store in self.stores for name in store.missing)}
+        damaged = {*self.damaged, *(found for store in self.stores for found in store.damaged)}
+        return frozenset(missing), frozenset(damaged)
+
+    @property
     def provider(self) -> str | None:
         """The class of the provider that a restart uses; None where no entry pins one."""
         return self.conf.get(PROVIDER)
@@ -127,8 +136,7 @@ class Checkpoint:
     @property
     def partitions(self) -> int | None:
         """The number of partitions that a restart uses."""
-        pinned = self.conf.get(PARTITIONS, "")
-        return int(pinned) if pinned.isdecimal() else None
+        return number(self.conf.get(PARTITIONS))
 
 
 def from_inspection(text: str) -> Checkpoint:

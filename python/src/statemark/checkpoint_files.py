@@ -6,12 +6,15 @@ reads them to their ends.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from statemark.checkpoint_facts import Checkpoint
 from statemark.checkpoint_logs import Log, Logs
+from statemark.checkpoint_reading import DamagedError, json_object, lines
 from statemark.checkpoint_stores import Stores
+
+#: A query that runs deletes files that were listed a moment before.
+_MOST_READINGS = 5
 
 
 class NoCheckpointError(Exception):
@@ -22,7 +25,9 @@ class NoCheckpointError(Exception):
 
 
 def read(root: Path) -> Checkpoint:
-    """Read a checkpoint on this machine's disks.
+    """Read a checkpoint on this machine's disks, whose query may run meanwhile.
+
+    What is gone or damaged counts where two readings in a row say the same.
 
     Parameters
     ----------
@@ -41,7 +46,26 @@ def read(root: Path) -> Checkpoint:
     OSError
         If a directory of it may not be read.
     """
-    offsets, commits = Log(root, "offsets"), Log(root, "commits")
+    before: object = None
+    for is_last in (*(False,) * (_MOST_READINGS - 1), True):
+        try:
+            found = _read(root)
+        except FileNotFoundError:
+            # A directory that was listed is gone.
+            if is_last:
+                raise
+            continue
+        told = found.planned, found.committed, found.troubles
+        if is_last or not any(found.troubles) or told == before:
+            break
+        before = told
+    return found
+
+
+def _read(root: Path) -> Checkpoint:
+    # The query plans a batch before it commits it.
+    commits = Log(root, "commits")
+    offsets = Log(root, "offsets")
     metadata = root / "metadata"
     if not offsets.batches and not commits.batches and not metadata.is_file():
         raise NoCheckpointError
@@ -74,7 +98,7 @@ def read(root: Path) -> Checkpoint:
 
 def _query_id(path: Path) -> str | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json_object(next(iter(lines(path, count=1)), ""))
+    except DamagedError:
         return None
-    return str(found["id"]) if isinstance(found, dict) and "id" in found else None
+    return str(found["id"]) if "id" in found else None

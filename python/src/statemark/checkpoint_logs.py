@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from functools import cached_property
 from itertools import pairwise
@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from statemark.checkpoint_facts import PARTITIONS, Damage
+from statemark.checkpoint_reading import DamagedError, json_object, lines
+from statemark.units import number
 
-
-class DamagedError(Exception):
-    """A file that cannot be read, and why."""
+#: For each operator by its number, the ids of its stores by partition.
+Ids = dict[str, list[list[str]]]
+#: More than any query has.
+_MOST_PARTITIONS = 1_000_000
 
 
 class Log:
@@ -22,9 +25,9 @@ class Log:
     def __init__(self, root: Path, name: str) -> None:
         self.folder = root / name
         names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
-        self.batches = sorted(int(name) for name in names if name.isdecimal())
+        self.batches = sorted({one for one in map(number, names) if one is not None})
         # Each store asks for those of all its files.
-        self._ids: dict[int, dict[str, Any] | None] = {}
+        self._ids: dict[int, Ids | None] = {}
 
     @property
     def newest(self) -> int | None:
@@ -33,16 +36,11 @@ class Log:
 
     def entry(self, batch: int) -> dict[str, Any]:
         """Return the first object of an entry, or raise DamagedError."""
-        path = self.folder / str(batch)
-        try:
-            version, _, rest = path.read_text(encoding="utf-8").partition("\n")
-            found = json.loads(rest.partition("\n")[0] or "{}")
-        except (OSError, ValueError) as error:
-            raise DamagedError(str(error)) from error
-        if not re.fullmatch(r"v\d+", version.strip()) or not isinstance(found, dict):
+        version, rest, *_ = *lines(self.folder / str(batch), count=2), "", ""
+        if not re.fullmatch(r"v\d+", version.strip()):
             problem = f"it begins with {version[:20]!r} and not with a version"
             raise DamagedError(problem)
-        return found
+        return json_object(rest or "{}")
 
     @cached_property
     def format(self) -> int | None:
@@ -51,22 +49,40 @@ class Log:
             return None
         return 2 if self.ids(self.newest) is not None else 1
 
-    def ids(self, batch: int) -> dict[str, Any] | None:
+    def ids(self, batch: int) -> Ids | None:
         """Return the ids of versions that a batch has committed, in checkpoint format v2."""
         if batch not in self._ids:
             try:
-                found = self.entry(batch).get("stateUniqueIds")
+                self._ids[batch] = _ids(self.entry(batch))
             except DamagedError:
-                found = None
-            self._ids[batch] = found if isinstance(found, dict) and found else None
+                self._ids[batch] = None
         return self._ids[batch]
 
     @property
     def step_s(self) -> float | None:
         """Return the median time from one commit to the next: a query may have been stopped."""
-        times = [(self.folder / str(batch)).stat().st_mtime for batch in self.batches[-20:]]
+        times = []
+        for batch in self.batches[-20:]:
+            # A query that runs deletes old entries meanwhile.
+            with contextlib.suppress(OSError):
+                times.append((self.folder / str(batch)).stat().st_mtime)
         steps = sorted(later - before for before, later in pairwise(times))
         return steps[len(steps) // 2] if steps else None
+
+
+def _ids(entry: dict[str, Any]) -> Ids | None:
+    """Return the ids of an entry, None where it has none; or raise DamagedError."""
+    found = entry.get("stateUniqueIds")
+    if not found:
+        return None
+    is_whole = isinstance(found, dict) and all(
+        isinstance(partitions, list) and all(isinstance(ids, list) for ids in partitions)
+        for partitions in found.values()
+    )
+    if not is_whole:
+        problem = f"its stateUniqueIds are {str(found)[:80]}"
+        raise DamagedError(problem)
+    return dict(found)
 
 
 class Logs:
@@ -84,7 +100,7 @@ class Logs:
             return
         self.conf = self._confs(offsets, planned)
         if committed is not None:
-            self._entry(commits, committed)
+            self._ids_of(commits, committed)
             if committed > planned:
                 self.missing.append(f"offsets/{committed}")
         # Spark reads the entry before the newest one, too.
@@ -97,8 +113,11 @@ class Logs:
             before = self._confs(offsets, planned - 1)
         numbers = before.get(PARTITIONS, ""), self.conf.get(PARTITIONS, "")
         # Of the last committed batch: an interrupted repartition has pinned another number.
-        number = numbers[0] if committed == planned - 1 else numbers[1]
-        self.partitions = int(number) if number.isdecimal() else None
+        pinned = numbers[0] if committed == planned - 1 else numbers[1]
+        self.partitions = number(pinned)
+        if (self.partitions or 0) > _MOST_PARTITIONS:
+            self.partitions = None
+            self.damaged.append((f"offsets/{planned}", f"it pins {pinned} partitions"))
         if committed == planned - 1 and all(numbers) and numbers[0] != numbers[1]:
             self.repartition = numbers
 
@@ -108,6 +127,13 @@ class Logs:
         except DamagedError as error:
             self.damaged.append((f"{log.folder.name}/{batch}", str(error)))
             return {}
+
+    def _ids_of(self, commits: Log, batch: int) -> None:
+        entry = self._entry(commits, batch)
+        try:
+            _ids(entry)
+        except DamagedError as error:
+            self.damaged.append((f"{commits.folder.name}/{batch}", str(error)))
 
     def _confs(self, offsets: Log, batch: int) -> dict[str, str]:
         found = self._entry(offsets, batch).get("conf", {})

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statemark.checkpoint_facts import Damage, Store
+from statemark.checkpoint_reading import DamagedError, json_object
+from statemark.units import number
 
 if TYPE_CHECKING:
     from statemark.checkpoint_logs import Log
 
-_FILE = re.compile(r"(\d+)(?:_([0-9a-fA-F-]+))?\.(zip|changelog|delta|snapshot)")
+_FILE = re.compile(r"([0-9]+)(?:_([0-9a-fA-F-]+))?\.(zip|changelog|delta|snapshot)")
+_SST = re.compile(r"[^/\x00]{1,255}")
 _SHARED = ("SSTs", "logs")
 _SNAPSHOTS = ("zip", "snapshot")
+#: A number that a damaged log names may be any: no more missing files of a store are listed.
+_MOST_LISTED = 1000
+#: The metadata of a snapshot name its files, about 100 bytes each.
+_LARGEST_METADATA_BYTES = 256 * 1024 * 1024
 
 
 class Stores:
@@ -32,7 +42,9 @@ class Stores:
 
     def all(self) -> Iterator[Store]:
         """Yield every partition of every store, by operator and partition."""
-        for operator in _numbered(self.root / "state"):
+        operators = _numbered(self.root / "state")
+        self.missing += [f"state/{name}" for name in self._gone({path.name for path in operators})]
+        for operator in operators:
             count = self._count(operator)
             there = [d for d in _numbered(operator) if count is None or int(d.name) < count]
             gone = set(range(count or 0)) - {int(directory.name) for directory in there}
@@ -48,6 +60,15 @@ class Stores:
                 ]
                 for name, path in stores.items():
                     yield self._store(int(operator.name), int(directory.name), name, path)
+
+    def _gone(self, there: set[str]) -> list[str]:
+        """Return the operators without a directory: Spark numbers them from 0 on."""
+        newest = self.commits.newest
+        named = set(self.commits.ids(newest) or ()) if newest is not None else set()
+        # A query without state has no such directory.
+        is_there = os.path.lexists(self.root / "state")
+        last = min(max(map(int, there), default=1 if is_there else 0), _MOST_LISTED)
+        return sorted({*named, *map(str, range(last))} - there)
 
     def _count(self, operator: Path) -> int | None:
         """Return the number of partitions of an operator; None where nothing says it.
@@ -83,6 +104,7 @@ class Stores:
         needed = range(begin + 1, self.version + 1)
         suffix = next((path.suffix for path, _ in changelogs.values()), ".changelog")
         where = directory.relative_to(self.root)
+        gone = (f"{where}/{v}{suffix}" for v in needed if v not in changelogs)
         snapshot = _Snapshot.of(snapshots[begin], self.root) if begin else _Snapshot()
         return Store(
             operator=operator,
@@ -96,7 +118,7 @@ class Stores:
             rows=snapshot.rows,
             missing=(
                 *snapshot.missing,
-                *(f"{where}/{v}{suffix}" for v in needed if v not in changelogs),
+                *itertools.islice(gone, _MOST_LISTED),
             ),
             damaged=snapshot.damaged,
         )
@@ -123,26 +145,65 @@ class _Snapshot:
 
     @classmethod
     def of(cls, path: Path, root: Path) -> _Snapshot:
-        size, name = path.stat().st_size, str(path.relative_to(root))
-        if path.suffix == ".snapshot":
-            return cls(size)  # of the HDFS-backed provider
+        name = str(path.relative_to(root))
         try:
-            with zipfile.ZipFile(path) as image:
-                found = json.loads(image.read("metadata").decode().partition("\n")[2])
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            return cls(size, damaged=((name, str(error)),))
+            size = path.stat().st_size
+            if path.suffix == ".snapshot":
+                return cls(size)  # of the HDFS-backed provider
+            found = _metadata(path)
+            files = [_named_file(file) for file in found.get("sstFiles", [])]
+        except (DamagedError, OSError, TypeError) as error:
+            return cls(damaged=((name, str(error)),))
         missing: list[str] = []
         damaged: list[Damage] = []
-        for file in found.get("sstFiles", []):
-            shared = path.parent / "SSTs" / file["dfsSstFileName"]
-            wanted, where = int(file["sizeBytes"]), str(shared.relative_to(root))
+        for file, wanted in files:
+            shared = path.parent / "SSTs" / file
+            where = str(shared.relative_to(root))
             size += wanted
-            if not shared.is_file():
+            there = _size(shared)
+            if there is None:
                 missing.append(where)
-            elif shared.stat().st_size != wanted:
-                damaged.append((where, f"it has {shared.stat().st_size} bytes and not {wanted}"))
-        rows = found.get("numKeys", -1)
-        return cls(size, rows if rows >= 0 else None, tuple(missing), tuple(damaged))
+            elif there != wanted:
+                damaged.append((where, f"it has {there} bytes and not {wanted}"))
+        return cls(size, number(found.get("numKeys")), tuple(missing), tuple(damaged))
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """Return the metadata of a snapshot, or raise DamagedError."""
+    if not path.is_file():
+        problem = "it is no file"
+        raise DamagedError(problem)
+    try:
+        with zipfile.ZipFile(path) as image:
+            if image.getinfo("metadata").file_size > _LARGEST_METADATA_BYTES:
+                problem = f"its metadata have more than {_LARGEST_METADATA_BYTES:,} bytes"
+                raise DamagedError(problem)
+            text = image.read("metadata").decode()
+    # A damaged zip may also claim to be encrypted, or packed in another way.
+    except (OSError, ValueError, LookupError, EOFError, RuntimeError) as error:
+        raise DamagedError(str(error)) from error
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise DamagedError(str(error)) from error
+    return json_object(text.partition("\n")[2])
+
+
+def _named_file(file: object) -> tuple[str, int]:
+    """Return the name and the size of an SST file that metadata name, or raise DamagedError."""
+    name = file.get("dfsSstFileName") if isinstance(file, dict) else None
+    size = number(file.get("sizeBytes")) if isinstance(file, dict) else None
+    if not isinstance(name, str) or not _SST.fullmatch(name) or size is None:
+        problem = f"its metadata have {str(file)[:80]} in place of an SST file"
+        raise DamagedError(problem)
+    return name, size
+
+
+def _size(path: Path) -> int | None:
+    """Return the size of a file; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def _has_one_key(operator: Path) -> bool:
@@ -152,10 +213,12 @@ def _has_one_key(operator: Path) -> bool:
     """
     schema = operator / "0" / "_metadata" / "schema"
     try:
+        if schema.stat().st_size > _LARGEST_METADATA_BYTES or not schema.is_file():
+            return False
         text = schema.read_bytes().decode(errors="replace")
         fields = json.JSONDecoder().raw_decode(text[text.index("{") :])[0]["fields"]
         return all(field["type"] == "void" for field in fields)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -163,7 +226,8 @@ def _numbered(folder: Path) -> list[Path]:
     """Return the directories that a folder has under numbers, by number."""
     if not folder.is_dir():
         return []
-    found = (path for path in folder.iterdir() if path.name.isdecimal())
+    # Spark writes no zeros before a number.
+    found = (path for path in folder.iterdir() if str(number(path.name)) == path.name)
     return sorted(
         (path for path in found if path.is_dir()),
         key=lambda path: int(path.name),
@@ -189,7 +253,7 @@ def _files(directory: Path) -> Iterable[tuple[Path, int]]:
                 if path.name[0] in "_." or path.suffix == ".crc":
                     continue
                 # A query that runs deletes old files meanwhile.
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):
                     found = path.stat()
                     if stat.S_ISREG(found.st_mode):
                         yield path, found.st_size

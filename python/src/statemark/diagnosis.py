@@ -229,11 +229,15 @@ def _for_inspect(conf: Mapping[str, str]) -> layers.SubmitArgs:
 
 
 def _checkpoint(location: str, inspect: Inspect) -> Checkpoint:
+    if not location.strip():
+        problem = "the checkpoint location is empty"
+        remedy = "name the directory that the query has as its checkpointLocation"
+        raise SettingsError(problem, reason="a variable may not be set", remedy=remedy)
     path = re.sub(r"^file:(?://(?:localhost)?(?=/))?", "", location)
-    # A directory with this path on this machine is taken for the one that is meant.
-    if not Path(path).is_dir():
-        return inspect(location)
     try:
+        # A directory with this path on this machine is taken for the one that is meant.
+        if not Path(path).is_dir():
+            return inspect(location)
         return checkpoint_files.read(Path(path))
     except checkpoint_files.NoCheckpointError as error:
         problem = f"{location} is not the checkpoint of a query"

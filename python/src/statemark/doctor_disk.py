@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from statemark import doctor_kinds as kinds
 from statemark import mounts, settings, units
+from statemark.checkpoint_reading import is_directory
 from statemark.doctor_findings import Finding, size_text
 
 if TYPE_CHECKING:
@@ -115,10 +117,17 @@ def _refused(root: Path, disk: Disk) -> Iterator[Finding]:
     reason = None
     if not root.is_absolute():
         reason = "this user has no home directory"
-    elif not there.is_dir():
+    elif not is_directory(there):
         reason = f"{there} is no directory"
     elif not os.access(there, os.W_OK | os.X_OK):
         reason = f"this user may not write to {there}"
+    else:
+        try:
+            root.stat()
+        except FileNotFoundError:
+            pass  # the first store makes it
+        except OSError as error:
+            reason = str(error.strerror)
     if reason and disk.is_named:
         yield kinds.LOCAL_DIR_REFUSED.found(
             f"{settings.LOCAL_DIR.key} is {root}, where no store can lie",
@@ -139,7 +148,7 @@ def _refused(root: Path, disk: Disk) -> Iterator[Finding]:
 def _foreign(root: Path, about: Situation) -> Iterator[Finding]:
     """Find what the plugin would refuse on the way from the root to a store (docs/restarts.md)."""
     query = about.checkpoint.query_id if about.checkpoint else None
-    if query is None or not root.is_dir():
+    if query is None or not is_directory(root):
         return
     for step in _steps(root / query):
         reason = _problem(step)
@@ -157,17 +166,20 @@ def _foreign(root: Path, about: Situation) -> Iterator[Finding]:
 def _steps(top: Path) -> Iterator[Path]:
     """Yield a query's directory, those of its stores and homes, none below one that is refused."""
     yield top
-    if top.exists() and _problem(top) is None:
+    # Nothing below another user's can be told, nor below a name that is too long.
+    if is_directory(top) and os.access(top, os.R_OK | os.X_OK) and _problem(top) is None:
         for store in sorted(top.iterdir()):
             yield store
-            if _problem(store) is None:
-                yield from sorted(store.iterdir())
+            # A process that runs deletes directories meanwhile.
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                if _problem(store) is None:
+                    yield from sorted(store.iterdir())
 
 
 def _problem(path: Path) -> str | None:
     try:
         found = path.lstat()
-    except FileNotFoundError:
+    except OSError:
         return None
     if stat.S_ISLNK(found.st_mode):
         return f"it is a link to {path.readlink()}"
@@ -179,7 +191,7 @@ def _problem(path: Path) -> str | None:
 
 
 def _open(root: Path) -> Iterator[Finding]:
-    if not root.is_dir():
+    if not is_directory(root):
         return
     mode = root.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -271,4 +283,11 @@ def _most_handles() -> int | None:
 
 def _existing(path: Path) -> Path:
     """Return a path, or the nearest one above it that exists."""
-    return next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    return next((one for one in (path, *path.parents) if _exists(one)), Path("/"))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name may be too long, or a directory above it closed to this user
+        return False

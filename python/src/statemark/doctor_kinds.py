@@ -43,7 +43,9 @@ SESSION_LACKS = Kind(
 # ---- settings
 
 SETTINGS_REFUSED = Kind(
-    "settings-refused", PROBLEM, "a key of Statemark's is unknown or there twice, or a value is bad"
+    "settings-refused",
+    PROBLEM,
+    "a key of Statemark's is unknown or there twice, or a value is bad, of Spark's settings too",
 )
 JAR_NOT_NAMED = Kind("jar-not-named", PROBLEM, "the provider is set, and no setting brings its jar")
 JAR_NOT_ON_EXECUTORS = Kind(

@@ -143,8 +143,8 @@ def _machine() -> int | None:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
-    bound = _CONTAINER.read_text().strip() if _CONTAINER.is_file() else ""
-    return min(physical, int(bound)) if bound.isdecimal() else physical
+    bound = units.number(_CONTAINER.read_text().strip()) if _CONTAINER.is_file() else None
+    return physical if bound is None else min(physical, bound)
 
 
 def _uncommitted(about: Situation) -> int | None:
@@ -158,8 +158,10 @@ def _native(about: Situation) -> int | None:
     named = about.of_store("rocksdb.maxMemoryUsageMB")
     bounded = about.of_store("rocksdb.boundedMemoryUsage").lower() == "true"
     if any(about.of_store(f"rocksdb.{name}") for name in _SIZES):
-        return int(named or 500) * _MIB if bounded and (named or "0").isdecimal() else None
-    return int(named) * _MIB if named.isdecimal() else about.overhead_bytes // 2
+        by_hand = units.number(named or "500")
+        return by_hand * _MIB if bounded and by_hand is not None else None
+    megabytes = units.number(named)
+    return about.overhead_bytes // 2 if megabytes is None else megabytes * _MIB
 
 
 def _batch(about: Situation) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemark import settings
+from statemark.checkpoint_reading import is_directory
 from statemark.doctor_findings import size_text
+from statemark.units import number
 
 if TYPE_CHECKING:
     from statemark.checkpoint_facts import Store
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 #: FORMAT.md, "Local directory": the place of the lock that shows that a home is in use.
 _LOCK = "owner.lock"
 _PRESENCE = 1
+_LONGEST_NOTE = 100
 _TEMPORARY = "temporary-"
 
 
@@ -155,22 +159,37 @@ class _Home:
 
 
 def _homes(folder: Path) -> Iterator[_Home]:
-    if not folder.is_dir() or folder.is_symlink():
+    if not is_directory(folder) or folder.is_symlink():
         return
-    for path in sorted(folder.iterdir()):
-        lock = path / _LOCK
-        if path.is_symlink() or path.name.startswith(_TEMPORARY) or not lock.is_file():
-            continue
-        if path.stat().st_uid != os.geteuid():
-            yield _Home(None, in_use=False, problem="the local directory is another user's")
-        elif not (path / "base" / "CURRENT").is_file():
-            yield _Home(None, in_use=False, problem="the local directory holds no RocksDB")
-        else:
-            note = lock.read_text(errors="replace").strip()
-            # At 0 its first version has not gone to disk.
-            version = int(note) if note.isdecimal() and int(note) else None
-            problem = "" if version else "the local directory has no version on disk"
-            yield _Home(version, _is_held(lock), problem)
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        yield _Home(None, in_use=False, problem="the local directory cannot be read")
+        return
+    for path in found:
+        # A process that runs deletes homes meanwhile.
+        with contextlib.suppress(OSError):
+            yield from _home(path)
+
+
+def _home(path: Path) -> Iterator[_Home]:
+    lock = path / _LOCK
+    if path.is_symlink() or path.name.startswith(_TEMPORARY) or not lock.is_file():
+        return
+    if path.stat().st_uid != os.geteuid():
+        yield _Home(None, in_use=False, problem="the local directory is another user's")
+    elif not (path / "base" / "CURRENT").is_file():
+        yield _Home(None, in_use=False, problem="the local directory holds no RocksDB")
+    else:
+        # At 0 its first version has not gone to disk.
+        version = number(_note(lock)) or None
+        problem = "" if version else "the local directory has no version on disk"
+        yield _Home(version, _is_held(lock), problem)
+
+
+def _note(lock: Path) -> str:
+    with lock.open("rb") as file:
+        return file.read(_LONGEST_NOTE).decode(errors="replace").strip()
 
 
 def _is_held(lock: Path) -> bool:

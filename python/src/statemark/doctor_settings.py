@@ -29,6 +29,33 @@ _SIZES = tuple(
     f"rocksdb.{name}" for name in ("blockCacheSizeMB", "writeBufferSizeMB", "maxWriteBufferNumber")
 )
 
+_Parse = Callable[[str], object]
+_SIZE: tuple[_Parse, str] = (lambda text: units.size_bytes(text), "a size, such as 4g")
+_DURATION: tuple[_Parse, str] = (lambda text: units.seconds(text), "a duration, such as 60s")
+_NUMBER: tuple[_Parse, str] = (units.number, "a whole number")
+_FRACTION: tuple[_Parse, str] = (units.fraction, "a number from 0 on")
+_TRUTH: tuple[_Parse, str] = (
+    lambda text: {"true": 1, "false": 0}.get(text.lower()),
+    "true or false",
+)
+#: Those of Spark's settings that this command counts with.
+_SPARKS_VALUES = (
+    ("spark.driver.memory", _SIZE),
+    ("spark.driver.memoryOverhead", _SIZE),
+    ("spark.driver.memoryOverheadFactor", _FRACTION),
+    ("spark.executor.memory", _SIZE),
+    ("spark.executor.memoryOverhead", _SIZE),
+    ("spark.executor.memoryOverheadFactor", _FRACTION),
+    ("spark.executor.cores", _NUMBER),
+    ("spark.executor.instances", _NUMBER),
+    ("spark.io.encryption.enabled", _TRUTH),
+    ("spark.locality.wait", _DURATION),
+    ("spark.sql.shuffle.partitions", _NUMBER),
+    ("spark.sql.streaming.stateStore.maintenanceInterval", _DURATION),
+    ("spark.sql.streaming.stateStore.minDeltasForSnapshot", _NUMBER),
+    ("spark.sql.streaming.stateStore.checkpointFormatVersion", _NUMBER),
+)
+
 
 def findings(about: Situation) -> list[Finding]:
     """Return what is odd in settings.
@@ -59,6 +86,21 @@ def _refused(about: Situation) -> Iterator[Finding]:
                 reason="the names of Statemark's settings count in either case",
                 remedy="leave one of them",
                 keys=keys,
+            )
+
+
+def _values(about: Situation) -> Iterator[Finding]:
+    """Find values of Spark's settings that Spark refuses; those of a session it has taken."""
+    for key, text in {} if about.has_session else _SPARKS_VALUES:
+        value = about.conf.get(key)
+        parse, wanted = text
+        if value is not None and parse(value.strip()) is None:
+            yield kinds.SETTINGS_REFUSED.found(
+                f"{key} is {value!r}",
+                reason=f"Spark wants {wanted} there",
+                remedy="correct it, or leave it away",
+                key=key,
+                value=value,
             )
 
 
@@ -159,7 +201,7 @@ def _native(about: Situation) -> Iterator[Finding]:
             f" {prefix}rocksdb.maxMemoryUsageMB",
             set=by_hand or ["rocksdb.boundedMemoryUsage"],
         )
-    bound = int(named) * _MIB if named.isdecimal() else 0
+    bound = (units.number(named) or 0) * _MIB
     if about.is_set and not about.is_local and bound > about.overhead_bytes:
         yield kinds.NATIVE_OVER_OVERHEAD.found(
             f"{prefix}rocksdb.maxMemoryUsageMB is {named}, and the memory overhead of an executor"
@@ -214,6 +256,7 @@ def _locality(about: Situation) -> Iterator[Finding]:
 
 _RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
     _refused,
+    _values,
     _jar,
     _plugin,
     _encryption,

@@ -123,11 +123,10 @@ class Situation:
     def tasks(self) -> int:
         """How many tasks an executor runs at once."""
         if not self.is_local:
-            cores = self.conf.get("spark.executor.cores", "1")
-            return int(cores) if cores.isdecimal() else 1
-        named = self.master.partition("[")[2].partition("]")[0].partition(",")[0]
-        if named.isdecimal():
-            return int(named)
+            return units.number(self.conf.get("spark.executor.cores")) or 1
+        named = units.number(self.master.partition("[")[2].partition("]")[0].partition(",")[0])
+        if named is not None:
+            return named
         return 1 if self.master == "local" else os.cpu_count() or 1
 
     @property
@@ -135,8 +134,7 @@ class Situation:
         """How many executors there are; None where settings do not say."""
         if self.is_local:
             return 1
-        named = self.conf.get("spark.executor.instances", "")
-        return int(named) if named.isdecimal() and int(named) else None
+        return units.number(self.conf.get("spark.executor.instances")) or None
 
     @property
     def heap_bytes(self) -> int:
@@ -152,8 +150,8 @@ class Situation:
         if named is not None:
             return named
         least = units.size_bytes(self.conf.get(f"{prefix}minMemoryOverhead", "384"), unit="m")
-        factor = float(self.conf.get(f"{prefix}memoryOverheadFactor", "0.1"))
-        return max(int(self.heap_bytes / _MIB * factor) * _MIB, least or 0)
+        factor = units.fraction(self.conf.get(f"{prefix}memoryOverheadFactor", "0.1"))
+        return max(int(self.heap_bytes / _MIB * (factor or 0)) * _MIB, least or 0)
 
     @property
     def is_encrypted(self) -> bool:
@@ -165,8 +163,10 @@ class Situation:
         """Where stores outlive their process, as `LocalRoot` in the JVM has it; or None."""
         named = self.own(settings.LOCAL_DIR)
         if named:
-            is_uri = named.startswith("file:")
-            return Path(unquote(urlsplit(named).path) if is_uri else named)
+            try:
+                return Path(unquote(urlsplit(named).path) if named.startswith("file:") else named)
+            except ValueError:
+                return Path(named)  # which is refused
         if not self.is_local or self.is_encrypted:
             return None
         cache = Path(self.env.get("XDG_CACHE_HOME", ""))
@@ -180,5 +180,5 @@ class Situation:
     @property
     def min_deltas(self) -> int:
         """How many changelogs lie between two snapshots."""
-        named = self.of_store("minDeltasForSnapshot", "10")
-        return max(int(named), 1) if named.isdecimal() else 10
+        named = units.number(self.of_store("minDeltasForSnapshot", "10"))
+        return 10 if named is None else max(named, 1)

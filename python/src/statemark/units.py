@@ -6,6 +6,7 @@ plugin would refuse.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -31,7 +32,8 @@ _MICROSECONDS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_AMOUNT = re.compile(r"([0-9]+)([a-z]*)", re.ASCII)
+# Python reads no longer numbers, and none of these is small enough for Java.
+_AMOUNT = re.compile(r"([0-9]{1,4000})([a-z]*)", re.ASCII)
 _MAX_LONG = 2**63 - 1
 # What Java's `trim` takes away.
 _BLANKS = "".join(map(chr, range(ord(" ") + 1)))
@@ -131,10 +133,46 @@ def seconds(value: object) -> float | None:
     return int(parsed[1]) * _MICROSECONDS[parsed[2]] / 1e6
 
 
+def number(text: object) -> int | None:
+    """Return the number from 0 on that a text or a number is; None where it is none.
+
+    Parameters
+    ----------
+    text : object
+        What a file or a setting has.
+
+    Returns
+    -------
+    int or None
+        The number, where Java's `long` can hold it.
+
+    Examples
+    --------
+    >>> from statemark import units
+    >>> [units.number(one) for one in ("12", 7, "-1", "9" * 20, True, None)]
+    [12, 7, None, None, None, None]
+    """
+    if isinstance(text, bool) or not isinstance(text, int | str):
+        return None
+    written = str(text)
+    is_number = written.isascii() and written.isdecimal() and len(written) <= len(str(_MAX_LONG))
+    found = int(written) if is_number else -1
+    return found if 0 <= found <= _MAX_LONG else None
+
+
+def fraction(value: object) -> float | None:
+    """Return a number from 0 on, whole or not; None where it is none, or not finite."""
+    try:
+        found = float(_text(value))
+    except ValueError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
 def count(value: object, *, most: int) -> str:
     """Return a whole number from 0 to `most`, or raise RefusedError."""
     text = _text(value)
-    if not re.fullmatch(r"[0-9]+", text) or int(text) > most:
+    if not re.fullmatch(r"[0-9]{1,4000}", text) or int(text) > most:
         raise RefusedError(reason=f"it is no whole number from 0 to {most}")
     return text
 

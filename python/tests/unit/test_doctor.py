@@ -31,6 +31,7 @@ from statemark import (
     jars,
     mounts,
 )
+from statemark.checkpoint_logs import Log
 from statemark.cli import main
 from statemark.settings import PLUGIN, PREFIX, PROVIDER_CLASS, PROVIDER_CLASS_KEY
 
@@ -497,6 +498,119 @@ def test_every_kind_is_provoked() -> None:
 def test_what_is_no_finding(change: Callable[[World], None], world: World) -> None:
     change(world)
     assert world.diagnose().findings == ()
+
+
+DEEP = "[" * 100_000
+
+
+def _pipe(name: str) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        _remove(name)(world)
+        os.mkfifo(world.checkpoint / name)
+
+    return change
+
+
+def _endless(name: str) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        _remove(name)(world)
+        (world.checkpoint / name).symlink_to("/dev/zero")
+
+    return change
+
+
+def _metadata(value: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        with zipfile.ZipFile(world.checkpoint / "state/0/1/10.zip", "w") as image:
+            image.writestr("metadata", "v1\n" + (DEEP if value is None else json.dumps(value)))
+
+    return change
+
+
+def _ids(value: object) -> Callable[[World], None]:
+    def change(world: World) -> None:
+        world.write(checkpoint_format=2)
+        world.entry("commits", 11, {"stateUniqueIds": value})
+
+    return change
+
+
+def _far_commit(world: World) -> None:
+    world.entry("commits", 10**15, {})
+
+
+def _partitions(text: str) -> Callable[[World], None]:
+    pinned = {PROVIDER_CLASS_KEY: PROVIDER_CLASS, "spark.sql.shuffle.partitions": text}
+    return lambda world: world.entry("offsets", 11, {"conf": pinned})
+
+
+JUNK: list[tuple[str, Callable[[World], None]]] = [
+    *(
+        (kind, change(name))
+        for kind, name in (("entry-damaged", "offsets/11"), ("metadata-gone", "metadata"))
+        for change in (lambda name: _damage(name, f"v1\n{DEEP}"), _pipe, _endless)
+    ),
+    ("local-dir-refused", _own("localDir", "/a" * 3000)),
+    ("entry-missing", _pipe("commits")),
+    ("entry-missing", _far_commit),
+    ("entry-damaged", _partitions("9" * 12)),
+    *(("entry-damaged", _ids(value)) for value in (7, {"0": 7}, {"0": [None]})),
+    ("state-missing", _pipe("state")),
+    ("state-missing", _pipe("state/0")),
+    ("state-missing", _pipe("state/0/0/11.changelog")),
+    ("state-missing", lambda world: (world.checkpoint / "state/2").mkdir()),
+    *(
+        ("state-damaged", _metadata(value))
+        for value in (None, [], {"sstFiles": 7}, {"sstFiles": [{}]}, {"sstFiles": [{"a": 1}]})
+    ),
+    *(
+        ("settings-refused", _set(**{key: value}))
+        for key, value in (
+            ("spark.driver.memoryOverheadFactor", "inf"),
+            ("spark.driver.memory", "much"),
+            (f"{PREFIX}maxUncommittedBytes", "9" * 5000),
+            (f"{STORE}minDeltasForSnapshot", "9" * 5000),
+            (f"{PREFIX}localDir", "file://[x/"),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change"), JUNK)
+def test_junk_is_a_finding(name: str, change: Callable[[World], None], world: World) -> None:
+    change(world)
+    assert name in [finding.name for finding in world.diagnose().findings]
+
+
+@pytest.mark.parametrize("location", ["", " ", "x" * 300])
+def test_a_location_that_is_none(
+    location: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.checkpoint)
+    with pytest.raises(statemark.SettingsError):
+        statemark.doctor(location)
+
+
+def test_files_that_vanish_while_they_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that runs commits, and deletes what an older version needed."""
+    real, pending = Log.entry, [12]
+
+    def entry(log: Log, batch: int) -> dict[str, Any]:
+        if pending and (log.folder.name, batch) == ("offsets", 10):
+            committed = pending.pop()
+            for name in ("offsets", "commits"):
+                world.entry(name, committed, {"conf": world.pinned(PROVIDER_CLASS, 2)})
+            for partition in (0, 1):
+                changelog = f"state/0/{partition}/{committed + 1}.changelog"
+                (world.checkpoint / changelog).write_bytes(b"c")
+            (world.checkpoint / "offsets/10").unlink()
+        return real(log, batch)
+
+    monkeypatch.setattr(Log, "entry", entry)
+    assert world.diagnose().findings == ()
+    assert not pending
 
 
 def test_problems_come_first(world: World) -> None:
