@@ -41,6 +41,9 @@ class Store:
         Files that the version needs and that are not there.
     damaged : tuple of Damage
         Files that the version needs and that are damaged.
+    older : tuple of tuple of int, or None
+        Where the newest snapshot is of no use: those before it that a load can begin with, newest
+        first, by version and bytes; None where it is good.
     """
 
     operator: int
@@ -54,6 +57,7 @@ class Store:
     rows: int | None
     missing: tuple[str, ...] = ()
     damaged: tuple[Damage, ...] = ()
+    older: tuple[tuple[int, int], ...] | None = None
 
     def after(self, version: int) -> dict[int, int | None]:
         """Return the bytes of the changelogs after a version, by version.
@@ -97,6 +101,8 @@ class Checkpoint:
         Every partition of every store.
     missing, damaged
         Log entries, or directories of stores, that a start needs.
+    uncommitted : str or None
+        The entry of the commit log that is gone, where a start does without.
     unfinished : tuple of str
         Directories of a `switch` that was interrupted.
     repartition : tuple of str or None
@@ -115,6 +121,7 @@ class Checkpoint:
     format: int | None
     stores: tuple[Store, ...]
     missing: tuple[str, ...] = ()
+    uncommitted: str | None = None
     damaged: tuple[Damage, ...] = ()
     unfinished: tuple[str, ...] = ()
     repartition: tuple[str, str] | None = None
@@ -124,9 +131,13 @@ class Checkpoint:
     @property
     def troubles(self) -> tuple[frozenset[str], frozenset[Damage]]:
         """The files that are missing, and those that are damaged, of logs and stores."""
-        missing = {*self.missing, *(name for store in self.stores for name in store.missing)}
+        missing = {
+            self.uncommitted or "",
+            *self.missing,
+            *(name for store in self.stores for name in store.missing),
+        }
         damaged = {*self.damaged, *(found for store in self.stores for found in store.damaged)}
-        return frozenset(missing), frozenset(damaged)
+        return frozenset(filter(None, missing)), frozenset(damaged)
 
     @property
     def provider(self) -> str | None:

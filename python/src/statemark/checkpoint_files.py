@@ -83,6 +83,7 @@ def _read(root: Path) -> Checkpoint:
         format=commits.format,
         stores=found,
         missing=(*logs.missing, *stores.missing),
+        uncommitted=logs.uncommitted,
         damaged=tuple(logs.damaged),
         unfinished=tuple(
             str(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from functools import cached_property
 from itertools import pairwise
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from statemark.checkpoint_facts import PARTITIONS, Damage
-from statemark.checkpoint_reading import DamagedError, json_object, lines
+from statemark.checkpoint_reading import DamagedError, is_directory, json_object, lines
 from statemark.units import number
 
 #: For each operator by its number, the ids of its stores by partition.
@@ -85,16 +86,28 @@ def _ids(entry: dict[str, Any]) -> Ids | None:
     return dict(found)
 
 
+def _has_ids(commits: Log) -> bool:
+    """Tell whether a checkpoint has format v2, whose commit log says which files count."""
+    if commits.newest is not None:
+        return commits.format == 2
+    state = commits.folder.parent / "state/0/0"
+    return is_directory(state) and any("_" in path.stem[1:] for path in state.iterdir())
+
+
 class Logs:
     """What a start reads of both logs."""
 
     def __init__(self, offsets: Log, commits: Log) -> None:
         self.missing: list[str] = []
+        self.uncommitted: str | None = None
         self.damaged: list[Damage] = []
         self.conf: dict[str, str] = {}
         self.partitions: int | None = None
         self.repartition: tuple[str, str] | None = None
         planned, committed = offsets.newest, commits.newest
+        folders = [log.folder for log in (offsets, commits)]
+        not_one = [one.name for one in folders if os.path.lexists(one) and not is_directory(one)]
+        self.damaged += [(name, "it is no directory") for name in not_one]
         if planned is None:
             self.missing += ["offsets"] if committed is not None else []
             return
@@ -107,7 +120,10 @@ class Logs:
         if planned > 0 and planned - 1 not in offsets.batches:
             self.missing.append(f"offsets/{planned - 1}")
         if planned > 0 and (committed is None or committed < planned - 1):
-            self.missing.append(f"commits/{planned - 1}")
+            if _has_ids(commits):
+                self.missing.append(f"commits/{planned - 1}")
+            else:
+                self.uncommitted = f"commits/{planned - 1}"
         before = self.conf
         if planned > 0 and planned - 1 in offsets.batches:
             before = self._confs(offsets, planned - 1)

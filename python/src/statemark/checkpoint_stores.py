@@ -8,28 +8,24 @@ import json
 import os
 import re
 import stat
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from statemark.checkpoint_facts import Damage, Store
-from statemark.checkpoint_reading import DamagedError, json_object
+from statemark import checkpoint_snapshots
+from statemark.checkpoint_facts import Store
+from statemark.checkpoint_snapshots import Snapshot
 from statemark.units import number
 
 if TYPE_CHECKING:
     from statemark.checkpoint_logs import Log
 
 _FILE = re.compile(r"([0-9]+)(?:_([0-9a-fA-F-]+))?\.(zip|changelog|delta|snapshot)")
-_SST = re.compile(r"[^/\x00]{1,255}")
 _SHARED = ("SSTs", "logs")
 _SNAPSHOTS = ("zip", "snapshot")
 #: A number that a damaged log names may be any: no more missing files of a store are listed.
 _MOST_LISTED = 1000
-#: The metadata of a snapshot name its files, about 100 bytes each.
-_LARGEST_METADATA_BYTES = 256 * 1024 * 1024
+_LARGEST_SCHEMA_BYTES = 64 * 1024 * 1024
 
 
 class Stores:
@@ -105,7 +101,8 @@ class Stores:
         suffix = next((path.suffix for path, _ in changelogs.values()), ".changelog")
         where = directory.relative_to(self.root)
         gone = (f"{where}/{v}{suffix}" for v in needed if v not in changelogs)
-        snapshot = _Snapshot.of(snapshots[begin], self.root) if begin else _Snapshot()
+        snapshot = Snapshot.of(snapshots[begin], self.root) if begin else Snapshot()
+        older = None if snapshot.is_whole else checkpoint_snapshots.older(snapshots, self.root)
         return Store(
             operator=operator,
             partition=partition,
@@ -121,6 +118,7 @@ class Stores:
                 *itertools.islice(gone, _MOST_LISTED),
             ),
             damaged=snapshot.damaged,
+            older=older,
         )
 
     def _counts(self, version: int, unique: str | None, operator: int, partition: int) -> bool:
@@ -134,78 +132,6 @@ class Stores:
         return unique in of_operator[partition]
 
 
-@dataclass(frozen=True)
-class _Snapshot:
-    """A snapshot, as far as its zip and the sizes of its SST files tell."""
-
-    size: int = 0
-    rows: int | None = None
-    missing: tuple[str, ...] = ()
-    damaged: tuple[Damage, ...] = ()
-
-    @classmethod
-    def of(cls, path: Path, root: Path) -> _Snapshot:
-        name = str(path.relative_to(root))
-        try:
-            size = path.stat().st_size
-            if path.suffix == ".snapshot":
-                return cls(size)  # of the HDFS-backed provider
-            found = _metadata(path)
-            files = [_named_file(file) for file in found.get("sstFiles", [])]
-        except (DamagedError, OSError, TypeError) as error:
-            return cls(damaged=((name, str(error)),))
-        missing: list[str] = []
-        damaged: list[Damage] = []
-        for file, wanted in files:
-            shared = path.parent / "SSTs" / file
-            where = str(shared.relative_to(root))
-            size += wanted
-            there = _size(shared)
-            if there is None:
-                missing.append(where)
-            elif there != wanted:
-                damaged.append((where, f"it has {there} bytes and not {wanted}"))
-        return cls(size, number(found.get("numKeys")), tuple(missing), tuple(damaged))
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    """Return the metadata of a snapshot, or raise DamagedError."""
-    if not path.is_file():
-        problem = "it is no file"
-        raise DamagedError(problem)
-    try:
-        with zipfile.ZipFile(path) as image:
-            if image.getinfo("metadata").file_size > _LARGEST_METADATA_BYTES:
-                problem = f"its metadata have more than {_LARGEST_METADATA_BYTES:,} bytes"
-                raise DamagedError(problem)
-            text = image.read("metadata").decode()
-    # A damaged zip may also claim to be encrypted, or packed in another way.
-    except (OSError, ValueError, LookupError, EOFError, RuntimeError) as error:
-        raise DamagedError(str(error)) from error
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise DamagedError(str(error)) from error
-    return json_object(text.partition("\n")[2])
-
-
-def _named_file(file: object) -> tuple[str, int]:
-    """Return the name and the size of an SST file that metadata name, or raise DamagedError."""
-    name = file.get("dfsSstFileName") if isinstance(file, dict) else None
-    size = number(file.get("sizeBytes")) if isinstance(file, dict) else None
-    if not isinstance(name, str) or not _SST.fullmatch(name) or size is None:
-        problem = f"its metadata have {str(file)[:80]} in place of an SST file"
-        raise DamagedError(problem)
-    return name, size
-
-
-def _size(path: Path) -> int | None:
-    """Return the size of a file; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
 def _has_one_key(operator: Path) -> bool:
     """Tell whether all rows of an operator have one key: a limit's, or an aggregate's of all rows.
 
@@ -213,7 +139,7 @@ def _has_one_key(operator: Path) -> bool:
     """
     schema = operator / "0" / "_metadata" / "schema"
     try:
-        if schema.stat().st_size > _LARGEST_METADATA_BYTES or not schema.is_file():
+        if schema.stat().st_size > _LARGEST_SCHEMA_BYTES or not schema.is_file():
             return False
         text = schema.read_bytes().decode(errors="replace")
         fields = json.JSONDecoder().raw_decode(text[text.index("{") :])[0]["fields"]

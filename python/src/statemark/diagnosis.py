@@ -205,7 +205,7 @@ def examine(
     found += doctor_memory.findings(memory)
     download = restart.snapshot_bytes if restart else None
     found += doctor_disk.findings(about, disk, download_bytes=download or 0)
-    found += doctor_checkpoint.findings(about)
+    found += doctor_checkpoint.findings(about, restart)
     return Diagnosis(
         findings=tuple(sorted(found, key=lambda finding: finding.severity != PROBLEM)),
         facts=doctor_report.facts(seen),

@@ -13,6 +13,7 @@ from statemark.checkpoint_facts import PARTITIONS, PROVIDER, Checkpoint, Store
 from statemark.doctor_findings import Finding, size_text
 
 if TYPE_CHECKING:
+    from statemark.doctor_restart import Load, Restart
     from statemark.doctor_situation import Situation
 
 _MIB = 1024 * 1024
@@ -28,13 +29,15 @@ _OF_CLASS = {
 }
 
 
-def findings(about: Situation) -> list[Finding]:
+def findings(about: Situation, restart: Restart | None) -> list[Finding]:
     """Return what is odd in a checkpoint.
 
     Parameters
     ----------
     about : Situation
         The checkpoint, and the settings of the next run.
+    restart : Restart or None
+        What that run reads; None where no batch is committed, or the query has no state.
 
     Returns
     -------
@@ -44,7 +47,8 @@ def findings(about: Situation) -> list[Finding]:
     checkpoint = about.checkpoint
     if checkpoint is None:
         return []
-    return [finding for rule in _RULES for finding in rule(checkpoint, about)]
+    found = [finding for rule in _RULES for finding in rule(checkpoint, about)]
+    return [*found, *_state(checkpoint, about, restart)]
 
 
 def _metadata(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
@@ -67,7 +71,7 @@ def _logs(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
             " restored",
             file=name,
         )
-    entries = [name for name in checkpoint.missing if not name.startswith("state/")]
+    entries = [name for name in checkpoint.missing if not _is_state(name)]
     if entries:
         yield kinds.ENTRY_MISSING.found(
             f"{_listed(entries)} of {checkpoint.location} {_are(entries)} gone",
@@ -78,9 +82,23 @@ def _logs(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
         )
 
 
-def _state(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
-    missing = [name for name in checkpoint.missing if name.startswith("state/")]
-    missing += [name for store in checkpoint.stores for name in store.missing]
+def _commits(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
+    if checkpoint.uncommitted:
+        yield kinds.COMMIT_MISSING.found(
+            f"{checkpoint.uncommitted} of {checkpoint.location} is gone",
+            reason="a start takes the batch before the newest planned one for committed, warns, and"
+            f" runs batch {checkpoint.planned} again",
+            remedy="look at who deleted it; a sink that is not idempotent may get rows twice",
+            file=checkpoint.uncommitted,
+        )
+
+
+def _state(checkpoint: Checkpoint, about: Situation, restart: Restart | None) -> Iterator[Finding]:
+    loads = restart.loads if restart else ()
+    # On a cluster a task may run where the store's local directory is not.
+    broken = [load.store for load in loads if load.is_broken or _is_only_here(load, about)]
+    missing = [name for name in checkpoint.missing if _is_state(name)]
+    missing += [name for store in broken for name in store.missing]
     if missing:
         yield kinds.STATE_MISSING.found(
             f"{_listed(missing)} of {checkpoint.location} {_are(missing)} gone",
@@ -89,17 +107,36 @@ def _state(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
             " restored without",
             files=missing,
         )
-    damaged = [found for store in checkpoint.stores for found in store.damaged]
+    damaged = [found for store in broken for found in store.damaged]
     if damaged:
         names = [name for name, _ in damaged]
         yield kinds.STATE_DAMAGED.found(
             f"{_listed(names)} of {checkpoint.location} {_are(names)} damaged",
             reason=damaged[0][1],
-            remedy="bring it back from a copy; with autoSnapshotRepair, which is on unless it is"
-            " switched off, a start tries an older snapshot; `statemark verify` tells whether one"
-            " will do",
+            remedy="bring it back from a copy; `statemark verify` shows which batches can be"
+            " restored without",
             files=names,
         )
+    spared = [load for load in loads if load.store not in broken]
+    names = [name for load in spared for name in load.store.missing]
+    names += [name for load in spared for name, _ in load.store.damaged]
+    if names:
+        yield kinds.STATE_LACKS.found(
+            f"{_listed(names)} of {checkpoint.location} {_are(names)} gone or damaged",
+            reason="a start does without, by an older snapshot or by a local directory of this"
+            " machine; when that is gone too, the state is lost",
+            remedy="bring it back from a copy, or run the query until its next snapshots are"
+            " there; `statemark verify` reads all files",
+            files=names,
+        )
+
+
+def _is_state(name: str) -> bool:
+    return name == "state" or name.startswith("state/")
+
+
+def _is_only_here(load: Load, about: Situation) -> bool:
+    return load.from_local is not None and bool(load.store.missing) and not about.is_local
 
 
 def _commands(checkpoint: Checkpoint, _: Situation) -> Iterator[Finding]:
@@ -235,7 +272,7 @@ def _are(names: list[str]) -> str:
 _RULES: tuple[Callable[[Checkpoint, Situation], Iterator[Finding]], ...] = (
     _metadata,
     _logs,
-    _state,
+    _commits,
     _commands,
     _settings,
     _lag,

@@ -158,6 +158,11 @@ ENTRY_DAMAGED = Kind(
     "entry-damaged", PROBLEM, "one of the log entries that a start reads cannot be read"
 )
 ENTRY_MISSING = Kind("entry-missing", PROBLEM, "one of the log entries that a start reads is gone")
+COMMIT_MISSING = Kind(
+    "commit-missing",
+    WARNING,
+    "entries of the commit log are gone, and a start does without: its last batch runs again",
+)
 STATE_MISSING = Kind(
     "state-missing", PROBLEM, "a file, or a store, that the last committed batch needs is gone"
 )
@@ -166,6 +171,12 @@ STATE_DAMAGED = Kind(
     PROBLEM,
     "a snapshot that the last committed batch needs is no zip, or an SST file of it has another"
     " size",
+)
+STATE_LACKS = Kind(
+    "state-lacks",
+    WARNING,
+    "files of state are gone or damaged, and a start does without: it has an older snapshot, or a"
+    " local directory",
 )
 SWITCH_UNFINISHED = Kind("switch-unfinished", WARNING, "a `switch` was interrupted")
 REPARTITION_UNFINISHED = Kind("repartition-unfinished", PROBLEM, "a `repartition` was interrupted")

@@ -206,7 +206,7 @@ def _load_values(load: Load) -> dict[str, object]:
         "store": load.store.name,
         "localVersion": load.from_local,
         "why": load.why or None,
-        "snapshotVersion": load.store.snapshot if load.from_local is None else None,
+        "snapshotVersion": load.snapshot if load.from_local is None else None,
         "snapshotBytes": load.snapshot_bytes,
         "changelogs": load.changelogs,
         "changelogBytes": load.changelog_bytes,

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemark import settings
-from statemark.checkpoint_reading import is_directory
 from statemark.doctor_findings import size_text
-from statemark.units import number
+from statemark.doctor_homes import Home, homes_in
 
 if TYPE_CHECKING:
     from statemark.checkpoint_facts import Store
     from statemark.doctor_situation import Situation
-
-#: FORMAT.md, "Local directory": the place of the lock that shows that a home is in use.
-_LOCK = "owner.lock"
-_PRESENCE = 1
-_LONGEST_NOTE = 100
-_TEMPORARY = "temporary-"
 
 
 @dataclass(frozen=True)
@@ -44,6 +34,10 @@ class Load:
         How many changelogs it replays.
     changelog_bytes : int or None
         Their sizes; None where they are not known.
+    snapshot : int
+        The version of the snapshot that it begins with, without a local directory; 0 for none.
+    is_broken : bool
+        Whether it fails: it needs files of the checkpoint that are gone or damaged.
     """
 
     store: Store
@@ -52,11 +46,13 @@ class Load:
     snapshot_bytes: int | None
     changelogs: int
     changelog_bytes: int | None
+    snapshot: int = 0
+    is_broken: bool = False
 
     @property
-    def is_broken(self) -> bool:
-        """Tell whether it needs files of the checkpoint that are gone."""
-        return self.from_local is None and bool(self.store.missing)
+    def is_repaired(self) -> bool:
+        """Tell whether it begins with an older snapshot, as the newest is of no use."""
+        return self.from_local is None and self.snapshot != self.store.snapshot
 
 
 @dataclass(frozen=True)
@@ -129,15 +125,18 @@ def look(about: Situation) -> Restart | None:
     root = about.local_dir
     folder = root / checkpoint.query_id if root and checkpoint.query_id else None
     loads, in_use = [], False
+    most = about.max_repair
     for store in checkpoint.stores:
-        homes = () if folder is None else tuple(_homes(folder / store.text))
+        homes = () if folder is None else tuple(homes_in(folder / store.text))
         in_use = in_use or any(home.in_use for home in homes)
         if checkpoint.provider != settings.PROVIDER_CLASS:
-            loads.append(_from_checkpoint(store, "the pinned provider keeps no local directory"))
+            loads.append(
+                _from_checkpoint(store, "the pinned provider keeps no local directory", most)
+            )
         elif folder is None:
-            loads.append(_from_checkpoint(store, _no_root(about)))
+            loads.append(_from_checkpoint(store, _no_root(about), most))
         else:
-            loads.append(_load(store, homes, about.min_deltas))
+            loads.append(_load(store, homes, about.min_deltas, most))
     planned = checkpoint.planned
     is_open = planned is not None and planned > checkpoint.committed
     return Restart(checkpoint.committed + 1, planned if is_open else None, tuple(loads), in_use)
@@ -149,62 +148,7 @@ def _no_root(about: Situation) -> str:
     return f"{settings.LOCAL_DIR.name} is not set"
 
 
-@dataclass(frozen=True)
-class _Home:
-    """A directory of a store, as its lock file tells."""
-
-    version: int | None
-    in_use: bool
-    problem: str
-
-
-def _homes(folder: Path) -> Iterator[_Home]:
-    if not is_directory(folder) or folder.is_symlink():
-        return
-    try:
-        found = sorted(folder.iterdir())
-    except OSError:
-        yield _Home(None, in_use=False, problem="the local directory cannot be read")
-        return
-    for path in found:
-        # A process that runs deletes homes meanwhile.
-        with contextlib.suppress(OSError):
-            yield from _home(path)
-
-
-def _home(path: Path) -> Iterator[_Home]:
-    lock = path / _LOCK
-    if path.is_symlink() or path.name.startswith(_TEMPORARY) or not lock.is_file():
-        return
-    if path.stat().st_uid != os.geteuid():
-        yield _Home(None, in_use=False, problem="the local directory is another user's")
-    elif not (path / "base" / "CURRENT").is_file():
-        yield _Home(None, in_use=False, problem="the local directory holds no RocksDB")
-    else:
-        # At 0 its first version has not gone to disk.
-        version = number(_note(lock)) or None
-        problem = "" if version else "the local directory has no version on disk"
-        yield _Home(version, _is_held(lock), problem)
-
-
-def _note(lock: Path) -> str:
-    with lock.open("rb") as file:
-        return file.read(_LONGEST_NOTE).decode(errors="replace").strip()
-
-
-def _is_held(lock: Path) -> bool:
-    """Tell whether a process shows that it uses a home; keeps no process from taking it."""
-    import fcntl  # which Windows lacks
-
-    with lock.open("rb") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _PRESENCE)
-        except OSError:
-            return True
-        return False  # the lock ends with the file
-
-
-def _load(store: Store, homes: tuple[_Home, ...], min_deltas: int) -> Load:
+def _load(store: Store, homes: tuple[Home, ...], min_deltas: int, max_repair: int) -> Load:
     """Return the load by the rules of `ChangelogPath.find` and `LocalReuse` in the JVM."""
     whys = [home.problem for home in homes if home.problem]
     # The newest of them comes first, by what their owners noted.
@@ -223,13 +167,28 @@ def _load(store: Store, homes: tuple[_Home, ...], min_deltas: int) -> Load:
         else:
             size = _sum(replayed.values())
             return Load(store, version, "", 0, len(replayed), size)
-    return _from_checkpoint(store, whys[0] if whys else "no local directory on this machine")
+    why = whys[0] if whys else "no local directory on this machine"
+    return _from_checkpoint(store, why, max_repair)
 
 
-def _from_checkpoint(store: Store, why: str) -> Load:
-    replayed = store.after(store.snapshot)
+def _from_checkpoint(store: Store, why: str, max_repair: int) -> Load:
+    """Return the load by `RestoreRules` of the JVM."""
+    begin: int | None = store.snapshot
+    download = store.snapshot_bytes
+    if store.older is not None:
+        usable = (one for one in store.older if store.version - one[0] <= max_repair)
+        begin, download = next(usable, (None, download))
+    # A load that has begun with a snapshot tries no other where a changelog is missing.
+    is_broken = begin is None or (
+        store.version - begin > len(store.after(begin))
+        if store.older is not None
+        else bool(store.missing)
+    )
+    if begin is None or is_broken:
+        begin, download = store.snapshot, store.snapshot_bytes
+    replayed = store.after(begin)
     size = _sum(replayed.values())
-    return Load(store, None, why, store.snapshot_bytes, len(replayed), size)
+    return Load(store, None, why, download, len(replayed), size, begin, is_broken)
 
 
 def _sum(sizes: Iterable[int | None]) -> int | None:
@@ -272,7 +231,10 @@ def lines(restart: Restart) -> list[str]:
         )
     broken = sum(load.is_broken for load in restart.loads)
     if broken:
-        found.append(f"{broken} cannot be loaded: files of the checkpoint are gone")
+        found.append(f"{broken} cannot be loaded: files of the checkpoint are gone or damaged")
+    repaired = sum(load.is_repaired and not load.is_broken for load in restart.loads)
+    if repaired:
+        found.append(f"{repaired} from an older snapshot, as the newest is of no use")
     if restart.repeats is not None:
         found.append(f"batch {restart.repeats} was planned and is not committed: it runs again")
     if restart.in_use:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _MIB = 1024 * 1024
 _STORE = "spark.sql.streaming.stateStore."
 _TRUE = "true"
+#: Spark's automatic repair: the first line that has it, and its default.
+_REPAIRS = (4, 2)
+_REPAIR = f"{_STORE}autoSnapshotRepair"
+_MAX_REPAIR = 50
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,15 @@ class Situation:
             return Path.home() / ".cache" / "statemark"
         except RuntimeError:  # the machine does not know the user; Java says the same
             return Path("?", ".cache", "statemark")
+
+    @property
+    def max_repair(self) -> int:
+        """How many changelogs Spark's repair replays after an older snapshot; 0 for no repair."""
+        repairs = self.line is None or self.line >= _REPAIRS
+        if not repairs or not self.is_true(f"{_REPAIR}.enabled", default=True):
+            return 0
+        named = units.number(self.conf.get(f"{_REPAIR}.maxChangeFileReplay"))
+        return _MAX_REPAIR if named is None else named
 
     @property
     def min_deltas(self) -> int:

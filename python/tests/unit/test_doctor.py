@@ -32,6 +32,7 @@ from statemark import (
     mounts,
 )
 from statemark.checkpoint_logs import Log
+from statemark.checkpoint_snapshots import older
 from statemark.cli import main
 from statemark.settings import PLUGIN, PREFIX, PROVIDER_CLASS, PROVIDER_CLASS_KEY
 
@@ -355,6 +356,20 @@ def _repartition(world: World) -> None:
     world.entry("offsets", 12, {"conf": world.pinned(PROVIDER_CLASS, 4)})
 
 
+def _gone_commits(*batches: int) -> Callable[[World], None]:
+    return lambda world: [_remove(f"commits/{batch}")(world) for batch in batches] and None
+
+
+def _too_old(change: Callable[[World], None]) -> Callable[[World], None]:
+    """Return a change, after which no older snapshot and no empty store lead to the last batch."""
+
+    def with_it(world: World) -> None:
+        (world.checkpoint / "state/0/1/1.changelog").unlink()
+        change(world)
+
+    return with_it
+
+
 def _lagging(world: World) -> None:
     """No snapshot, and a minute from one batch to the next."""
     for batch in range(12):
@@ -421,11 +436,14 @@ CASES: list[tuple[str, Callable[[World], None]]] = [
     ("entry-missing", _remove("offsets/10")),
     ("entry-missing", _remove("offsets/11")),
     ("entry-missing", _remove("offsets")),
+    ("commit-missing", _gone_commits(10, 11)),
     ("state-missing", _remove("state/0/0/11.changelog")),
-    ("state-missing", _remove("state/0/1/SSTs/1-x.sst")),
+    ("state-missing", _too_old(_remove("state/0/1/SSTs/1-x.sst"))),
     ("state-missing", _remove("state/0/1")),
-    ("state-damaged", _damage("state/0/1/SSTs/1-x.sst", "short")),
-    ("state-damaged", _damage("state/0/1/10.zip", "no zip")),
+    ("state-damaged", _too_old(_damage("state/0/1/SSTs/1-x.sst", "short"))),
+    ("state-damaged", _too_old(_damage("state/0/1/10.zip", "no zip"))),
+    ("state-lacks", _remove("state/0/1/SSTs/1-x.sst")),
+    ("state-lacks", _damage("state/0/1/10.zip", "no zip")),
     ("switch-unfinished", _switch),
     ("repartition-unfinished", _repartition),
     ("command-at-work", _owner),
@@ -551,7 +569,7 @@ JUNK: list[tuple[str, Callable[[World], None]]] = [
         for change in (lambda name: _damage(name, f"v1\n{DEEP}"), _pipe, _endless)
     ),
     ("local-dir-refused", _own("localDir", "/a" * 3000)),
-    ("entry-missing", _pipe("commits")),
+    ("entry-damaged", _pipe("commits")),
     ("entry-missing", _far_commit),
     ("entry-damaged", _partitions("9" * 12)),
     *(("entry-damaged", _ids(value)) for value in (7, {"0": 7}, {"0": [None]})),
@@ -560,7 +578,7 @@ JUNK: list[tuple[str, Callable[[World], None]]] = [
     ("state-missing", _pipe("state/0/0/11.changelog")),
     ("state-missing", lambda world: (world.checkpoint / "state/2").mkdir()),
     *(
-        ("state-damaged", _metadata(value))
+        ("state-lacks", _metadata(value))
         for value in (None, [], {"sstFiles": 7}, {"sstFiles": [{}]}, {"sstFiles": [{"a": 1}]})
     ),
     *(
@@ -705,12 +723,58 @@ def test_a_store_in_use_is_seen_and_not_disturbed(world: World) -> None:
 def test_files_that_only_a_local_directory_makes_up_for(world: World) -> None:
     for partition in (0, 1):
         (world.checkpoint / f"state/0/{partition}/SSTs/1-x.sst").unlink()
-    assert "2 cannot be loaded: files of the checkpoint are gone" in str(world.diagnose())
+        (world.checkpoint / f"state/0/{partition}/1.changelog").unlink()
+    gone = "cannot be loaded: files of the checkpoint are gone or damaged"
+    assert f"2 {gone}" in str(world.diagnose())
     world.home(0, 11)
     found = world.diagnose()
-    assert "1 cannot be loaded: files of the checkpoint are gone" in str(found)
+    assert [finding.name for finding in found.findings] == ["state-missing", "state-lacks"]
+    assert f"1 {gone}" in str(found)
     assert "1 of 2 stores from the local directory" in str(found)
     assert "3 changelogs to replay (300 B)" in str(found)
+
+
+def test_a_start_that_repairs_itself(world: World) -> None:
+    """As `RestoreRules` of the JVM does it."""
+    store = world.checkpoint / "state/0/0"
+    world.snapshot(store / "6.zip", rows=5)
+    (store / "10.zip").write_text("no zip")
+
+    def names(**conf: str) -> list[str]:
+        world.conf |= {f"{STORE}autoSnapshotRepair.{key}": value for key, value in conf.items()}
+        return [finding.name for finding in world.diagnose().findings]
+
+    assert names() == ["state-lacks"]
+    load = _loads(world.diagnose())["stores"][0]
+    assert (load["snapshotVersion"], load["changelogs"]) == (6, 6)
+    assert "1 from an older snapshot, as the newest is of no use" in str(world.diagnose())
+    assert names(maxChangeFileReplay="5") == ["state-damaged"]
+    assert names(maxChangeFileReplay="6") == ["state-lacks"]
+    assert names(enabled="false") == ["state-damaged"]
+    assert names(enabled="true") == ["state-lacks"]
+    # A load that begins with this one does not look for another.
+    (store / "8.changelog").unlink()
+    assert names() == ["state-damaged"]
+
+
+def test_a_commit_log_that_is_gone(world: World) -> None:
+    """Checkpoint format v2 needs it: it says which files count."""
+    for version, name in ((1, "commit-missing"), (2, "entry-missing")):
+        world.write(checkpoint_format=version)
+        _remove("commits")(world)
+        assert [finding.name for finding in world.diagnose().findings] == [name]
+
+
+def test_changelogs_do_not_lead_past_new_column_families(world: World) -> None:
+    store = world.checkpoint / "state/0/0"
+    for version, families in ((6, {"a": 0}), (8, {"a": 0, "b": 1}), (10, {"a": 0, "b": 1})):
+        with zipfile.ZipFile(store / f"{version}.zip", "w") as image:
+            image.writestr("metadata", "v1\n" + json.dumps({"columnFamilyMapping": families}))
+    files = [store / f"{version}.zip" for version in (6, 8, 10)]
+    snapshots = {int(file.stem): file for file in files}
+    assert [one[0] for one in older(snapshots, world.checkpoint)] == [8]
+    del snapshots[8], snapshots[10]
+    assert [one[0] for one in older(snapshots, world.checkpoint)] == [0]
 
 
 def test_why_no_local_directory_counts(world: World) -> None:
