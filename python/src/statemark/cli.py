@@ -19,6 +19,7 @@ from statemark.usage import Parser
 
 # As a shell has it of a command that a signal ended; Windows has no such signal.
 _NOBODY_READS = 128 + 13
+_INTERRUPTED = 128 + 2
 # What a shell does to an unquoted word: it splits at blanks and expands patterns.
 _UNSAFE = re.compile(r"[\s*?\[\]]")
 
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0; 1 where a command found something wrong; 2 after an error, which is then
-        on standard error; 141 where who reads standard output has gone, as `head` does.
+        on standard error; 130 after Ctrl-C; 141 where who reads standard output has gone, as
+        `head` does.
 
     Examples
     --------
@@ -48,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(argv)
         finally:
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except BrokenPipeError:
         # Python flushes once more at its end, and would complain of it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

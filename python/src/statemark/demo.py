@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from statemark.demo_side import SPARK, STATEMARK
+from statemark.demo_side import NOBODY_READS, SPARK, STATEMARK
 from statemark.errors import EngineError, SettingsError
 from statemark.jars import jar_path
+from statemark.offline import ending_with_us
 
 #: Keys of the state, unless another number is asked for.
 KEYS = 600_000
 _LEAST_KEYS = 1200
+# A batch has a twelfth of them, and the driver 2 GB.
+_MOST_KEYS = 20_000_000
 _STDERR_LINES = 20
 _SECOND_MS = 1000
+_END_WAIT_S = 5
 
 
 def run(*, keys: int = KEYS) -> int:
@@ -28,7 +36,7 @@ def run(*, keys: int = KEYS) -> int:
     Parameters
     ----------
     keys : int, optional
-        How many keys the state gets; from 1,200 on.
+        How many keys the state gets; from 1,200 to 20,000,000.
 
     Returns
     -------
@@ -38,20 +46,25 @@ def run(*, keys: int = KEYS) -> int:
     Raises
     ------
     SettingsError
-        If there are too few keys.
+        If there are too few keys, or too many.
     MissingDependencyError
         If pyspark is not there.
     JarNotFoundError, SparkVersionError
         If the package has no jar for that Spark.
     EngineError
-        If a side ended with an error.
+        If a side ended with an error, or the temporary folder cannot be written to.
+    BrokenPipeError
+        If nobody reads what it prints any more.
     """
-    if keys < _LEAST_KEYS:
+    if not _LEAST_KEYS <= keys <= _MOST_KEYS:
         problem = f"--keys is {keys}"
         raise SettingsError(
             problem,
-            reason="each batch needs some rows",
-            remedy=f"use a number from {_LEAST_KEYS:,} on; without --keys it is {KEYS:,}",
+            reason="each batch needs some rows"
+            if keys < _LEAST_KEYS
+            else "a batch of that many rows does not fit into the demo's memory",
+            remedy=f"use a number from {_LEAST_KEYS:,} to {_MOST_KEYS:,}; without --keys it is"
+            f" {KEYS:,}",
         )
     jar_path()  # what is lacking is said before anything starts
     started = time.monotonic()
@@ -60,18 +73,54 @@ def run(*, keys: int = KEYS) -> int:
         " purpose; later\nthe driver is started again.",
         flush=True,
     )
-    with tempfile.TemporaryDirectory(prefix="statemark-demo-") as folder:
-        found = {side: _side(side, Path(folder) / f"{n}", keys) for n, side in enumerate(_SIDES)}
+    with _folder() as folder:
+        found = {side: _side(side, folder / f"{n}", keys) for n, side in enumerate(_SIDES)}
     print(f"\n{_verdict(found)}\n\n{time.monotonic() - started:.0f} s in all.{_LINE}", flush=True)
     is_right = all(side["equal"] for side in found.values()) and found[STATEMARK]["live_right"]
     return 0 if is_right else 1
 
 
+# Where Spark is, and by which address this machine reaches itself.
+_KEPT = ("SPARK_HOME", "SPARK_DIST_CLASSPATH", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
 _SIDES = (SPARK, STATEMARK)
 _LINE = (
     " Larger states, slow stores and medians of several runs: docs/benchmarks of the project.\n"
     "Your own job: spark-submit $(statemark conf) job.py"
 )
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Yield a folder that is deleted, also where a signal ends the demo."""
+    is_main = threading.current_thread() is threading.main_thread()
+    ends = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {one: signal.getsignal(one) for one in ends} if is_main else {}
+    before = {one: found for one, found in before.items() if found == signal.SIG_DFL}
+    for one in before:
+        signal.signal(one, _exit)
+    try:
+        with tempfile.TemporaryDirectory(prefix="statemark-demo-") as folder:
+            try:
+                yield Path(folder)
+            finally:
+                if is_main:  # whoever presses Ctrl-C again does not want files left either
+                    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        problem = "the demo cannot write its files"
+        raise EngineError(
+            problem,
+            reason=str(error),
+            remedy="make room in the temporary folder, or name another one in TMPDIR",
+        ) from error
+    finally:
+        for one, found in before.items():
+            signal.signal(one, found)
+
+
+def _exit(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def _side(name: str, work: Path, keys: int) -> dict[str, Any]:
@@ -81,16 +130,14 @@ def _side(name: str, work: Path, keys: int) -> dict[str, Any]:
     for step in ("run", "restart"):
         errors = work / "stderr"
         arguments = ["--name", name, "--work", str(work), "--keys", str(keys)]
+        words = [sys.executable, "-m", "statemark.demo_side", step, *arguments]
         with errors.open("w") as stream:
-            done = subprocess.run(
-                [sys.executable, "-m", "statemark.demo_side", step, *arguments],
-                check=False,
-                stderr=stream,
-                env=_environment(),
-            )
-        if done.returncode != 0:
+            code = _run(words, stream, work)
+        if code == NOBODY_READS:
+            raise BrokenPipeError
+        if code != 0:
             tail = "\n".join(errors.read_text().splitlines()[-_STDERR_LINES:])
-            problem = f"the demo's {name} side ended with exit code {done.returncode} ({step})"
+            problem = f"the demo's {name} side ended with exit code {code} ({step})"
             raise EngineError(
                 problem,
                 reason=f"its last lines are\n{tail}",
@@ -101,10 +148,59 @@ def _side(name: str, work: Path, keys: int) -> dict[str, Any]:
     return measures
 
 
-def _environment() -> dict[str, str]:
-    """Return this process's environment without what would configure the demo's sessions."""
-    layers = ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
-    return {key: value for key, value in os.environ.items() if key not in layers}
+def _run(words: list[str], errors: IO[str], work: Path) -> int:
+    """Run a step in a group of processes of its own, of which none is left; return its exit code.
+
+    Spark's JVM ignores what a terminal sends at Ctrl-C, and outlives the Python that started it.
+    """
+    process = subprocess.Popen(
+        words,
+        stderr=errors,
+        env=_environment(os.environ, work),
+        # In a folder of the user Python could find a pyspark.py.
+        cwd=work,
+        start_new_session=True,
+        preexec_fn=ending_with_us(),
+    )
+    try:
+        return process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _await_end(process.pid)
+
+
+def _await_end(group: int) -> None:
+    """Wait until no process of a group writes files any more."""
+    deadline = time.monotonic() + _END_WAIT_S
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(0.02)
+
+
+def _environment(env: Mapping[str, str], work: Path) -> dict[str, str]:
+    """Return an environment without what would configure the demo's sessions."""
+    kept = {
+        key: value
+        for key, value in env.items()
+        if key in _KEPT or not key.startswith(("SPARK_", "PYSPARK_", "HADOOP_CONF", "YARN_CONF"))
+    }
+    # An empty one in place of that of SPARK_HOME.
+    (work / "conf").mkdir(exist_ok=True)
+    own = [str(Path(__file__).parents[1]), *map(os.path.abspath, filter(None, _python_path(env)))]
+    own_path = os.pathsep.join(own)
+    return {
+        **kept,
+        "SPARK_CONF_DIR": str(work / "conf"),
+        "PYTHONPATH": own_path,
+        "TMPDIR": str(work),
+    }
+
+
+def _python_path(env: Mapping[str, str]) -> list[str]:
+    return env.get("PYTHONPATH", "").split(os.pathsep)
 
 
 def _verdict(found: dict[str, dict[str, Any]]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What Spark's class is called, and ours.
 SPARK, STATEMARK = "Spark RocksDB", "Statemark"
+#: The exit code where nobody reads what it prints, as a shell has it.
+NOBODY_READS = 128 + 13
 
 _STATE = "spark.sql.streaming.stateStore"
 _SPARKS_CLASS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -55,7 +59,10 @@ def session(side: str, work: Path) -> SparkSession:
         SparkSession.builder.master(f"local[{_PARTITIONS},4]")
         .appName("statemark demo")
         .config("spark.driver.memory", "2g")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_QUIET}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f'"-Dlog4j2.configurationFile={_QUIET}" "-Djava.io.tmpdir={work}"',
+        )
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.local.dir", str(work / "tmp"))
@@ -218,8 +225,8 @@ class Side:
         }
 
 
-def main() -> None:
-    """Run a step of one side; its measures go to a file."""
+def main() -> int:
+    """Run a step of one side, whose measures go to a file; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m statemark.demo_side", description=__doc__)
     parser.add_argument("step", choices=("run", "restart"))
     parser.add_argument("--name", choices=(SPARK, STATEMARK), required=True)
@@ -227,10 +234,16 @@ def main() -> None:
     parser.add_argument("--keys", type=int, required=True)
     options = parser.parse_args()
     side = Side(name=options.name, work=options.work, keys=options.keys)
-    measures = side.run() if options.step == "run" else side.restart()
+    try:
+        measures = side.run() if options.step == "run" else side.restart()
+    except BrokenPipeError:
+        # Python flushes once more at its end, and would complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
     (options.work / f"{options.step}.json").write_text(json.dumps(measures))
     side.spark.stop()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
