@@ -9,7 +9,15 @@ import re
 import sys
 from collections.abc import Sequence
 
-from statemark import demo, diagnosis, doctor_elsewhere, layers, offline, properties
+from statemark import (
+    demo,
+    diagnosis,
+    doctor_elsewhere,
+    json_output,
+    layers,
+    offline,
+    properties,
+)
 from statemark._version import __version__
 from statemark.command import SCHEMA, json_argument
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
@@ -69,6 +77,8 @@ def _run(argv: Sequence[str] | None) -> int:
             return demo.run(keys=args.keys)
         text = _conf(args) if args.command == "conf" else _jar(args)
     except StatemarkError as error:
+        if getattr(args, "json", False):
+            print(json_output.of_error(error))
         print(f"statemark: {error}", file=sys.stderr)
         return 2
     print(text)

@@ -19,11 +19,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from statemark import kafka_library, places
+from statemark import json_output, kafka_library, places
 from statemark.commands import COMMANDS
-from statemark.errors import MissingDependencyError, SettingsError
+from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path, pip_install, spark_home
 from statemark.layers import SubmitArgs
 from statemark.usage import Parser
@@ -40,6 +40,7 @@ _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
 # Nobody reading what it prints is not one: SIGPIPE's.
 _EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + 13: 141, 128 + signal.SIGTERM: 143}
 _NOT_STARTED = 1
+_FAILED = 2
 _PR_SET_PDEATHSIG = 1
 
 NAMES = frozenset(command.name for command in COMMANDS)
@@ -123,15 +124,26 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     words = submit_words(args, home, given, added)
-    process = subprocess.Popen(
-        words,
-        env=environment(os.environ, is_verbose=args.verbose),
-        preexec_fn=ending_with_us(),
-    )
-    code = _awaited(process)
+
+    def start(output: IO[bytes] | None) -> int:
+        process = subprocess.Popen(
+            words,
+            stdout=output,
+            env=environment(os.environ, is_verbose=args.verbose),
+            preexec_fn=ending_with_us(),
+        )
+        return _awaited(process)
+
+    code, is_told = json_output.only(start) if args.json else (start(None), True)
     if "--packages" in added and code == _NOT_STARTED:
         raise kafka_library.not_fetched(added["--packages"])
-    return _EXIT_CODES.get(code, 2)
+    told = _EXIT_CODES.get(code, 2)
+    if told == _FAILED and not is_told:
+        problem = f"`statemark {args.command}` has failed"
+        reason = f"its process ended with exit code {code}, and standard error says why"
+        error = StatemarkError(problem, reason=reason, remedy="correct what it says")
+        sys.stdout.write(f"{json_output.of_error(error)}\n")
+    return told
 
 
 def refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> None:

@@ -480,3 +480,26 @@ def test_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> Non
         main(argv)
     assert caught.value.code == 2
     assert "usage: statemark switch" in capsys.readouterr().err
+
+
+def test_an_error_is_an_object_too(
+    spark_submit: Callable[[int], Submitted], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the process says nothing, or a user's file prints something."""
+    assert main(["doctor", "", "--json"]) == 2
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert told.err.startswith(f"statemark: {error['problem']}\n  reason: {error['reason']}\n")
+    spark_submit(0)
+    submit = tmp_path / "home/bin/spark-submit"
+    for script, code, wanted in (
+        ("echo hello; exit 1", 2, "error"),
+        ("exit 2", 2, "error"),
+        ("""echo hello; echo '{"schema":1,"ok":false}'; exit 10""", 1, "ok"),
+    ):
+        submit.write_text(f"#!/bin/sh\n{script}\n")
+        assert main(["verify", "s3a://b/c", "--json"]) == code
+        told = capsys.readouterr()
+        found = json.loads(told.out)
+        assert list(found) == ["schema", wanted]
+        assert ("hello" in told.err) == ("hello" in script)

@@ -1,0 +1,68 @@
+"""The one JSON object that a command with ``--json`` prints, whatever its outcome."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
+
+from statemark.command import SCHEMA
+
+if TYPE_CHECKING:
+    from statemark.errors import StatemarkError
+
+
+def of_error(error: StatemarkError) -> str:
+    """Return the object of a command that has failed.
+
+    Parameters
+    ----------
+    error : StatemarkError
+        The error.
+
+    Returns
+    -------
+    str
+        A JSON object on one line.
+    """
+    told = {"problem": error.problem, "reason": error.reason, "remedy": error.remedy}
+    return json.dumps({"schema": SCHEMA, "error": told})
+
+
+def only(run: Callable[[IO[bytes] | None], int]) -> tuple[int, bool]:
+    """Run a process, and print of its output the JSON object alone.
+
+    What else there is, as a user's spark-env.sh may print it, goes to standard error.
+
+    Parameters
+    ----------
+    run : callable
+        Runs the process with the file as its standard output, and returns its exit code.
+
+    Returns
+    -------
+    tuple of int and bool
+        Its exit code, and whether it has printed an object.
+    """
+    with tempfile.TemporaryFile() as output:
+        code = run(output)
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    found = [line for line in lines if _is_object(line)][-1:]
+    for line in lines:
+        if line not in found:
+            sys.stderr.write(f"{line}\n")
+    for line in found:
+        sys.stdout.write(f"{line}\n")
+    return code, bool(found)
+
+
+def _is_object(line: str) -> bool:
+    if not line.startswith("{"):
+        return False
+    try:
+        return "schema" in json.loads(line)
+    except ValueError:
+        return False
