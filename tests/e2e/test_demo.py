@@ -92,6 +92,10 @@ def test_a_reader_that_goes_away_is_no_error(
     with pytest.raises(BrokenPipeError):
         demo.run()
     assert not list(tmp_path.iterdir())
+    (tmp_path / "a b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a b"))
+    assert cli.main(["demo"]) == 2
+    assert "statemark: the temporary folder is " in capsys.readouterr().err
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     assert cli.main(["demo"]) == 2
     assert "statemark: the demo cannot write its files\n" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 from statemark.demo_side import NOBODY_READS, SPARK, STATEMARK
 from statemark.errors import EngineError, SettingsError
@@ -46,7 +47,7 @@ def run(*, keys: int = KEYS) -> int:
     Raises
     ------
     SettingsError
-        If there are too few keys, or too many.
+        If there are too few keys, or too many, or the temporary folder's name has a blank.
     MissingDependencyError
         If pyspark is not there.
     JarNotFoundError, SparkVersionError
@@ -100,6 +101,7 @@ def _folder() -> Iterator[Path]:
         signal.signal(one, _exit)
     try:
         with tempfile.TemporaryDirectory(prefix="statemark-demo-") as folder:
+            _check(folder)
             try:
                 yield Path(folder)
             finally:
@@ -117,6 +119,17 @@ def _folder() -> Iterator[Path]:
     finally:
         for one, found in before.items():
             signal.signal(one, found)
+
+
+def _check(folder: str) -> None:
+    if quote(folder) != folder:
+        problem = f"the temporary folder is {folder}"
+        raise SettingsError(
+            problem,
+            reason="Spark's reader of state, which live reads use, looks for the name with %20 and"
+            " the like in it",
+            remedy="name a folder without blanks and special characters in TMPDIR",
+        )
 
 
 def _exit(number: int, _: object) -> None:
