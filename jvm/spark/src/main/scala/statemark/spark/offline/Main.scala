@@ -44,9 +44,9 @@ object Main {
   /** Runs one command, in a session of its own where it needs one. */
   def run(args: Seq[String], console: Console): ExitCode =
     // Where the request cannot be read, whether it is verbose is not known.
-    attempt(console, isVerbose = false) {
+    attempt(console, isVerbose = false, asJson = false) {
       val request = Request.of(args)
-      attempt(console, request.isVerbose) {
+      attempt(console, request.isVerbose, request.fields.isTrue("json")) {
         val command = commandOf(request.command)
         val prepared = command.prepared(request.fields)
         var started = Option.empty[SparkSession]
@@ -60,25 +60,33 @@ object Main {
       }
     }
 
-  /** Runs `body`; an error becomes lines and an exit code. */
-  def attempt(console: Console, isVerbose: Boolean)(body: => ExitCode): ExitCode =
+  /** Runs `body`; an error becomes lines and an exit code.
+    * @param asJson whether the error is a JSON object as well, as the result would have been
+    */
+  def attempt(console: Console, isVerbose: Boolean, asJson: Boolean)(
+      body: => ExitCode
+  ): ExitCode =
     try body
     catch {
       case _: NobodyReads => ExitCode.Unread
-      case e: StatemarkException => failed(console, isVerbose, e.getMessage, e)
+      case e: StatemarkException => failed(console, isVerbose, asJson, e.getMessage, e)
       case NonFatal(e) =>
         val reason = Causes.of(e).toSeq.last
         val problem = s"the command failed: $reason".linesIterator.take(3).mkString(" ")
         val remedy = "look at the cause with --verbose"
-        failed(console, isVerbose, s"$problem\n  reason: unexpected\n  remedy: $remedy", e)
+        val message = s"$problem\n  reason: unexpected\n  remedy: $remedy"
+        failed(console, isVerbose, asJson, message, e)
     }
 
   private def failed(
       console: Console,
       isVerbose: Boolean,
+      asJson: Boolean,
       message: String,
       e: Throwable
   ): ExitCode = {
+    try if (asJson) console.result(CommandContext.errorOf(message))
+    catch { case _: NobodyReads => () }
     console.progress(s"statemark: $message")
     if (isVerbose) {
       val trace = new StringWriter

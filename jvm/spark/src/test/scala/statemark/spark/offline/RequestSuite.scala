@@ -1,9 +1,11 @@
 package statemark.spark.offline
 
 import java.io.{ByteArrayOutputStream, IOException, OutputStream}
+import org.json4s.{JObject, JString}
+import org.json4s.jackson.JsonMethods.parse
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.offline.cli.{ExitCode, Request, StreamConsole}
+import statemark.spark.offline.cli.{ExitCode, Request, StreamConsole, UserError}
 import statemark.spark.offline.repartition.RepartitionCommand
 import statemark.spark.offline.switching.SwitchCommand
 
@@ -69,7 +71,7 @@ class RequestSuite extends AnyFunSuite {
     val closed: OutputStream = (_: Int) => throw new IOException("Broken pipe")
     val heard = new ByteArrayOutputStream
     val console = new StreamConsole(closed, heard)
-    val code = Main.attempt(console, isVerbose = true) {
+    val code = Main.attempt(console, isVerbose = true, asJson = false) {
       console.result("a line")
       ExitCode.Ok
     }
@@ -87,6 +89,22 @@ class RequestSuite extends AnyFunSuite {
       assert(Main.run(Seq(json), console) == ExitCode.Failed)
       assert(console.progressed.head.startsWith("statemark: unknown command swap\n  reason: "))
       assert(console.progressed.exists(_.contains("InvalidInputException")) == isVerbose)
+      assert(console.results.isEmpty || isVerbose)
+    }
+  }
+
+  test("an error is a JSON object as well where one was asked for") {
+    for (e <- Seq(UserError("p\nq", "a \"reason\"", "try\nthis"), new RuntimeException("x"))) {
+      val console = new RecordingConsole
+      assert(Main.attempt(console, isVerbose = false, asJson = true)(throw e) == ExitCode.Failed)
+      val Seq(line) = console.results: @unchecked
+      val JObject(keys) = parse(line): @unchecked
+      assert(keys.map(_._1) == Seq("schema", "error"))
+      val told = Seq("problem", "reason", "remedy").map(parse(line) \ "error" \ _).collect {
+        case JString(part) => part
+      }
+      val text = s"statemark: ${told(0)}\n  reason: ${told(1)}\n  remedy: ${told(2)}"
+      assert(console.progressed == Seq(text))
     }
   }
 }

@@ -3,7 +3,7 @@ package statemark.spark.offline.cli
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
-import org.json4s.{JInt, JObject}
+import org.json4s.{JInt, JObject, JString}
 import org.json4s.jackson.JsonMethods.{compact, render}
 import statemark.common.{Clock, InvalidInputException}
 
@@ -85,6 +85,19 @@ object CommandContext {
     * (docs/tools.md).
     */
   val Schema: (String, JInt) = "schema" -> JInt(1)
+
+  private val Told = "(?s)(.*?)\n  reason: (.*?)\n  remedy: (.*)".r
+
+  /** Returns the JSON object of an error, from a message as [[UserError]] makes it. */
+  def errorOf(message: String): String = {
+    val parts = message match {
+      case Told(problem, reason, remedy) =>
+        Seq("problem" -> problem, "reason" -> reason, "remedy" -> remedy)
+      case _ => Seq("problem" -> message)
+    }
+    val error = JObject(parts.map { case (name, text) => name -> JString(text) }.toList)
+    compact(render(JObject(Schema, "error" -> error)))
+  }
 }
 
 /** Errors as all of Statemark's: what failed, why, and what to do. */

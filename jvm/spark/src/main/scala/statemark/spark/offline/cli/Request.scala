@@ -58,6 +58,9 @@ final class Fields(of: String, values: Map[String, JValue]) {
     )
   )
 
+  /** Tells whether a flag is there and true; a command that has no such flag reads it as false. */
+  def isTrue(name: String): Boolean = values.get(name).contains(JBool(true))
+
   def flag(name: String): Boolean = required(name, "true or false") { case JBool(b) => b }
 
   /** A number from 0 up, as options with a number have it. */
