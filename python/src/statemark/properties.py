@@ -28,7 +28,7 @@ def read(path: Path) -> dict[str, str]:
         return {}
     settings: dict[str, str] = {}
     logical = ""
-    for line in [*path.read_text(encoding="utf-8").splitlines(), ""]:
+    for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), ""]:
         text = line.lstrip()
         if not logical and text.startswith(("#", "!")):
             continue

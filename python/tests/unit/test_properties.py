@@ -42,3 +42,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     file = tmp_path / "p.conf"
     file.write_text(properties.write(settings), encoding="utf-8")
     assert properties.read(file) == settings
+
+
+def test_bytes_that_are_no_text_are_replaced_as_java_does(tmp_path: Path) -> None:
+    file = tmp_path / "spark-defaults.conf"
+    file.write_bytes(b"spark.app.name caf\xe9\n\xff\xfe\nspark.jars /a.jar\n")
+    found = properties.read(file)
+    assert (found["spark.app.name"], found["spark.jars"]) == ("caf\ufffd", "/a.jar")
