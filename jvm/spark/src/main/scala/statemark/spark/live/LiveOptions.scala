@@ -2,6 +2,7 @@ package statemark.spark.live
 
 import java.util.concurrent.TimeUnit
 import java.util.{HashMap => JHashMap, Locale}
+import org.apache.hadoop.fs.Path
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.SparkSession
@@ -91,6 +92,7 @@ private[live] final case class LiveOptions(
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {
     val queries = new LiveQueries(spark, Clock.system)
     val query = queries.find(Option(all.get("queryId")), Option(all.get("queryName")))
+    LiveOptions.requirePlain(query.checkpoint)
     val pin = queries.pin(query, bound, timeoutMs)
     val theirs = new JHashMap[String, String](state.asCaseSensitiveMap)
     theirs.put("path", query.checkpoint)
@@ -104,6 +106,21 @@ private[live] object LiveOptions {
   /** Tells whether options, right or wrong, are those of a lookup. */
   def isLookup(all: CaseInsensitiveStringMap): Boolean =
     Option(all.get("what")).exists(_.trim.equalsIgnoreCase("lookup"))
+
+  /** Refuses a location that Spark's format `statestore` does not find: it looks for the directory by the text of its URI,
+    * in which a blank is `%20`.
+    *
+    * ''Source:'' Spark 4.2 `StateSourceOptions.resolvedCpLocation`.
+    * @throws InvalidInputException where the text of the URI is another one
+    */
+  def requirePlain(checkpoint: String): Unit = {
+    val encoded = new Path(checkpoint).toUri.toString
+    if (encoded != new Path(checkpoint).toString) throw new InvalidInputException(
+      s"The state of a query with the checkpoint location '$checkpoint' cannot be read while it runs: Spark's format " +
+        s"'statestore', which reads it, looks for '$encoded'. Stop the query, move the directory to a name without " +
+        "blanks and special characters, and start the query there."
+    )
+  }
 
   private val Keys = "keys"
   private val Own =

@@ -70,6 +70,17 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
     assert(polls == 1)
   }
 
+  test("a location that Spark's format would look for elsewhere is refused by name") {
+    for (plain <- Seq("/data/cp", "file:/data/cp", "s3a://bucket/a-b_c.d/cp"))
+      LiveOptions.requirePlain(plain)
+    for (place <- Seq("/data/my cp", "file:/data/100%/cp", "s3a://bucket/a b/cp")) {
+      val refused = intercept[InvalidInputException](LiveOptions.requirePlain(place)).getMessage
+      assert(
+        refused.contains(s"'$place'") && refused.contains("Stop the query, move the directory")
+      )
+    }
+  }
+
   for (format <- Seq("1", "2")) {
     test(s"tasks that fail after they have written, and are tried again (v$format)") {
       LiveReadTroubleSuite.failed.set(0)
