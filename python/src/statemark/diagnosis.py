@@ -24,6 +24,7 @@ from statemark import (
     layers,
 )
 from statemark.checkpoint_facts import Checkpoint
+from statemark.command import SCHEMA
 from statemark.doctor_findings import PROBLEM, Finding
 from statemark.doctor_report import Examined
 from statemark.doctor_situation import Situation
@@ -33,8 +34,6 @@ from statemark.jars import spark_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of the JSON object: raised where a key changes its meaning or goes.
-SCHEMA = 1
 #: Reads a checkpoint that is not on this machine's disks.
 Inspect = Callable[[str], Checkpoint]
 
