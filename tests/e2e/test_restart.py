@@ -80,7 +80,8 @@ def test_another_process_opens_the_stores_of_the_one_before(
         f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format,
     }
     told = statemark.doctor(tmp_path / "checkpoint", conf=conf)
-    assert told.ok, told
+    # The runner keeps the files of tests in memory, which is odd, and nothing else is.
+    assert {finding.name for finding in told.findings} <= {"local-dir-in-memory"}, told
     restart = json.loads(told.to_json())["restart"]
     assert (restart["version"], restart["inUse"], restart["snapshotBytes"]) == (2, False, 0)
     source.add(events(600, 300))
@@ -120,10 +121,10 @@ def test_local_shows_and_prunes_what_a_process_left(
 
     assert "deleted 0 stores" in _local("--local-dir", str(local), "--prune")
     lines = _local("--local-dir", str(local), "--prune", "--max-bytes", "1b").splitlines()
-    assert [line.split()[:3] for line in lines[:4]] == [
+    assert [line.split()[:3] for line in lines[1:5]] == [
         ["deleted", query, f"0-{p}-default"] for p in range(4)
     ]
-    assert lines[4].startswith(f"{local}: 0 stores, 0 B, deleted 4 stores, ")
+    assert lines[5].startswith(f"{local}: 0 stores, 0 B, deleted 4 stores, ")
     assert not list(local.iterdir())
 
 
@@ -221,5 +222,5 @@ def test_a_temporary_checkpoint_leaves_no_home(
     if ends == "killed":
         # Any process that collects the directory finds them, as a query at its first store.
         lines = _local("--local-dir", str(local), "--prune").splitlines()
-        assert [line.split()[0] for line in lines[:2]] == ["deleted", "deleted"]
+        assert [line.split()[0] for line in lines[1:3]] == ["deleted", "deleted"]
     assert not list(local.iterdir())
