@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from statemark import cli, demo
+from support.session import ROOT
 
 
 def test_the_demo_ends_in_a_verdict(tmp_path: Path) -> None:
@@ -122,3 +123,16 @@ def test_what_configures_spark_does_not_configure_the_demo(tmp_path: Path) -> No
     # The side works in a folder of its own.
     assert found.pop("PYTHONPATH").split(os.pathsep)[1:] == [str(Path.cwd() / "relative")]
     assert found == {"SPARK_HOME": "/spark", "TMPDIR": str(tmp_path)}
+
+
+def test_the_flights_of_make_demo_can_be_read(tmp_path: Path) -> None:
+    """Their package needs what newer build tools have not."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import flights.data"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "demo")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
