@@ -46,8 +46,8 @@ object LocalCollector {
   /** Lists the homes that [[collect]] would delete now. */
   def due(root: File, settings: StoreSettings, nowMs: Long): Seq[File] =
     taken(root, settings, nowMs) { home =>
-      LocalDirectory.isOwn(root, home) &&
-      StoreDirectory.tryHold(home).exists { held => held.release(); true }
+      // A query that starts meanwhile has to get it.
+      LocalDirectory.isOwn(root, home) && !StoreDirectory.isInUse(home)
     }
 
   /** Homes that are due, of those that `take` gets. */

@@ -48,7 +48,7 @@ final class Repartition(
     * query reads its input again, and what its sink has kept of it may come twice
     */
   def run(partitions: Int, skipUncommitted: Boolean = false): RepartitionResult = {
-    require(partitions)
+    requirePossible(partitions)
     owning(decide(partitions, skipUncommitted)) {
       case (Continue(started), owner) =>
         discard(started.batch, started.from, owner)
@@ -65,7 +65,7 @@ final class Repartition(
 
   /** What `run` would do, where nothing forbids it; writes nothing. */
   def dryRun(partitions: Int, skipUncommitted: Boolean = false): RepartitionResult = {
-    require(partitions)
+    requirePossible(partitions)
     decide(partitions, skipUncommitted).map {
       case Continue(started) => wouldMove(started, isBegun = true, None)
       case Begin(started, last) =>
@@ -82,7 +82,7 @@ final class Repartition(
     givenUp
   )
 
-  private def require(partitions: Int): Unit = {
+  private def requirePossible(partitions: Int): Unit = {
     if (partitions < 1) {
       throw UserError(
         s"$partitions partitions were asked for",
