@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from statemark import (
     properties,
 )
 from statemark._version import __version__
-from statemark.command import SCHEMA, json_argument
+from statemark.command import json_argument
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path
 from statemark.session import conf
@@ -186,12 +185,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 def _jar(args: argparse.Namespace) -> str:
     path = str(jar_path(spark_version=args.spark_version))
-    return _json(jar=path, version=__version__) if args.json else path
-
-
-def _json(**values: object) -> str:
-    """Make the one JSON object of a command, which begins as those of the JVM do."""
-    return json.dumps({"schema": SCHEMA, **values})
+    return json_output.of({"jar": path, "version": __version__}) if args.json else path
 
 
 def _conf(args: argparse.Namespace) -> str:
@@ -204,7 +198,7 @@ def _conf(args: argparse.Namespace) -> str:
     )
     wanted[layers.JARS] = layers.merge(args.jars, _default_jars(), wanted[layers.JARS])
     if args.json:
-        return _json(settings=wanted)
+        return json_output.of({"settings": wanted})
     if args.format == "spark-defaults":
         return properties.write(wanted).rstrip("\n")
     for key, value in wanted.items():

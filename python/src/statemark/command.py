@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from statemark.usage import Example
 
 
-#: Version of the keys of every ``--json``; `CommandContext.Schema` in the JVM.
-SCHEMA = 1
-
-
 @dataclass(frozen=True)
 class Command:
     """One subcommand.

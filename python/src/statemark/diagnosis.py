@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -21,10 +20,10 @@ from statemark import (
     doctor_session,
     doctor_settings,
     doctor_software,
+    json_output,
     layers,
 )
 from statemark.checkpoint_facts import Checkpoint
-from statemark.command import SCHEMA
 from statemark.doctor_findings import PROBLEM, Finding
 from statemark.doctor_report import Examined
 from statemark.doctor_situation import Situation
@@ -88,7 +87,7 @@ class Diagnosis:
             The object, on one line.
         """
         findings = [asdict(finding) for finding in self.findings]
-        return json.dumps({"schema": SCHEMA, "ok": self.ok, "findings": findings} | self.values)
+        return json_output.of({"ok": self.ok, "findings": findings} | self.values)
 
 
 def doctor(

@@ -5,13 +5,31 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING
-
-from statemark.command import SCHEMA
 
 if TYPE_CHECKING:
     from statemark.errors import StatemarkError
+
+
+#: Version of the keys of every object; `CommandContext.Schema` in the JVM.
+_SCHEMA = 1
+
+
+def of(values: Mapping[str, object]) -> str:
+    """Return the object of a command, which begins with the version of its keys.
+
+    Parameters
+    ----------
+    values : Mapping
+        What comes after it.
+
+    Returns
+    -------
+    str
+        A JSON object on one line.
+    """
+    return json.dumps({"schema": _SCHEMA, **values})
 
 
 def of_error(error: StatemarkError) -> str:
@@ -28,7 +46,7 @@ def of_error(error: StatemarkError) -> str:
         A JSON object on one line.
     """
     told = {"problem": error.problem, "reason": error.reason, "remedy": error.remedy}
-    return json.dumps({"schema": SCHEMA, "error": told})
+    return of({"error": told})
 
 
 def only(run: Callable[[IO[bytes] | None], int]) -> tuple[int, bool]:
