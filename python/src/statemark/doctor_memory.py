@@ -24,7 +24,6 @@ _AUTO_SHARE = 10
 #: What an index and a filter take of each key, and the share of the pool that they should fit in.
 _BYTES_A_KEY = 2
 _SHARE_OF_KEYS = 0.4
-_SIZES = ("blockCacheSizeMB", "writeBufferSizeMB", "maxWriteBufferNumber", "boundedMemoryUsage")
 
 
 @dataclass(frozen=True)
@@ -156,10 +155,10 @@ def _uncommitted(about: Situation) -> int | None:
 
 def _native(about: Situation) -> int | None:
     named = about.of_store("rocksdb.maxMemoryUsageMB")
-    bounded = about.of_store("rocksdb.boundedMemoryUsage").lower() == "true"
-    if any(about.of_store(f"rocksdb.{name}") for name in _SIZES):
+    bounded = about.of_store("rocksdb.boundedMemoryUsage").lower()
+    if bounded or about.sizes_by_hand:
         by_hand = units.number(named or "500")
-        return by_hand * _MIB if bounded and by_hand is not None else None
+        return by_hand * _MIB if bounded == "true" and by_hand is not None else None
     megabytes = units.number(named)
     return about.overhead_bytes // 2 if megabytes is None else megabytes * _MIB
 

@@ -24,10 +24,6 @@ _CLASS_PATHS = {
     "driver": "spark.driver.extraClassPath",
     "executors": "spark.executor.extraClassPath",
 }
-#: Settings by which somebody sizes native memory by hand, as in `NativeMemoryBound` of the JVM.
-_SIZES = tuple(
-    f"rocksdb.{name}" for name in ("blockCacheSizeMB", "writeBufferSizeMB", "maxWriteBufferNumber")
-)
 
 _Parse = Callable[[str], object]
 _SIZE: tuple[_Parse, str] = (lambda text: units.size_bytes(text), "a size, such as 4g")
@@ -185,9 +181,8 @@ def _changelogs(about: Situation) -> Iterator[Finding]:
 
 def _native(about: Situation) -> Iterator[Finding]:
     """Find sizes by hand that take Statemark's bound away, and bounds that a container has not."""
-    set_keys = {key.lower() for key in about.conf}
     prefix = "spark.sql.streaming.stateStore."
-    by_hand = [name for name in _SIZES if (prefix + name).lower() in set_keys]
+    by_hand = about.sizes_by_hand
     bounded = about.of_store("rocksdb.boundedMemoryUsage").lower()
     named = about.of_store("rocksdb.maxMemoryUsageMB")
     if about.is_set and bounded != "true" and (by_hand or bounded == "false"):

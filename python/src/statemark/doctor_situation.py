@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _MIB = 1024 * 1024
 _STORE = "spark.sql.streaming.stateStore."
 _TRUE = "true"
+_SIZES = tuple(
+    f"rocksdb.{name}" for name in ("blockCacheSizeMB", "writeBufferSizeMB", "maxWriteBufferNumber")
+)
 #: Spark's automatic repair: the first line that has it, and its default.
 _REPAIRS = (4, 2)
 _REPAIR = f"{_STORE}autoSnapshotRepair"
@@ -156,6 +159,12 @@ class Situation:
         least = units.size_bytes(self.conf.get(f"{prefix}minMemoryOverhead", "384"), unit="m")
         factor = units.fraction(self.conf.get(f"{prefix}memoryOverheadFactor", "0.1"))
         return max(int(self.heap_bytes / _MIB * (factor or 0)) * _MIB, least or 0)
+
+    @property
+    def sizes_by_hand(self) -> list[str]:
+        """The settings by which somebody sizes native memory, as `NativeMemoryBound` has them."""
+        named = {key.lower() for key in self.conf}
+        return [name for name in _SIZES if (_STORE + name).lower() in named]
 
     @property
     def is_encrypted(self) -> bool:

@@ -1,0 +1,230 @@
+"""`statemark doctor`: what it says that a restart reads."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from typing import Any
+
+import pytest
+from support.doctor_world import CLUSTER, QUERY, ROCKSDB, STORE, World, remove
+
+import statemark
+from statemark import (
+    checkpoint_files,
+)
+from statemark.checkpoint_snapshots import older
+from statemark.settings import PREFIX, PROVIDER_CLASS
+
+
+def _loads(found: statemark.Diagnosis) -> dict[str, Any]:
+    return dict(json.loads(found.to_json())["restart"])
+
+
+def test_a_restart_without_local_directories(world: World) -> None:
+    found = world.diagnose()
+    zipped = sum((world.checkpoint / f"state/0/{p}/10.zip").stat().st_size for p in (0, 1))
+    restart = _loads(found)
+    assert restart["version"] == 12
+    assert restart["snapshotBytes"] == zipped + 2 * 5000
+    assert (restart["changelogs"], restart["changelogBytes"]) == (4, 400)
+    assert (restart["localStores"], restart["inUse"]) == (0, False)
+    why = "no local directory on this machine"
+    assert [store["why"] for store in restart["stores"]] == [why, why]
+    assert f"2 from the checkpoint: {why}" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        (12, None),
+        (2, None),
+        (1, "the local directory is more than 10 versions behind"),
+        (13, "the local directory is ahead of the checkpoint"),
+    ],
+)
+def test_which_local_directories_are_used(world: World, version: int, why: str | None) -> None:
+    world.home(0, version)
+    first = _loads(world.diagnose())["stores"][0]
+    assert first.get("why") == why
+    if why is None:
+        assert (first["localVersion"], first["changelogs"]) == (version, 12 - version)
+        assert (first["snapshotBytes"], first["changelogBytes"]) == (0, 100 * (12 - version))
+
+
+def test_the_newest_local_directory_counts(world: World) -> None:
+    world.home(0, 9, "nine")
+    world.home(0, 11, "eleven")
+    world.home(0, 12, "temporary-1")
+    (world.home(0, 12, "empty") / "base/CURRENT").unlink()
+    (world.home(0, 12, "unused") / "owner.lock").write_text("")
+    world.home(1, 0)
+    first, second = _loads(world.diagnose())["stores"]
+    assert first["localVersion"] == 11
+    assert second["why"] == "the local directory has no version on disk"
+    # Changelogs after it are needed, whatever the snapshot is.
+    (world.checkpoint / "state/0/0/10.changelog").unlink()
+    assert _loads(world.diagnose())["stores"][0]["localVersion"] == 11
+    shutil.rmtree(world.local / QUERY / "0-0-default/eleven")
+    gone = "a changelog after the local directory's version is gone"
+    assert _loads(world.diagnose())["stores"][0]["why"] == gone
+
+
+def test_a_store_in_use_is_seen_and_not_disturbed(world: World) -> None:
+    lock = world.home(0, 12) / "owner.lock"
+    code = (
+        "import fcntl, sys\n"
+        f"file = open({str(lock)!r}, 'r+b')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"held\n"
+        found = world.diagnose()
+        assert owner.stdin is not None
+        owner.stdin.close()
+    assert _loads(found)["inUse"]
+    assert "the query seems to run" in str(found)
+    with lock.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1)
+
+
+def test_files_that_only_a_local_directory_makes_up_for(world: World) -> None:
+    for partition in (0, 1):
+        (world.checkpoint / f"state/0/{partition}/SSTs/1-x.sst").unlink()
+        (world.checkpoint / f"state/0/{partition}/1.changelog").unlink()
+    gone = "cannot be loaded: files of the checkpoint are gone or damaged"
+    assert f"2 {gone}" in str(world.diagnose())
+    world.home(0, 11)
+    found = world.diagnose()
+    assert [finding.name for finding in found.findings] == ["state-missing", "state-lacks"]
+    assert f"1 {gone}" in str(found)
+    assert "1 of 2 stores from the local directory" in str(found)
+    assert "3 changelogs to replay (300 B)" in str(found)
+
+
+def test_a_start_that_repairs_itself(world: World) -> None:
+    """As `RestoreRules` of the JVM does it."""
+    store = world.checkpoint / "state/0/0"
+    world.snapshot(store / "6.zip", rows=5)
+    (store / "10.zip").write_text("no zip")
+
+    def names(**conf: str) -> list[str]:
+        world.conf |= {f"{STORE}autoSnapshotRepair.{key}": value for key, value in conf.items()}
+        return [finding.name for finding in world.diagnose().findings]
+
+    assert names() == ["state-lacks"]
+    load = _loads(world.diagnose())["stores"][0]
+    assert (load["snapshotVersion"], load["changelogs"]) == (6, 6)
+    assert "1 from an older snapshot, as the newest is of no use" in str(world.diagnose())
+    assert names(maxChangeFileReplay="5") == ["state-damaged"]
+    assert names(maxChangeFileReplay="6") == ["state-lacks"]
+    assert names(enabled="false") == ["state-damaged"]
+    assert names(enabled="true") == ["state-lacks"]
+    # A load that begins with this one does not look for another.
+    (store / "8.changelog").unlink()
+    assert names() == ["state-damaged"]
+
+
+def test_a_commit_log_that_is_gone(world: World) -> None:
+    """Checkpoint format v2 needs it: it says which files count."""
+    for version, name in ((1, "commit-missing"), (2, "entry-missing")):
+        world.write(checkpoint_format=version)
+        remove("commits")(world)
+        assert [finding.name for finding in world.diagnose().findings] == [name]
+
+
+def test_changelogs_do_not_lead_past_new_column_families(world: World) -> None:
+    store = world.checkpoint / "state/0/0"
+    for version, families in ((6, {"a": 0}), (8, {"a": 0, "b": 1}), (10, {"a": 0, "b": 1})):
+        with zipfile.ZipFile(store / f"{version}.zip", "w") as image:
+            image.writestr("metadata", "v1\n" + json.dumps({"columnFamilyMapping": families}))
+    files = [store / f"{version}.zip" for version in (6, 8, 10)]
+    snapshots = {int(file.stem): file for file in files}
+    assert [one[0] for one in older(snapshots, world.checkpoint)] == [8]
+    del snapshots[8], snapshots[10]
+    assert [one[0] for one in older(snapshots, world.checkpoint)] == [0]
+
+
+def test_why_no_local_directory_counts(world: World) -> None:
+    del world.conf[f"{PREFIX}localDir"]
+    world.conf |= CLUSTER
+    assert _loads(world.diagnose())["stores"][0]["why"] == "localDir is not set"
+    (world.checkpoint / "metadata").unlink()
+    assert _loads(world.diagnose())["stores"][0]["why"] == "the query's id is not known"
+    world.write(provider=ROCKSDB)
+    why = "the pinned provider keeps no local directory"
+    assert _loads(world.diagnose())["stores"][0]["why"] == why
+
+
+def test_a_batch_that_runs_again(world: World) -> None:
+    world.entry("offsets", 12, {"conf": world.pinned(PROVIDER_CLASS, 2)})
+    found = world.diagnose()
+    assert (_loads(found)["version"], _loads(found)["repeatedBatch"]) == (12, 12)
+    assert "batch 12 was planned and is not committed: it runs again" in str(found)
+
+
+def test_attempts_that_lost_do_not_count(world: World) -> None:
+    world.write(checkpoint_format=2)
+    store = world.checkpoint / "state/0/0"
+    world.snapshot(store / "12_dead.zip", rows=5)
+    (store / "12_dead.changelog").write_bytes(b"x" * 9999)
+    first = checkpoint_files.read(world.checkpoint).stores[0]
+    assert (first.snapshot, first.rows, first.after(10)) == (10, 1000, {11: 100, 12: 100})
+    (store / "12_a011.changelog").unlink()
+    assert [finding.name for finding in world.diagnose().findings] == ["state-missing"]
+
+
+def test_stores_of_a_join_and_of_the_hdfs_backed_provider(world: World) -> None:
+    for partition in (0, 1):
+        store = world.checkpoint / f"state/0/{partition}"
+        shutil.rmtree(store)
+        for name in ("left", "right"):
+            (store / name).mkdir(parents=True)
+            for version in range(1, 13):
+                (store / name / f"{version}.delta").write_bytes(b"d" * 10)
+            (store / name / "11.snapshot").write_bytes(b"m" * 70)
+    found = checkpoint_files.read(world.checkpoint)
+    assert [store.text for store in found.stores] == [
+        "0-0-left", "0-0-right", "0-1-left", "0-1-right",
+    ]  # fmt: skip
+    assert {store.snapshot_bytes for store in found.stores} == {70}
+    (world.checkpoint / "state/0/1/left/12.delta").unlink()
+    (finding,) = world.diagnose().findings
+    assert finding.values["files"] == ["state/0/1/left/12.delta"]
+    shutil.rmtree(world.checkpoint / "state/0/1/right")
+    assert "state/0/1/right" in str(world.diagnose().findings[0].values["files"])
+
+
+def test_an_operator_with_one_partition(world: World) -> None:
+    """A limit keeps all in one, whatever the number of partitions is."""
+    shutil.rmtree(world.checkpoint / "state/0/1")
+    schema = world.checkpoint / "state/0/0/_metadata/schema"
+    schema.parent.mkdir()
+    text = '\x00\x02v2{"type":"struct","fields":[{"name":"key","type":"%s"}]}\x00{"type":"struct"}'
+    for kind, wanted in (("void", []), ("long", ["state-missing"])):
+        schema.write_text(text % kind)
+        assert [finding.name for finding in world.diagnose().findings] == wanted
+    # In checkpoint format v2 the commit log says it.
+    world.write(checkpoint_format=2)
+    shutil.rmtree(world.checkpoint / "state/0/1")
+    assert [finding.name for finding in world.diagnose().findings] == ["state-missing"]
+    world.entry("commits", 11, {"stateUniqueIds": {"0": [["a011"]]}})
+    assert world.diagnose().findings == ()
+
+
+def test_a_query_without_a_commit_or_without_state(world: World) -> None:
+    shutil.rmtree(world.checkpoint / "state")
+    assert world.diagnose().findings == ()
+    assert "restart" not in json.loads(world.diagnose().to_json())
+    for batch in range(1, 12):
+        (world.checkpoint / f"offsets/{batch}").unlink()
+    shutil.rmtree(world.checkpoint / "commits")
+    assert world.diagnose().findings == ()
