@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from statemark.comparison import Line, layout, timed
 
 Measures = dict[str, Any]
 
@@ -55,6 +54,7 @@ def verdict(found: Found) -> str:
     def restart(side: Measures) -> float:
         return float(side["restart"]["to_commit_ms"])
 
+    both = (found.spark, found.statemark)
     reads, torn, ahead = (found.live[key] for key in ("reads", "torn", "ahead"))
     lines = [
         ("queries with the same answers as a batch job", equal("spark"), equal("statemark"), ""),
@@ -70,8 +70,8 @@ def verdict(found: Found) -> str:
             f"{torn} of {reads}",
             f"at READ_UNCOMMITTED, which is to: {ahead}",
         ),
-        _timed("from the failure to the next commit", found, to_commit),
-        _timed("restart of the query, to its first commit", found, restart),
+        timed("from the failure to the next commit", *map(to_commit, both)),
+        timed("restart of the query, to its first commit", *map(restart, both)),
     ]
     return layout([("VERDICT", *_HEADINGS), *lines])
 
@@ -79,8 +79,8 @@ def verdict(found: Found) -> str:
 def tables(found: Found) -> str:
     """Lay out the counts, and apart from them the times, query by query."""
     both = (found.spark, found.statemark)
-    counts: list[tuple[str, ...]] = [("COUNTS", *_HEADINGS)]
-    times: list[tuple[str, ...]] = [("TIMES, one run on this machine", *_HEADINGS)]
+    counts: list[Line] = [("COUNTS", *_HEADINGS)]
+    times: list[Line] = [("TIMES, one run on this machine", *_HEADINGS)]
     for query, title in TITLES.items():
         for name, key in (
             ("input rows", "rows"),
@@ -92,8 +92,8 @@ def tables(found: Found) -> str:
             ("processor time", "cpu_s", _SECOND_MS),
             ("batch, median", "batch_ms", 1),
         ):
-            get = _reader(query, key, scale)
-            times.append(_timed(f"{title}: {name}", found, get))
+            theirs, ours = (float(side[query][key]) * scale for side in both)
+            times.append(timed(f"{title}: {name}", theirs, ours))
     for title, key, scale in (
         ("restart: files of the state opened", "opened", 1),
         ("restart: their size, MB", "opened_bytes", 1e-6),
@@ -105,26 +105,3 @@ def tables(found: Found) -> str:
 def opened_by_retry(side: Measures) -> list[str]:
     """Files that the retry opened below the operator's state directory, each once."""
     return sorted(set(side["dedup"]["recovery"]["opened"]))
-
-
-def layout(lines: Sequence[tuple[str, ...]]) -> str:
-    """Lay lines out in columns, numbers to the right, remarks to the left."""
-    widths = [max(len(line[i]) for line in lines) for i in range(4)]
-    return "\n".join(
-        f"{a.ljust(widths[0])}   {b.rjust(widths[1])}   {c.rjust(widths[2])}   {d}".rstrip()
-        for a, b, c, d in lines
-    )
-
-
-def _reader(query: str, key: str, scale: int) -> Callable[[Measures], float]:
-    return lambda side: float(side[query][key]) * scale
-
-
-def _timed(title: str, found: Found, get: Callable[[Measures], float]) -> tuple[str, ...]:
-    theirs, ours = get(found.spark), get(found.statemark)
-    times = f"{theirs / ours:,.1f} times as fast" if ours else ""
-    return (title, _duration(theirs), _duration(ours), times)
-
-
-def _duration(ms: float) -> str:
-    return f"{ms:,.0f} ms" if ms < _SECOND_MS else f"{ms / _SECOND_MS:,.1f} s"

@@ -90,10 +90,7 @@ class Side:
         """Fill the state, let a snapshot appear, fail a task, finish; measure all of it."""
         arriving = self.work / "arriving"
         arriving.mkdir()
-        source = queries.read(self.spark, arriving, queries.FLIGHT_SCHEMA, files_per_batch=1)
-        # Nothing shuffles between the operator and the fault: they share a task.
-        result = queries.deduplicated(source).where("fail_once()")
-        query = self.start("dedup", result)
+        query = self.start("dedup", self.first_of_each(arriving))
 
         seconds = self.deliver(query, arriving, "seed", slice(None))
         self.say(f"dedup: state filled, {state_rows(query):,} keys in {seconds:.1f} s")
@@ -119,6 +116,12 @@ class Side:
             "snapshot_version": snapshot,
             "recovery": dataclasses.asdict(recovery),
         }
+
+    def first_of_each(self, arriving: Path) -> DataFrame:
+        """Stream the first delivery of each flight in a folder; one task of it can be failed."""
+        source = queries.read(self.spark, arriving, queries.FLIGHT_SCHEMA, files_per_batch=1)
+        # Nothing shuffles between the operator and the fault: they share a task.
+        return queries.deduplicated(source).where("fail_once()")
 
     def deliver(self, query: StreamingQuery, arriving: Path, kind: str, which: slice) -> float:
         """Let input files appear, in order, and wait for the query; return seconds."""
@@ -199,17 +202,21 @@ def measure(query: StreamingQuery) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Run one side and write its measures."""
+def from_arguments() -> Side:
+    """Make the side that the arguments of this process name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True)
     parser.add_argument("--provider", required=True)
     parser.add_argument("--inputs", required=True, type=Path)
     parser.add_argument("--work", required=True, type=Path)
-    options = parser.parse_args()
-    side = Side(**vars(options))
+    return Side(**vars(parser.parse_args()))
+
+
+def main() -> None:
+    """Run one side and write its measures."""
+    side = from_arguments()
     measures = side.run()
-    (options.work / "measures.json").write_text(json.dumps(measures, indent=2))
+    (side.work / "measures.json").write_text(json.dumps(measures, indent=2))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
+from statemark import comparison
+from statemark.comparison import duration
 from statemark.demo_side import NOBODY_READS, SPARK, STATEMARK
 from statemark.errors import EngineError, SettingsError
 from statemark.jars import jar_path
@@ -24,10 +26,9 @@ from statemark.offline import ending_with_us
 #: Keys of the state, unless another number is asked for.
 KEYS = 600_000
 _LEAST_KEYS = 1200
-# A batch has a twelfth of them, and the driver 2 GB.
-_MOST_KEYS = 20_000_000
+# A batch has a sixth of them, and the driver 2 GB.
+_MOST_KEYS = 10_000_000
 _STDERR_LINES = 20
-_SECOND_MS = 1000
 _END_WAIT_S = 5
 
 
@@ -37,7 +38,7 @@ def run(*, keys: int = KEYS) -> int:
     Parameters
     ----------
     keys : int, optional
-        How many keys the state gets; from 1,200 to 20,000,000.
+        How many keys the state gets; from 1,200 to 10,000,000.
 
     Returns
     -------
@@ -227,24 +228,14 @@ def _verdict(found: dict[str, dict[str, Any]]) -> str:
             "its state, read while it ran",
             "",
             live,
-            f"a key in {_duration(ours['get_ms'])}, all counted in {_duration(ours['count_ms'])}",
+            f"a key in {duration(ours['get_ms'])}, all counted in {duration(ours['count_ms'])}",
         ),
-        _timed("from the failure to the commit of its batch", theirs, ours, "to_commit_ms"),
-        _timed("restart, to the first commit", theirs, ours, "restart_ms"),
+        *(
+            comparison.timed(title, theirs[key], ours[key])
+            for title, key in (
+                ("from the failure to the commit of its batch", "to_commit_ms"),
+                ("restart, to the first commit", "restart_ms"),
+            )
+        ),
     ]
-    widths = [max(len(line[i]) for line in lines) for i in range(3)]
-    return "\n".join(
-        f"{a:<{widths[0]}}   {b:>{widths[1]}}   {c:>{widths[2]}}   {d}".rstrip()
-        for a, b, c, d in lines
-    )
-
-
-def _timed(
-    title: str, theirs: dict[str, Any], ours: dict[str, Any], key: str
-) -> tuple[str, str, str, str]:
-    ratio = f"{theirs[key] / ours[key]:.1f} times as fast" if ours[key] > 0 else ""
-    return title, _duration(theirs[key]), _duration(ours[key]), ratio
-
-
-def _duration(ms: float) -> str:
-    return f"{ms:,.1f} ms" if ms < _SECOND_MS else f"{ms / _SECOND_MS:,.1f} s"
+    return comparison.layout(lines)

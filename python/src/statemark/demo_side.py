@@ -31,8 +31,9 @@ _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
 _PARTITIONS = 2
 #: Where the query has its input, its checkpoint and its results.
 _FOLDER = "query"
-# Spark takes a snapshot of a store after ten versions.
-_BATCHES = 12
+_BATCHES = 6
+# By default ten, which would take more batches and twice the time.
+_DELTAS_FOR_SNAPSHOT = 4
 _SNAPSHOT_WAIT_S = 60
 _SYSTEM = "java.lang.System"
 _ARMED, _FAILED_AT = "statemark.demo.armed", "statemark.demo.failedAt"
@@ -71,7 +72,8 @@ def session(side: str, work: Path) -> SparkSession:
         # Its faster setting; Statemark has no other.
         .config(f"{_STATE}.rocksdb.changelogCheckpointing.enabled", "true")
         # A snapshot has to be there before the failure, and the default is a minute.
-        .config(f"{_STATE}.maintenanceInterval", "2s")
+        .config(f"{_STATE}.maintenanceInterval", "1s")
+        .config(f"{_STATE}.minDeltasForSnapshot", str(_DELTAS_FOR_SNAPSHOT))
     )
     if side == STATEMARK:
         builder = statemark.configure(builder, local_dir=str(work / "local"))
