@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.doctor_world import CLUSTER, MIB, STORE, World
+from support.doctor_world import CLUSTER, MIB, QUERY, STORE, World
 
 from statemark import (
     checkpoint_files,
