@@ -200,7 +200,7 @@ final class ExecutorSinks(
     lines.asScala.collect { case (id, owned) if id.identity == identity => owned.line }.toSeq
 }
 
-private object ExecutorSinks {
+private[kafka] object ExecutorSinks {
 
   /** A line, and the last run that has used it. Two are the same only where they are one object. */
   final class Owned(val line: TransactionLine, val run: Long)

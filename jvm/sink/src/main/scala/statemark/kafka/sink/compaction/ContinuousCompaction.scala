@@ -3,6 +3,7 @@ package statemark.kafka.sink.compaction
 import org.apache.spark.sql.functions.{col, expr, max}
 import org.apache.spark.sql.streaming.{OutputMode, StreamingQuery, Trigger}
 import org.apache.spark.sql.{DataFrame, SparkSession}
+import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
 import statemark.kafka.compaction.{CompactionProgress, CompactionSettings, VersionRule}
 import statemark.kafka.conf.{SinkException, SinkSettings}
@@ -40,8 +41,16 @@ private[sink] final case class ContinuousCompaction(
       if (!progress.isStopped && !query.awaitTermination(LookMs)) watch(looks + 1)
     }
     try watch(0)
-    finally query.stop()
+    finally {
+      if (progress.isStopped) mute(spark)
+      query.stop()
+    }
   }
+
+  /** Mutes Spark, which calls it an error that a query's end interrupts its tasks. Whoever asked for its logs keeps them. */
+  private def mute(spark: SparkSession): Unit =
+    if (!LoggerFactory.getLogger(classOf[SparkSession]).isInfoEnabled)
+      spark.sparkContext.setLogLevel("OFF")
 
   def start(spark: SparkSession): StreamingQuery = {
     if (!spark.conf.getAll.contains(ProviderKey)) spark.conf.set(ProviderKey, Provider)

@@ -1,5 +1,8 @@
 package statemark.kafka.sink.executor
 
+import java.util.concurrent.TimeUnit
+import org.apache.hadoop.fs.FileSystem
+import org.apache.hadoop.util.ShutdownHookManager
 import org.apache.spark.SparkEnv
 import org.apache.spark.sql.execution.streaming.state.{ReadEndpoint, StatemarkBridge}
 import statemark.common.Clock
@@ -29,9 +32,17 @@ private[sink] object SinkProcess {
 
   lazy val sinks: ExecutorSinks = {
     // A transaction that is left open holds every reader back until its timeout.
-    Runtime.getRuntime.addShutdownHook(new Thread(() => sinks.closeAll(), "statemark-kafka-end"))
+    ShutdownHookManager.get.addShutdownHook(
+      () => sinks.closeAll(),
+      EndPriority,
+      ExecutorSinks.LongestEndS,
+      TimeUnit.SECONDS
+    )
     new ExecutorSinks(KafkaClients.of, Clock.system, Timer.system, SinkProbe.observer)
   }
+
+  /** After a command that ends its query in its own way; before Spark ends the tasks, as there is little time. */
+  private val EndPriority = FileSystem.SHUTDOWN_HOOK_PRIORITY + 40
 
   private val introduction = new Introduction[SparkEnv, ReadEndpoint](
     env => StatemarkBridge.serve(s"$Introductions-${env.executorId}", answer(_: Array[Byte])),
