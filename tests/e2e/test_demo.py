@@ -12,14 +12,17 @@ from pathlib import Path
 
 import pytest
 from statemark import cli, demo
+from support.processes import SMALL_JVM
 from support.session import ROOT
 
 
 def test_the_demo_ends_in_a_verdict(tmp_path: Path) -> None:
+    # It leaves Spark's variables aside, and with them what makes the JVMs of tests start sooner.
+    java = {"JDK_JAVA_OPTIONS": SMALL_JVM}
     done = subprocess.run(
         [sys.executable, "-m", "statemark", "demo", "--keys", "1200"],
         cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | java | {"TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

@@ -280,7 +280,10 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
     ),
     "`executors of … do not have Statemark's jar`": "of a cluster: tests/cluster/test_jar.py",
     "`…checkpointFormatVersion is …, but the checkpoint … is of format …`": (
-        Cause(other_format, ("is 2, but", "Set it back to 1"), errors.InvalidInputError),
+        # Spark before 4.2 looks at its commit log before any code of ours, and refuses it itself.
+        Cause(other_format, ("only supported log version is v2, but encountered v1",), None)
+        if LINE in ("4.0", "4.1")
+        else Cause(other_format, ("is 2, but", "Set it back to 1"), errors.InvalidInputError),
     ),
     "`The checkpoint … has two formats`": (
         Cause(two_formats, ("two formats", "go on from batch 0"), errors.InvalidInputError),
@@ -456,7 +459,7 @@ def test_the_reason_arrives(
         first = "\n".join(text.splitlines()[:FIRST_LINES])
         assert [said for said in cause.said if not re.search(said, first)] == [], first
     error = statemark.error_of(failed)
-    assert (type(error) if error else None) is cause.kind
+    assert (type(error) if error else None) is cause.kind, first
 
 
 @pytest.mark.parametrize("sink", ["file", "foreach-batch"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import statemark
 from support import topics
+from support.brokers import with_sparks_source
 from support.processes import LIMIT_S, Daemon, wait_for
 from support.session import ROOT, statemark_jar
 from support.topics import Isolation
@@ -91,6 +92,7 @@ def test_writers_of_a_query_that_moves(lines: Lines, sink: Sink) -> None:
     assert sink.values() == ["line 0", "line 1", "line 2"]
 
 
+@with_sparks_source
 def test_job_of_the_example(lines: Lines, sink: Sink) -> None:
     """The job that the guide says to start from, as far as it is one without a loop."""
     scope: dict[str, Any] = {"__name__": "job"}

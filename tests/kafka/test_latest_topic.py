@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import statemark
 from confluent_kafka import Producer
 from support import topics
+from support.brokers import with_sparks_source
 from support.kip280 import VERSION, Key, Record, model, number
 from support.processes import wait_for
 from support.session import ROOT
@@ -56,6 +57,7 @@ def as_record(row: Row) -> Record:
     return Record(row.value, row.offset, row.timestamp, row.partition, headers, key)
 
 
+@with_sparks_source
 def test_compaction_of_the_output(
     spark: SparkSession, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:

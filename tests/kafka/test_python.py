@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import statemark
+from support.brokers import with_sparks_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ def run(writer: Any, checkpoint: Path) -> None:
     writer.start().awaitTermination()
 
 
+@with_sparks_source
 def test_from_a_topic_to_a_topic(
     spark: SparkSession, lines: Lines, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:

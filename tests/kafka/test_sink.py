@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from confluent_kafka import Producer
 from support import topics
-from support.brokers import client_settings
+from support.brokers import client_settings, with_sparks_source
 from support.line_files import Lines, Sink, failure, rewind
 from support.processes import LIMIT_S, wait_for
 from support.session import LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
@@ -362,6 +362,7 @@ def test_a_restored_checkpoint_whose_batch_has_more_files_loses_nothing(
     assert sink.values() == ["a", "b"]
 
 
+@with_sparks_source
 def test_a_copy_that_diverged_over_a_batch_without_rows_fails_by_name(
     spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:
@@ -382,6 +383,7 @@ def test_a_copy_that_diverged_over_a_batch_without_rows_fails_by_name(
     assert sink.values() == ["a", "b"]
 
 
+@with_sparks_source
 def test_a_restored_checkpoint_of_a_query_with_timers_fails_by_name(
     spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic, tmp_path: Path
 ) -> None:

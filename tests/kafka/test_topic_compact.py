@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support import topics
-from support.brokers import jars
+from support.brokers import jars, with_sparks_source
 from support.kip280 import VERSION, Key, Record, model, number
 from support.modes import IS_WHOLE
 from support.processes import LIMIT_S, Daemon, group, wait_for
@@ -370,6 +370,7 @@ def test_the_cleaner_waits(
     wait_for("the cleaner, which would have come", is_swept)
 
 
+@with_sparks_source
 def test_repaired_for_good(
     broker: Brokers, topic: Topic, tmp_path: Path, started: Callable[[list[str]], Daemon]
 ) -> None:

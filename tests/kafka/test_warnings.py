@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from statemark import settings
+from support.brokers import with_sparks_source
 from support.line_files import failure
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def test_output_of_sparks_sink_in_for_each_batch(
     assert len(log.lines(WRITES)) == 1
 
 
+@with_sparks_source
 def test_input_that_is_not_committed(
     spark: SparkSession, broker: Brokers, lines: Lines, sink: Sink, topic: Topic, log: Log
 ) -> None:
@@ -111,6 +113,7 @@ def test_input_that_is_not_committed(
     assert len(log.lines(READS)) == 3, log.lines(READS)
 
 
+@with_sparks_source
 def test_input_whose_commit_topic_cannot_be_read(
     spark: SparkSession, broker: Brokers, sink: Sink, topic: Topic, log: Log
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import queue
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import threading
@@ -123,9 +124,7 @@ class Slots:
             why = late or f"it ended with exit code {process.returncode}"
             cases.append(Case(suite=job.suites[0], name=job.name, state=FAILED, message=why))
         if any(case.state == FAILED for case in cases):
-            shutil.copytree(
-                scratch, out / "left", symlinks=True, ignore_dangling_symlinks=True
-            )  # logs of clusters, checkpoints
+            _keep(scratch, out / "left")
         shutil.rmtree(scratch, ignore_errors=True)
         return Outcome(job=job, cases=cases, seconds=seconds, log=log)
 
@@ -141,6 +140,17 @@ class Slots:
             f"in {outcome.seconds:.0f} s; {self._left} left",
             flush=True,
         )
+
+
+def _keep(scratch: Path, kept: Path) -> None:
+    """Copy what a job left: logs of clusters, checkpoints. A pipe has no bytes to copy."""
+
+    def others(folder: str, names: list[str]) -> list[str]:
+        modes = {name: (Path(folder) / name).lstat().st_mode for name in names}
+        files = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+        return [name for name, mode in modes.items() if not any(is_one(mode) for is_one in files)]
+
+    shutil.copytree(scratch, kept, symlinks=True, ignore_dangling_symlinks=True, ignore=others)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> str:

@@ -140,7 +140,8 @@ def test_a_job_that_ends_badly_has_failed(tmp_path: Path, code: str, message: st
 
 
 def test_what_a_failed_job_wrote_is_kept(tmp_path: Path) -> None:
-    write = "(own / 'tmp' / 'log').write_text('here')\nprint('said')\nraise SystemExit(1)"
+    write = "(own / 'tmp' / 'log').write_text('here')\nimport os\nos.mkfifo(own / 'tmp' / 'pipe')\n"
+    write += "print('said')\nraise SystemExit(1)"
     (outcome,) = Slots(1, tmp_path).run([job("bad", write)])
     assert (outcome.log.parent / "left/tmp/log").read_text() == "here"
     assert "said" in outcome.log.read_text()

@@ -20,7 +20,10 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from support.processes import LIMIT_S, Daemon, wait_for
+from support.session import LINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,6 +82,11 @@ _ALONE = {
 }
 #: Nodes that share a busy machine are late without being gone.
 _SEVERAL = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+
+#: A test of a query that reads Kafka. Jobs that read it once work on other lines too.
+with_sparks_source = pytest.mark.skipif(
+    LINE != "4.2", reason="Spark's source for Kafka is the default line's"
+)
 
 
 def jars(name: str) -> list[str]:

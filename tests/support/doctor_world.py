@@ -29,6 +29,9 @@ STORE = "spark.sql.streaming.stateStore."
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 QUERY = "7f49e65f-4379-4f48-8c18-95cfc99399be"
 MIB = 1024 * 1024
+#: Whether a start passes damaged snapshots over.
+REPAIRS = not pyspark.__version__.startswith(("4.0", "4.1"))
+WITHOUT_REPAIR = "Spark repairs itself from 4.2 on"
 #: A session on a cluster that `statemark conf` has set up.
 CLUSTER = {
     "spark.master": "spark://host:7077",

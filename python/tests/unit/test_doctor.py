@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doctor_world import CLUSTER, MIB, ROCKSDB, STORE, World, remove
+from support.doctor_world import (
+    CLUSTER,
+    MIB,
+    REPAIRS,
+    ROCKSDB,
+    STORE,
+    WITHOUT_REPAIR,
+    World,
+    remove,
+)
 
 import statemark
 from statemark import (
@@ -280,6 +289,8 @@ def test_a_world_in_which_all_is_well(world: World) -> None:
 
 @pytest.mark.parametrize(("name", "change"), CASES, ids=[name for name, _ in CASES])
 def test_a_finding(name: str, change: Callable[[World], None], world: World) -> None:
+    if name == "state-lacks" and not REPAIRS:
+        pytest.skip(WITHOUT_REPAIR)
     change(world)
     found = world.diagnose()
     assert [finding.name for finding in found.findings] == [name]
@@ -410,6 +421,8 @@ JUNK: list[tuple[str, Callable[[World], None]]] = [
 
 @pytest.mark.parametrize(("name", "change"), JUNK)
 def test_junk_is_a_finding(name: str, change: Callable[[World], None], world: World) -> None:
+    if name == "state-lacks" and not REPAIRS:
+        pytest.skip(WITHOUT_REPAIR)
     change(world)
     assert name in [finding.name for finding in world.diagnose().findings]
 

@@ -11,7 +11,16 @@ import zipfile
 from typing import Any
 
 import pytest
-from support.doctor_world import CLUSTER, QUERY, ROCKSDB, STORE, World, remove
+from support.doctor_world import (
+    CLUSTER,
+    QUERY,
+    REPAIRS,
+    ROCKSDB,
+    STORE,
+    WITHOUT_REPAIR,
+    World,
+    remove,
+)
 
 import statemark
 from statemark import (
@@ -110,6 +119,7 @@ def test_files_that_only_a_local_directory_makes_up_for(world: World) -> None:
     assert "3 changelogs to replay (300 B)" in str(found)
 
 
+@pytest.mark.skipif(not REPAIRS, reason=WITHOUT_REPAIR)
 def test_a_start_that_repairs_itself(world: World) -> None:
     """As `RestoreRules` of the JVM does it."""
     store = world.checkpoint / "state/0/0"

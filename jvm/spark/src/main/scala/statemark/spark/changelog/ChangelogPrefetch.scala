@@ -8,7 +8,7 @@ import scala.util.control.NonFatal
 import scala.util.Try
 import statemark.common._
 import statemark.engine.VersionId
-import statemark.spark.checkpoint.StoreFile
+import statemark.spark.checkpoint.{FileDamage, StoreFile}
 import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.process.BackgroundThreads
 
@@ -48,8 +48,8 @@ final class ChangelogPrefetch(files: ChangelogFiles) extends AutoCloseable {
 
   /** Reads a changelog to its end.
     * @return with it the fingerprint of a file that was opened as the last one, where it is needed
-    * @throws SparkException where it is missing or damaged
-    * @throws CheckpointDamagedException where Spark does not say which file it is
+    * @throws SparkException where it is missing
+    * @throws CheckpointDamagedException where its bytes are not those that were written
     * @throws InterruptedException where it was interrupted, which says nothing about the file
     */
   def read[A](at: VersionId)(body: StateStoreChangelogReader => A): (A, Option[Fingerprint]) =
@@ -67,7 +67,7 @@ final class ChangelogPrefetch(files: ChangelogFiles) extends AutoCloseable {
     try Interrupts.apart(read)
     catch {
       case e: StatemarkException => throw e
-      case NonFatal(e) if !e.isInstanceOf[SparkThrowable] =>
+      case NonFatal(e) if !e.isInstanceOf[SparkThrowable] || FileDamage.isCause(e) =>
         throw new CheckpointDamagedException(
           s"The changelog ${StoreFile.changelogName(at)} cannot be read: $e.",
           "Bring the file back from a copy, or restart the query from a batch before it; `statemark verify` shows " +

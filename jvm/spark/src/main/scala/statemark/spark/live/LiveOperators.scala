@@ -51,8 +51,8 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
     named.put("operatorId", operator.id.toString)
     sidesOf(operator).headOption.foreach(named.put("joinSide", _))
     operator.variables.headOption.foreach(named.put("stateVarName", _))
-    Try(new StateDataSource().inferSchema(new CaseInsensitiveStringMap(named))).toEither
-      .left.map(FailureKinds.messageOf)
+    Try(pin.bySpark(new StateDataSource().inferSchema(new CaseInsensitiveStringMap(named))))
+      .toEither.left.map(FailureKinds.messageOf)
       .map(_.find(_.name == "key").map(_.dataType)
         .collect { case key: StructType => key.fieldNames.toSeq }
         .getOrElse(Nil))
@@ -61,14 +61,16 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
   /** Runs a step of a read. Where it fails because the options name what the query has not, the failure says so: Spark's
     * own takes files to be corrupted.
     */
-  def explained[A](theirs: CaseInsensitiveStringMap)(step: => A): A =
+  def explained[A](theirs: CaseInsensitiveStringMap)(step: => A): A = {
+    // A checkpoint that cannot be read fails in the step, with what is wrong with it.
+    def problem = Try(misnamed(theirs)).toOption.flatten
+    if (StatemarkBridge.makesMissingState)
+      problem.foreach(words => throw new InvalidInputException(words))
     try step
     catch {
-      case NonFatal(e) =>
-        // A checkpoint that cannot be read has failed already, with what is wrong with it.
-        val problem = Try(misnamed(theirs)).toOption.flatten
-        throw problem.fold(e)(new InvalidInputException(_, Some(e)))
+      case NonFatal(e) => throw problem.fold(e)(new InvalidInputException(_, Some(e)))
     }
+  }
 
   private def misnamed(theirs: CaseInsensitiveStringMap): Option[String] = {
     val id = Option(theirs.get("operatorId")).getOrElse("0").trim

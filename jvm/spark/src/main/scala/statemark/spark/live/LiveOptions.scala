@@ -86,7 +86,9 @@ private[live] final case class LiveOptions(
 
   /** Returns the columns of the rows of a batch that is pinned. */
   def schemaOf(pin: PinnedBatch, theirs: CaseInsensitiveStringMap): StructType =
-    new LiveOperators(spark, pin).explained(theirs)(new StateDataSource().inferSchema(theirs))
+    new LiveOperators(spark, pin).explained(theirs)(
+      pin.bySpark(new StateDataSource().inferSchema(theirs))
+    )
 
   /** Returns the batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {

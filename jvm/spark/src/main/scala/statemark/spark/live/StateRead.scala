@@ -25,12 +25,13 @@ private[live] final case class StateRead(
     case struct: StructType => struct
   }
 
-  private lazy val batch =
+  private lazy val batch = pin.bySpark {
     new StateDataSource().getTable(schema, Array.empty, theirs.asCaseSensitiveMap) match {
       case state: StateTable => state.newScanBuilder(theirs).build().toBatch
       case other =>
         throw new IllegalStateException(s"Spark reads state with a ${other.getClass.getName}.")
     }
+  }
 
   private lazy val all = batch.planInputPartitions().toSeq.map {
     case partition: StateStoreInputPartition => partition

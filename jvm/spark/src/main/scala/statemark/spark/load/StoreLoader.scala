@@ -7,7 +7,7 @@ import scala.util.control.NonFatal
 import statemark.common._
 import statemark.engine._
 import statemark.spark.changelog.{ChangelogPrefetch, CheckpointLineage}
-import statemark.spark.checkpoint.{RestoreRules, StoreFile}
+import statemark.spark.checkpoint.{FileDamage, RestoreRules, StoreFile}
 import statemark.spark.conf.StoreConf
 import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.local.{
@@ -135,24 +135,29 @@ final class StoreLoader(
       fromNewest(at) { snapshot =>
         try importSnapshot(snapshot, isWanted = snapshot == at)
         catch {
+          case NonFatal(e) if FileDamage.isCause(e) =>
+            val damaged = unreadable(snapshot, e, Some(e))
+            passedOver += damaged
+            throw damaged
           case NonFatal(e) =>
-            passedOver += unreadable(snapshot, e)
+            passedOver += unreadable(snapshot, e, None)
             throw e
         }
       }
     catch {
       // The file that is missing then is older than the damaged ones, which are named as well.
       case e: Throwable =>
-        passedOver.foreach(e.addSuppressed)
+        passedOver.filter(_ ne e).foreach(e.addSuppressed)
         throw e
     }
   }
 
-  private def unreadable(snapshot: VersionId, cause: Throwable) = new CheckpointDamagedException(
-    s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $cause.",
-    "Bring it, and the SST files that it names, back from a copy; `statemark verify` shows what is damaged.",
-    None
-  )
+  private def unreadable(snapshot: VersionId, why: Throwable, cause: Option[Throwable]) =
+    new CheckpointDamagedException(
+      s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $why.",
+      "Bring it, and the SST files that it names, back from a copy; `statemark verify` shows what is damaged.",
+      cause
+    )
 
   private def fromNewest(at: VersionId)(load: VersionId => LoadedStore)
       : (LoadedStore, LoadStats) = {

@@ -2,7 +2,7 @@ package statemark.spark.offline
 
 import java.io.{FileDescriptor, FileOutputStream, PrintWriter, StringWriter}
 import java.util.ServiceLoader
-import org.apache.spark.SparkConf
+import org.apache.spark.{SPARK_VERSION, SparkConf}
 import org.apache.spark.sql.SparkSession
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -70,12 +70,23 @@ object Main {
     catch {
       case _: NobodyReads => ExitCode.Unread
       case e: StatemarkException => failed(console, isVerbose, asJson, e.getMessage, e)
-      case NonFatal(e) =>
-        val reason = Causes.of(e).toSeq.last
-        val problem = s"the command failed: $reason".linesIterator.take(3).mkString(" ")
-        val remedy = "look at the cause with --verbose"
-        val message = s"$problem\n  reason: unexpected\n  remedy: $remedy"
-        failed(console, isVerbose, asJson, message, e)
+      case e @ (NonFatal(_) | _: LinkageError) =>
+        val cause = Causes.of(e).toSeq.last
+        val problem = s"the command failed: $cause".linesIterator.take(3).mkString(" ")
+        val (reason, remedy) = cause match {
+          case _: LinkageError => (
+              "a jar is missing, or is made for another version of Spark or of its libraries",
+              s"add jars made for Spark $SPARK_VERSION with --jars or --packages, and see the class with --verbose"
+            )
+          case _ => ("unexpected", "look at the cause with --verbose")
+        }
+        failed(
+          console,
+          isVerbose,
+          asJson,
+          s"$problem\n  reason: $reason\n  remedy: $remedy",
+          e
+        )
     }
 
   private def failed(

@@ -16,7 +16,7 @@ import statemark.spark.process.JvmState
 
 /** Format `statemark` beside a running query. */
 class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
-  for (format <- Seq("1", "2")) {
+  for (format <- readableFormats) {
     test(s"a read is one committed batch, with the columns of Spark's own source (v$format)") {
       val bank = new Bank(s"bank$format", format)
       (1 to 3).foreach(_ => bank.batch())
@@ -63,7 +63,7 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
     }
   }
 
-  for (format <- Seq("1", "2"))
+  for (format <- readableFormats)
     test(
       s"READ_UNCOMMITTED sees what a batch has staged, READ_COMMITTED nothing of it (v$format)"
     ) {

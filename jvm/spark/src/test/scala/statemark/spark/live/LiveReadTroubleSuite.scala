@@ -81,7 +81,7 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
     }
   }
 
-  for (format <- Seq("1", "2")) {
+  for (format <- readableFormats) {
     test(s"tasks that fail after they have written, and are tried again (v$format)") {
       LiveReadTroubleSuite.failed.set(0)
       val fails = udf(LiveReadTroubleSuite.failsAtFirst(_: Long)).asNondeterministic()

@@ -29,7 +29,7 @@ class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Event
 
   private def jobsOf(group: String): Int = context.statusTracker.getJobIdsForGroup(group).length
 
-  for (format <- Seq("1", "2"))
+  for (format <- readableFormats)
     test(s"a task reads a store that is open nowhere, and no job runs for any other (v$format)") {
       val bank = new Bank(s"closed$format", format)
       (1 to 3).foreach(_ => bank.batch())

@@ -3,6 +3,7 @@ package statemark.spark.offline
 import java.io.{ByteArrayOutputStream, IOException, OutputStream}
 import org.json4s.{JObject, JString}
 import org.json4s.jackson.JsonMethods.parse
+import org.apache.spark.SPARK_VERSION
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
 import statemark.spark.offline.cli.{ExitCode, Request, StreamConsole, UserError}
@@ -105,6 +106,17 @@ class RequestSuite extends AnyFunSuite {
       }
       val text = s"statemark: ${told(0)}\n  reason: ${told(1)}\n  remedy: ${told(2)}"
       assert(console.progressed == Seq(text))
+    }
+  }
+
+  test("a jar that does not fit is named as such, and the Spark that it has to fit") {
+    val missing = new NoSuchMethodError("a method of another Spark")
+    for (e <- Seq(missing, new RuntimeException("the query ended", missing))) {
+      val console = new RecordingConsole
+      assert(Main.attempt(console, isVerbose = false, asJson = false)(throw e) == ExitCode.Failed)
+      val Seq(said) = console.progressed: @unchecked
+      assert(said.contains("a method of another Spark\n  reason: a jar is missing, or is made for"))
+      assert(said.contains(s"\n  remedy: add jars made for Spark $SPARK_VERSION with --jars"))
     }
   }
 }

@@ -34,5 +34,9 @@ final class SnapshotSearch(
 }
 
 object SnapshotSearch {
+
+  /** Whether a load compares the archive of a snapshot with its checksum file, where it has one. These lines do not. */
+  val readsChecksumFile: Boolean = false
+
   def limits(@annotation.unused conf: StateStoreConf): RepairLimits = RepairLimits.never
 }

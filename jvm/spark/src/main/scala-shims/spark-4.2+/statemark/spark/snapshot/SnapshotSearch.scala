@@ -76,6 +76,10 @@ final class SnapshotSearch(
 }
 
 object SnapshotSearch {
+
+  /** Whether a load compares the archive of a snapshot with its checksum file, where it has one. */
+  val readsChecksumFile: Boolean = true
+
   def limits(conf: StateStoreConf): RepairLimits =
     RepairLimits(conf.autoSnapshotRepairEnabled, conf.autoSnapshotRepairMaxChangeFileReplay.toLong)
 }

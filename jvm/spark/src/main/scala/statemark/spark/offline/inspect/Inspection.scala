@@ -129,7 +129,13 @@ object Inspection {
   ): Either[String, SnapshotFacts] = {
     val scratch = StatemarkBridge.newLocalDirectory("statemark-inspect-")
     try {
-      val files = new StoreFiles(new Path(listing.directory), hadoopConf, scratch, unread = None)
+      val files = new StoreFiles(
+        new Path(listing.directory),
+        hadoopConf,
+        scratch,
+        readsChecksumFiles = true,
+        unread = _ => ()
+      )
       val name = StoreFile.snapshotName(at)
       val image = files.fresh()
       files.withCopy(name) { zip =>

@@ -10,19 +10,22 @@ import scala.util.control.NonFatal
 import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.checkpoint.StoreListing
 import statemark.spark.process.Relocated.CheckpointFileManager
+import statemark.spark.snapshot.SnapshotSearch
 
 /** Reads the files of one directory of a checkpoint into a scratch directory, each as a whole and once,
   * with its checksum file where it has one.
   *
   * ''Thread:'' one.
   *
-  * @param unread where no load reads checksum files: is told what is wrong with one, and the file is used
+  * @param readsChecksumFiles whether a load fails on a file that is not what its checksum file says
+  * @param unread is told of such a file where none does; it is used then
   */
 final class StoreFiles(
     val directory: Path,
     hadoopConf: Configuration,
     scratch: File,
-    unread: Option[Problem => Unit]
+    readsChecksumFiles: Boolean,
+    unread: Problem => Unit
 ) {
   val manager: CheckpointFileManager = CheckpointFileManager.create(directory, hadoopConf)
   private var copies = 0
@@ -55,14 +58,14 @@ final class StoreFiles(
         val checked = new CheckedInputStream(source, crc)
         bytesRead_ += Files.copy(checked, target.toPath, StandardCopyOption.REPLACE_EXISTING)
       } finally source.close()
-      (sidecarProblem(name, target.length, crc.getValue.toInt), unread) match {
-        case (None, _) => Right(target)
-        case (Some(problem), Some(report)) =>
-          report(problem.copy(effect = Effect.None))
-          Right(target)
-        case (Some(problem), None) =>
+      sidecarProblem(name, target.length, crc.getValue.toInt) match {
+        case None => Right(target)
+        case Some(problem) if isFatal(name) =>
           LocalDirectory.deleteTree(target)
           Left(problem)
+        case Some(problem) =>
+          unread(problem.copy(effect = Effect.None))
+          Right(target)
       }
     } catch {
       case e: FileNotFoundException
@@ -73,6 +76,9 @@ final class StoreFiles(
         Left(StoreFiles.unreadable(name, e))
     }
   }
+
+  private def isFatal(name: String): Boolean =
+    readsChecksumFiles && (SnapshotSearch.readsChecksumFile || !name.endsWith(".zip"))
 
   private def sidecarProblem(name: String, size: Long, crc: Int): Option[Problem] = {
     val sidecar = s"$name.crc"

@@ -24,7 +24,8 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     new Path(task.directory),
     hadoopConf,
     scratch,
-    Option.when(!settings.readsChecksumFiles)(problems += _)
+    settings.readsChecksumFiles,
+    unread = problems += _
   )
 
   /** Files whose damage is damage of these snapshots. */

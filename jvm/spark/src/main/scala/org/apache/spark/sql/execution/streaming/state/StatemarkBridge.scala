@@ -31,7 +31,7 @@ import statemark.common.{Causes, Position}
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
   */
-object StatemarkBridge extends BridgeShims {
+object StatemarkBridge extends BridgeShims with CheckpointReads {
   def runId(hadoopConf: Configuration): UUID = UUID.fromString(runIdOf(hadoopConf))
 
   /** A new directory in the executor's local directories, gone with the executor. */
