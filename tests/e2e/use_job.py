@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ def main(master: str, directory: Path) -> None:
     else:
         builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
         spark = builder.getOrCreate()
+    if master.startswith("local-cluster"):
+        # `use` tells what is there: the driver, and executors that have come by then.
+        tracker = spark.sparkContext._jsc.sc().statusTracker()
+        while len(tracker.getExecutorInfos()) < 3:
+            time.sleep(0.05)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     seen: dict[str, Any] = {}
     former = spark.conf.get(PROVIDER)
