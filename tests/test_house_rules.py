@@ -128,14 +128,10 @@ def sink_alone(root: Path) -> Iterator[str]:
     yield from _found(root, r"\borg\.apache\.spark\b", instead, folders=(KAFKA,))
 
 
-#: Parts of the bridge that differ between lines of Spark.
-BRIDGE_SHIMS = ("BridgeShims.scala", "CheckpointReads.scala")
-
-
 def one_bridge(root: Path) -> Iterator[str]:
     there = sorted((root / SPARK / "org/apache/spark").rglob("*.scala"))
     for path in _scala(root, (SHIMS,)):
-        if path.name not in BRIDGE_SHIMS and "package org.apache.spark" in path.read_text():
+        if path.name != "BridgeShims.scala" and "package org.apache.spark" in path.read_text():
             yield (
                 f"{path.relative_to(root)}: stands in a package of Spark's; move members to "
                 "BridgeShims.scala, everything else to statemark.spark"

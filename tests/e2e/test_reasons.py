@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 from statemark import errors, settings
 from support.processes import wait_for
-from support.session import LINE, ROOT, STATE_STORE, STATEMARK_PROVIDER
+from support.session import IS_BEFORE_42, LINE, ROOT, STATE_STORE, STATEMARK_PROVIDER
 from support.streams import Source, events
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
     "`…checkpointFormatVersion is …, but the checkpoint … is of format …`": (
         # Spark before 4.2 looks at its commit log before any code of ours, and refuses it itself.
         Cause(other_format, ("only supported log version is v2, but encountered v1",), None)
-        if LINE in ("4.0", "4.1")
+        if IS_BEFORE_42
         else Cause(other_format, ("is 2, but", "Set it back to 1"), errors.InvalidInputError),
     ),
     "`The checkpoint … has two formats`": (

@@ -13,7 +13,7 @@ from support import topics
 from support.brokers import client_settings, with_sparks_source
 from support.line_files import Lines, Sink, failure, rewind
 from support.processes import LIMIT_S, wait_for
-from support.session import LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
+from support.session import IS_BEFORE_42, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
 from support.topics import Isolation
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def test_continuous_trigger_is_refused(spark: SparkSession, sink: Sink) -> None:
     assert "The continuous trigger is refused" in failure(query.awaitTermination)
 
 
-@pytest.mark.skipif(LINE in ("4.0", "4.1"), reason="newer than that line")
+@pytest.mark.skipif(IS_BEFORE_42, reason="newer than that line")
 def test_real_time_mode_is_refused(spark: SparkSession, sink: Sink) -> None:
     """Also where Spark's own list of sinks is switched off."""
     rows = spark.readStream.format("kafka").option("kafka.bootstrap.servers", sink.bootstrap)

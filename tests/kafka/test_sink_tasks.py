@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.modes import IS_WHOLE
-from support.session import LINE
+from support.session import IS_BEFORE_42
 from support.sinks import Job, on_executors
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def tasks(gates: Gates, batch: int) -> Mapping[int, set[int]]:
             ({SHUFFLE: "3", COALESCE: "true"}, {"tasks": None}),
             False,
             id="as-AQE-finds",
-            marks=pytest.mark.skipif(LINE in ("4.0", "4.1"), reason="newer than that line"),
+            marks=pytest.mark.skipif(IS_BEFORE_42, reason="newer than that line"),
         ),
         # Spark takes the number from the checkpoint, as state is kept by it.
         pytest.param(

@@ -22,6 +22,8 @@ from statemark import (
 )
 from statemark.settings import PLUGIN, PREFIX, PROVIDER_CLASS, PROVIDER_CLASS_KEY
 
+from support.session import IS_BEFORE_42
+
 if TYPE_CHECKING:
     import pytest
 
@@ -30,7 +32,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 QUERY = "7f49e65f-4379-4f48-8c18-95cfc99399be"
 MIB = 1024 * 1024
 #: Whether a start passes damaged snapshots over.
-REPAIRS = not pyspark.__version__.startswith(("4.0", "4.1"))
+REPAIRS = not IS_BEFORE_42
 WITHOUT_REPAIR = "Spark repairs itself from 4.2 on"
 #: A session on a cluster that `statemark conf` has set up.
 CLUSTER = {

@@ -65,4 +65,10 @@ trait BridgeShims {
   /** When a batch of the offset log was planned, in milliseconds since the epoch. */
   protected def plannedAtMs(log: OffsetSeqBase): Option[Long] =
     log.metadataOpt.map(_.batchTimestampMs)
+
+  /** Whether Spark's format `statestore` is that of before 4.2. It takes the format of a checkpoint from the session that
+    * reads, and refuses a commit log of the other one; and it makes the directories of a state that is asked for and is
+    * not there, so that the checkpoint has an operator more, which has no metadata.
+    */
+  val hasOldStateSource: Boolean = false
 }

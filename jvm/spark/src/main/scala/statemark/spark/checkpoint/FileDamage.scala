@@ -10,8 +10,7 @@ import statemark.common.Causes
 private[spark] object FileDamage {
   private val Checksum = "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"
 
-  /** Tells whether a read has failed by the bytes of a file: they are not those that a checksum is of, or
-    * no archive. */
+  /** Tells whether a read has failed by the bytes of a file: they do not fit a checksum, or are no archive. */
   def isCause(failure: Throwable): Boolean = Causes.of(failure).exists {
     case e: SparkThrowable => e.getCondition == Checksum
     case _: ChecksumException | _: ZipException | _: EOFException => true

@@ -64,7 +64,7 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
   def explained[A](theirs: CaseInsensitiveStringMap)(step: => A): A = {
     // A checkpoint that cannot be read fails in the step, with what is wrong with it.
     def problem = Try(misnamed(theirs)).toOption.flatten
-    if (StatemarkBridge.makesMissingState)
+    if (StatemarkBridge.hasOldStateSource)
       problem.foreach(words => throw new InvalidInputException(words))
     try step
     catch {

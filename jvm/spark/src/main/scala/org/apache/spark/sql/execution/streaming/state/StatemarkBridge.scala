@@ -31,7 +31,7 @@ import statemark.common.{Causes, Position}
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
   */
-object StatemarkBridge extends BridgeShims with CheckpointReads {
+object StatemarkBridge extends BridgeShims {
   def runId(hadoopConf: Configuration): UUID = UUID.fromString(runIdOf(hadoopConf))
 
   /** A new directory in the executor's local directories, gone with the executor. */
@@ -79,6 +79,20 @@ object StatemarkBridge extends BridgeShims with CheckpointReads {
     val path = new Path(checkpoint)
     path.getName.startsWith("temporary-") &&
     ShutdownHookManager.hasShutdownDeleteDir(new File(path.toUri.getPath))
+  }
+
+  /** Runs a step of Spark's format `statestore`, whatever checkpoint format the session has.
+    * @param hasIds whether the checkpoint is of format v2
+    */
+  def readingCheckpoint[A](spark: SparkSession, hasIds: => Boolean)(step: => A): A = {
+    val key = SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key
+    lazy val format = if (hasIds) "2" else "1"
+    if (!hasOldStateSource || spark.conf.get(key) == format) step
+    else {
+      val own = classic(spark).cloneSession()
+      own.conf.set(key, format)
+      own.withActive(step)
+    }
   }
 
   /** The queries that run in this application, of all its sessions. */
