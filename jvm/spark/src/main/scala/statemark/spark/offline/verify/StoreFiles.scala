@@ -7,6 +7,7 @@ import java.util.zip.{CRC32C, CheckedInputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import scala.util.control.NonFatal
+import statemark.spark.checkpoint.StoreFile
 import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.checkpoint.StoreListing
 import statemark.spark.process.Relocated.CheckpointFileManager
@@ -78,7 +79,10 @@ final class StoreFiles(
   }
 
   private def isFatal(name: String): Boolean =
-    readsChecksumFiles && (SnapshotSearch.readsChecksumFile || !name.endsWith(".zip"))
+    readsChecksumFiles && (StoreFile.of(name) match {
+      case _: StoreFile.Snapshot => SnapshotSearch.readsChecksumFile
+      case _ => true
+    })
 
   private def sidecarProblem(name: String, size: Long, crc: Int): Option[Problem] = {
     val sidecar = s"$name.crc"
