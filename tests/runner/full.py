@@ -84,7 +84,8 @@ PARTS = {
         "test_nexmark'",
     ),
     "cluster": Part(
-        what="20 kills of executors in each format, live reads of every operator on executors",
+        what="20 kills of executors and hosts that come back, in each format; live reads of every "
+        "operator on executors",
         command="STATEMARK_MODES=all STATEMARK_CLUSTER_KILLS=20 make test ONLY=tests/cluster",
         covers=(*_STORE, "tests/cluster", "tests/support"),
     ),
