@@ -44,10 +44,12 @@ def frame(spark: SparkSession, records: Sequence[Record]) -> DataFrame:
 
 def found(df: DataFrame) -> dict[Key, tuple[object, ...]]:
     """Return the rows of winners by key; a key has one."""
-    rows = [tuple(row) for row in df.collect()]
-    by_key = {
-        Key(topic, story, key and bytes(key)): tuple(rest) for topic, story, key, *rest in rows
-    }
+    # Binary values are bytearrays until 4.0, which no dictionary takes as a key.
+    rows = [
+        tuple(bytes(value) if isinstance(value, bytearray) else value for value in row)
+        for row in df.collect()
+    ]
+    by_key = {Key(topic, story, key): tuple(rest) for topic, story, key, *rest in rows}
     assert len(by_key) == len(rows)
     return by_key
 
