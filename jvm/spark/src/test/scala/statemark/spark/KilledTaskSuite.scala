@@ -93,6 +93,17 @@ class KilledTaskSuite extends AnyFunSuite with LocalStores {
     assert(isLocked(homes.head) && home.noted.contains(7L))
   }
 
+  test("a provider is closed on an interrupted thread") {
+    val provider = open()
+    val ids = commits(provider, 0 until 3)
+    assert(isLocked(homes.head))
+    onInterruptedThread(provider.close())
+    assert(!isLocked(homes.head))
+    val after = open()
+    check(after, 3, ids, expected(3))
+    assertLoad(after, LoadSource.Local)
+  }
+
   test("a home is taken, and given up, on an interrupted thread") {
     val path = newHome()
     val home = onInterruptedThread(StoreDirectory.tryHold(path.toFile).get)

@@ -66,8 +66,9 @@ final class RocksDBStateMachine(storeId: StateStoreId, conf: RocksDBConf) {
 
   private def isMine: Boolean = synchronized(holder.exists(_.thread eq Thread.currentThread))
 
+  // A store that is free goes to a thread that was interrupted as well, as on later lines.
   private def await(operation: String): Unit =
-    if (!free.tryAcquire(conf.lockAcquireTimeoutMs, TimeUnit.MILLISECONDS)) {
+    if (!free.tryAcquire() && !free.tryAcquire(conf.lockAcquireTimeoutMs, TimeUnit.MILLISECONDS)) {
       val owner = synchronized(holder).fold(Thread.currentThread)(_.thread)
       throw StatemarkBridge.notReleased(
         storeId.toString,
