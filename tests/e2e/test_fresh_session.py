@@ -19,20 +19,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _READ = """
-import sys
+import json, sys
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 import statemark
 
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = SparkSession.builder.master("local[2]").config("spark.ui.port", "0")
 # Spark does not take the format from the checkpoint.
 builder = builder.config("spark.sql.streaming.stateStore.checkpointFormatVersion", sys.argv[2])
 spark = statemark.configure(builder).getOrCreate()
 state = spark.read.format("statestore").load(sys.argv[1])
 print("rows", state.selectExpr("sum(value.count)").first()[0])
-metrics = spark._jvm.org.apache.spark.SparkEnv.get().metricsSystem()
-sources = metrics.getSourcesByName("plugin.statemark.spark.StatemarkPlugin")
-registries = [sources.apply(i).metricRegistry() for i in range(sources.size())]
-print("gauges", sum(registry.getGauges().size() for registry in registries))
+page = HTTPConnection(urlsplit(spark.sparkContext.uiWebUrl).netloc)
+page.request("GET", "/metrics/json")
+gauges = json.load(page.getresponse())["gauges"]
+print("gauges", sum(".plugin.statemark.spark.StatemarkPlugin." in name for name in gauges))
 """
 
 

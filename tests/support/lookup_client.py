@@ -19,6 +19,8 @@ if __name__ == "__main__":
 import statemark
 from pyspark.sql import SparkSession
 
+from support.session import environment
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -49,9 +51,9 @@ def failure(query: str, **options: Any) -> tuple[str, bool, str] | None:
 def connect_server(spark: SparkSession) -> Iterator[str]:
     """Serve Spark Connect clients from the application of a session; give the address."""
     jvm: Any = spark._jvm
-    environment = jvm.org.apache.spark.SparkEnv.get().conf()
-    environment.set("spark.connect.grpc.binding.address", "127.0.0.1")
-    environment.set("spark.connect.grpc.binding.port", "0")
+    conf = environment(spark)
+    conf.set("spark.connect.grpc.binding.address", "127.0.0.1")
+    conf.set("spark.connect.grpc.binding.port", "0")
     # The object itself: its class has no static method for the port.
     service = getattr(getattr(jvm, f"{_SERVICE}$"), "MODULE$")
     service.start(spark.sparkContext._jsc.sc())

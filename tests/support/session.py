@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -27,6 +28,15 @@ def statemark_jar() -> Path:
     version = (ROOT / "VERSION").read_text().strip()
     jars = ROOT / "python/src/statemark/jars"
     return built(jars / f"statemark-spark_{LINE}_2.13-{version}.jar", "make build")
+
+
+def environment(spark: SparkSession) -> Any:
+    """
+    Return the SparkConf that the driver's SparkEnv has.
+
+    py4j looks at all methods of a class, and the wheel of Spark 4.3 lacks a class of SparkEnv's.
+    """
+    return spark.sparkContext._jsc.sc().conf()
 
 
 def skip_where_source_lacks_ids(checkpoint_format: str) -> None:

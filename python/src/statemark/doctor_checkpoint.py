@@ -185,7 +185,7 @@ def _settings(checkpoint: Checkpoint, about: Situation) -> Iterator[Finding]:
             wanted=wanted,
         )
     given = about.of_store(_FORMAT, "1" if about.has_session else "")
-    if checkpoint.format and given and given != str(checkpoint.format):
+    if about.format_counts and checkpoint.format and given and given != str(checkpoint.format):
         yield kinds.FORMAT_DIFFERS.found(
             f"{checkpoint.location} has checkpoint format {checkpoint.format}, and {_FORMAT} is"
             f" {given}",

@@ -118,7 +118,7 @@ def _of_checkpoint(about: Situation) -> list[str]:
         f"{provider}, format {found.format or _UNKNOWN}, {committed} committed,"
         f" {len(found.stores)} stores, {total}",
     ]
-    if found.format == 2 and not about.of_store("checkpointFormatVersion"):
+    if about.format_counts and found.format == 2 and not about.of_store("checkpointFormatVersion"):
         lines.append("the job has to set checkpointFormatVersion to 2: nothing here does")
     return lines
 

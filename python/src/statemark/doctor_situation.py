@@ -25,6 +25,8 @@ _SIZES = tuple(
 _REPAIRS = (4, 2)
 _REPAIR = f"{_STORE}autoSnapshotRepair"
 _MAX_REPAIR = 50
+#: The first line whose queries go on in their checkpoint's format, whatever the session says.
+_KEEPS_FORMAT = (4, 3)
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,11 @@ class Situation:
             return Path.home() / ".cache" / "statemark"
         except RuntimeError:  # the machine does not know the user; Java says the same
             return Path("?", ".cache", "statemark")
+
+    @property
+    def format_counts(self) -> bool:
+        """Whether a query is refused where the session says another format than its checkpoint."""
+        return self.line is None or self.line < _KEEPS_FORMAT
 
     @property
     def max_repair(self) -> int:

@@ -38,10 +38,10 @@ def test_the_command(in_file: World, capsys: pytest.CaptureFixture[str]) -> None
     assert (found["schema"], found["ok"], found["findings"]) == (1, True, [])
     assert found["localDir"]["path"] == str(in_file.local)
     # Options count before the file; --master too.
-    setting = f"{STORE}checkpointFormatVersion=2"
+    setting = f"{PREFIX}maxUncommittedBytes=lots"
     assert main(["doctor", where, "--conf", setting, "--master", "local[3]"]) == 1
     shown = capsys.readouterr().out
-    assert shown.startswith("1 problem\nproblem  format-differs: ")
+    assert shown.startswith("1 problem\nproblem  settings-refused: "), shown
     assert "master local[3]" in shown
 
 
