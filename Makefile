@@ -124,8 +124,8 @@ test: tests-built ## everything: formatters, linters, the suites of both languag
 quick: tests-built ## for the inner loop: formatters, linters, the store, each feature once
 	$(RUN_TESTS) --quick
 
-test-full: $(VENV)/.installed ## everything at full size, in parts of an hour at most; PART=crash picks, PART=--status shows when each passed last
-	PYTHONPATH=tests $(PY) -m runner.full $(PART)
+test-full: $(VENV)/.installed ## everything at full size, in parts of an hour at most; PART=crash picks, AGAIN=1 runs what failed of it, PART=--status shows when each passed last
+	PYTHONPATH=tests $(PY) -m runner.full $(if $(AGAIN),--again) $(PART)
 
 durations: ## keep what each test took in the last whole `make test`, which has to be of a quiet machine
 	cp target/tests/durations.json tests/durations.json

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OUT = jobs.ROOT / "target/tests"
+#: Names of suites, a line each; `make test-full` may run those of a part again.
+FAILED = "failed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Durations.of_run(cases, seconds=seconds).write(options.out / "durations.json")
     share = (_busy_seconds() - busy) / seconds / (os.cpu_count() or 1)
     print(report.table(outcomes, seconds=seconds, busy=share), flush=True)
-    return 1 if any(outcome.failed for outcome in outcomes) else 0
+    failed = {case.suite for outcome in outcomes for case in outcome.failed}
+    (options.out / FAILED).write_text("".join(f"{suite}\n" for suite in sorted(failed)))
+    return 1 if failed else 0
 
 
 def _busy_seconds() -> float:

@@ -2,6 +2,9 @@
 
 A stamp is a promise about its commit. `--status` shows each beside what has changed since in the
 files that the part covers; an issue that touches them is not resolved before it has run again.
+
+A part of half an hour that fails by one suite need not run whole again: `AGAIN=1` runs the suites
+that failed. The stamp names the commit of the whole run, and what ran again at which other.
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.__main__ import FAILED, OUT
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 STAMPS = ROOT / "tests/stamps.json"
+#: By part: the stamp that its last run would have got, and the suites that failed.
+UNFINISHED = ROOT / "target/unfinished.json"
 #: A part that takes longer is to be cut in two.
 LIMIT_MIN = 60
 
@@ -126,18 +133,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run parts, and stamp those that pass."""
     parser = argparse.ArgumentParser(prog="make test-full", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="default: all of them")
+    parser.add_argument("--again", action="store_true", help="only suites that failed last")
     parser.add_argument("--status", action="store_true", help="show the stamps, run nothing")
     options = parser.parse_args(arguments)
     if options.status:
         print("\n".join(status()))
         return 0
-    return max(run(name) for name in options.parts or PARTS)
+    names = options.parts or (read(UNFINISHED) if options.again else PARTS)
+    return max((run(name, again=options.again) for name in names), default=0)
 
 
-def run(name: str) -> int:
-    """Run one part; 0 where it passed, and has a stamp of this commit now."""
-    part = PARTS[name]
-    print(f"== {name}: {part.what}\n{part.command}", flush=True)
+def run(name: str, *, again: bool = False) -> int:
+    """Run one part, or what failed of it; 0 where all of it has passed, and has a stamp now."""
+    part, unfinished = PARTS[name], read(UNFINISHED)
+    command = part.command
+    if again:
+        if name not in unfinished:
+            print(f"== {name}: no run of `make test` failed by suites that can run again")
+            return 1
+        command += f" ONLY='{' '.join(unfinished[name]['failed'])}'"
+    print(f"== {name}: {part.what}\n{command}", flush=True)
     if _git("status", "--porcelain", "--", *part.covers):
         print("Files that it covers differ from the commit: commit them first.", flush=True)
         return 1
@@ -145,25 +160,38 @@ def run(name: str) -> int:
     started = time.monotonic()
     # A busy machine may take twice as long: the part's own time says whether it is to be cut.
     env = os.environ | {"STATEMARK_SUITE_LIMIT_MIN": str(2 * LIMIT_MIN)}
-    done = subprocess.run(part.command, shell=True, cwd=ROOT, env=env, check=False)  # our own text
+    (OUT / FAILED).unlink(missing_ok=True)
+    done = subprocess.run(command, shell=True, cwd=ROOT, env=env, check=False)  # our own text
     minutes = round((time.monotonic() - started) / 60)
+    now = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    stamp: dict[str, Any] = {"commit": commit, "date": now, "minutes": minutes}
+    if again:
+        suites = unfinished[name].pop("failed")
+        stamp = unfinished[name] | {"again": {"commit": commit, "date": now, "suites": suites}}
+    elif done.returncode != 0 and (OUT / FAILED).is_file():
+        failed = (OUT / FAILED).read_text().split()
+        _write(UNFINISHED, unfinished | {name: stamp | {"failed": failed}})
     if done.returncode == 0:
-        now = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        found = read() | {name: {"commit": commit, "date": now, "minutes": minutes}}
-        text = json.dumps({part: found[part] for part in PARTS if part in found}, indent=1)
-        STAMPS.write_text(text + "\n")
+        _write(STAMPS, read(STAMPS) | {name: stamp})
+        _write(UNFINISHED, {part: left for part, left in unfinished.items() if part != name})
     print(f"== {name}: {'passed' if done.returncode == 0 else 'FAILED'} in {minutes} minutes")
     return done.returncode
 
 
-def read() -> dict[str, dict[str, Any]]:
-    """Read the stamps by name of the part."""
-    return json.loads(STAMPS.read_text()) if STAMPS.is_file() else {}
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    """Read stamps by name of the part."""
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def _write(file: Path, found: Mapping[str, Any]) -> None:
+    text = json.dumps({part: found[part] for part in PARTS if part in found}, indent=1)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text + "\n")
 
 
 def status() -> list[str]:
     """Make a line for each part: its stamp, and how many commits have changed what it covers."""
-    stamps = read()
+    stamps = read(STAMPS)
     lines = []
     for name, part in PARTS.items():
         stamp = stamps.get(name)
@@ -172,9 +200,11 @@ def status() -> list[str]:
             continue
         since = _git("log", "--oneline", f"{stamp['commit']}..HEAD", "--", *part.covers)
         count = len(since.splitlines())
+        again = stamp.get("again")
         lines.append(
             f"{name:18} {stamp['date']}  {stamp['commit']}  {stamp['minutes']:3} minutes  "
             f"{f'{count} commits since touch what it covers' if count else 'up to date'}"
+            + (f"; {len(again['suites'])} suites again at {again['commit']}" if again else "")
         )
     return lines
 

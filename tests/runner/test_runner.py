@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.processes import wait_for
 
-from runner import report, results, slots
+from runner import full, report, results, slots
+from runner.__main__ import FAILED as NAMES_OF_FAILED
 from runner.durations import Durations
 from runner.jobs import SHARED_S, Job, grouped
 from runner.results import FAILED, PASSED, SKIPPED, Case
@@ -197,3 +198,38 @@ def test_durations_read_back(tmp_path: Path) -> None:
     assert found.tests == {"a": {"long": 31.0}}
     assert found.minutes == 1.5
     assert Durations.read(tmp_path / "none.json") == Durations()
+
+
+# ---- parts of make test-full
+
+
+_PART = """\
+if [ -z "$1" ]; then printf 'ASuite\\ntests/test_b.py\\n' > {failed}; exit 1; fi
+test "$1" = "ONLY=ASuite tests/test_b.py" && test -e {mended}
+"""
+
+
+def test_what_failed_of_a_part_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mended, script = tmp_path / "mended", tmp_path / "part.sh"
+    script.write_text(_PART.format(failed=tmp_path / NAMES_OF_FAILED, mended=mended))
+    commit = "first"
+    monkeypatch.setattr(full, "OUT", tmp_path)
+    monkeypatch.setattr(full, "STAMPS", tmp_path / "stamps.json")
+    monkeypatch.setattr(full, "UNFINISHED", tmp_path / "unfinished.json")
+    monkeypatch.setattr(full, "PARTS", {"crash": full.Part(what="a part", command=f"sh {script}")})
+    monkeypatch.setattr(full, "_git", lambda *words: commit if words[0] == "rev-parse" else "")
+
+    assert full.run("crash", again=True) == 1  # it has not run yet
+    assert full.run("crash") == 1
+    commit = "second"
+    assert full.main(["--again"]) == 1
+    assert full.read(full.STAMPS) == {}
+    mended.touch()
+    assert full.main(["--again"]) == 0
+    stamp = full.read(full.STAMPS)["crash"]
+    assert stamp["commit"] == "first"
+    assert stamp["again"]["commit"] == "second"
+    assert stamp["again"]["suites"] == ["ASuite", "tests/test_b.py"]
+    assert full.run("crash", again=True) == 1  # nothing is left
+    (line,) = full.status()
+    assert line.endswith("up to date; 2 suites again at second")
