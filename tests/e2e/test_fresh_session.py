@@ -32,7 +32,7 @@ spark = statemark.configure(builder).getOrCreate()
 state = spark.read.format("statestore").load(sys.argv[1])
 print("rows", state.selectExpr("sum(value.count)").first()[0])
 page = HTTPConnection(urlsplit(spark.sparkContext.uiWebUrl).netloc)
-page.request("GET", "/metrics/json")
+page.request("GET", "/metrics/json/")
 gauges = json.load(page.getresponse())["gauges"]
 print("gauges", sum(".plugin.statemark.spark.StatemarkPlugin." in name for name in gauges))
 """
