@@ -194,14 +194,14 @@ bench-providers: $(BENCH) $(VENV)/.installed ## state store providers side by si
 # Sizes of one partition, and of a query of 64.
 KEYS ?= $(if $(QUICK),1000000,1000000,30000000)
 QUERY_KEYS ?= $(if $(QUICK),640000,10000000)
-bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local state, local and slow checkpoint location; KEYS=1000000 QUERY_KEYS=
+bench-restart: $(BENCH) $(VENV)/.installed ## restarts with and without local state, local and slow checkpoint location, 20 minutes; KEYS=1000000 QUERY_KEYS=
 	mkdir -p $(RESULTS)
 	$(BENCH_RUN) --class statemark.bench.RestartBenchmark $(BENCH) --keys "$(KEYS)" \
 	  --query-keys "$(QUERY_KEYS)" --rounds $(if $(QUICK),1,3) --out $(RESULTS)/restart.json
 	$(MEASURED)/restart.json
 
 SIZES ?= $(if $(QUICK),1000000,1000000,10000000)
-bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of the state; SIZES=1000000
+bench-scale: $(BENCH) $(VENV)/.installed ## cost of a row and memory by size of the state, 7 minutes; SIZES=1000000
 	mkdir -p $(RESULTS)
 	$(BENCH_RUN) --class statemark.bench.ScaleBenchmark $(BENCH) --keys "$(SIZES)" \
 	  --rounds $(if $(QUICK),1,3) --out $(RESULTS)/scale.json

@@ -14,7 +14,7 @@ import pyspark
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Results do not change what is measured.
-_RESULTS = (":!bench/results", ":!docs")
+_RESULTS = (":!bench/results", ":!docs", ":!tests/stamps.json")
 
 
 def measured() -> dict[str, str]:
