@@ -279,11 +279,12 @@ def no_room(trouble: Trouble) -> StreamingQuery:
 
 DAMAGED = errors.CheckpointDamagedError
 VERIFY = "`statemark verify`"
-# What the session says about the format matters to Spark itself before 4.2, and to nobody later.
+# Who refuses a session with another format depends on the line: Spark itself before 4.2, Statemark
+# on 4.2, nobody on 4.3.
 OTHER_FORMAT: tuple[Cause, ...] | str = (
     Cause(other_format, ("is 2, but", "Set it back to 1"), errors.InvalidInputError),
 )
-if IS_BEFORE_42:  # Spark looks at its commit log before any code of ours, and refuses it itself
+if IS_BEFORE_42:  # Spark looks at its commit log before any code of ours
     OTHER_FORMAT = (
         Cause(other_format, ("only supported log version is v2, but encountered v1",), None),
     )
