@@ -17,15 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
-from support.session import LINE, STATE_STORE, STATEMARK_PROVIDER, statemark_jar
+from support.session import IS_FROM_43, STATE_STORE, STATEMARK_PROVIDER, statemark_jar
 from support.streams import Arrivals, events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.skipif(
-    LINE in ("4.0", "4.1", "4.2"), reason="Spark looks at no provider there"
-)
+pytestmark = pytest.mark.skipif(not IS_FROM_43, reason="Spark looks at no provider there")
 
 _TIMEOUT_S = 500
 _JOB = Path(__file__).with_name("real_time_job.py")

@@ -20,6 +20,7 @@ from statemark import errors, settings
 from support.processes import wait_for
 from support.session import (
     IS_BEFORE_42,
+    IS_FROM_43,
     LINE,
     ROOT,
     STATE_STORE,
@@ -110,7 +111,7 @@ class Join(Trouble):
     mode = "append"
 
     def run(self, batches: int = 3) -> None:
-        if LINE in ("4.0", "4.3"):
+        if LINE == "4.0" or IS_FROM_43:
             pytest.skip("new joins of Spark 4.0 and 4.3 have no column families on Statemark")
         self.put("spark.sql.streaming.join.stateFormatVersion", "3")
         super().run(batches)
@@ -288,7 +289,7 @@ if IS_BEFORE_42:  # Spark looks at its commit log before any code of ours
     OTHER_FORMAT = (
         Cause(other_format, ("only supported log version is v2, but encountered v1",), None),
     )
-elif LINE == "4.3":
+elif IS_FROM_43:
     OTHER_FORMAT = "Spark 4.3 goes on in the checkpoint's format, whatever the session says"
 
 #: By the text of the first column, with what it says of the cause where a row has several.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,7 +13,13 @@ from support import topics
 from support.brokers import client_settings, with_sparks_source
 from support.line_files import Lines, Sink, failure, rewind
 from support.processes import LIMIT_S, wait_for
-from support.session import IS_BEFORE_42, LINE, SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
+from support.session import (
+    IS_BEFORE_42,
+    IS_FROM_43,
+    SPARK_PROVIDER,
+    STATE_STORE,
+    STATEMARK_PROVIDER,
+)
 from support.topics import Isolation
 
 if TYPE_CHECKING:
@@ -304,10 +309,10 @@ def test_real_time_mode_is_refused(spark: SparkSession, sink: Sink) -> None:
     df = rows.option("subscribe", str(sink.topic)).load().selectExpr("value")
     spark.conf.set("spark.sql.streaming.realTimeMode.allowlistCheck", "false")
     # Spark 4.3 refuses it by itself, as the query starts.
-    says = "not support async progress" if LINE == "4.3" else "Real-time mode is refused"
-    start = partial(sink.start, df, "update", trigger={"realTime": "5 minutes"})
+    says = "not support async progress" if IS_FROM_43 else "Real-time mode is refused"
+    trigger = {"realTime": "5 minutes"}
     try:
-        assert says in failure(lambda: start().awaitTermination())
+        assert says in failure(lambda: sink.start(df, "update", trigger=trigger).awaitTermination())
     finally:
         spark.conf.unset("spark.sql.streaming.realTimeMode.allowlistCheck")
 

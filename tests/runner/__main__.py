@@ -18,10 +18,6 @@ from runner.slots import Slots
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-OUT = jobs.ROOT / "target/tests"
-#: Names of suites, a line each; `make test-full` may run those of a part again.
-FAILED = "failed"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run suites side by side."""
@@ -37,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--slots", type=int, default=(os.cpu_count() or 1) + 1, help="processes side by side"
     )
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for logs and results")
+    parser.add_argument("--out", type=Path, default=jobs.OUT, help="folder for logs and results")
     options = parser.parse_args(arguments)
     scala = jobs.test_process("provider", options.line)
     archives.make(options.line, scala=scala, out=jobs.ARCHIVES)
@@ -62,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share = (_busy_seconds() - busy) / seconds / (os.cpu_count() or 1)
     print(report.table(outcomes, seconds=seconds, busy=share), flush=True)
     failed = {case.suite for outcome in outcomes for case in outcome.failed}
-    (options.out / FAILED).write_text("".join(f"{suite}\n" for suite in sorted(failed)))
+    (options.out / jobs.FAILED_SUITES).write_text("".join(f"{suite}\n" for suite in sorted(failed)))
     return 1 if failed else 0
 
 

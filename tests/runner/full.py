@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.__main__ import FAILED, OUT
+from runner.jobs import FAILED_SUITES, OUT, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ROOT = Path(__file__).resolve().parents[2]
 STAMPS = ROOT / "tests/stamps.json"
 #: By part: the stamp that its last run would have got, and the suites that failed.
 UNFINISHED = ROOT / "target/unfinished.json"
@@ -160,7 +159,7 @@ def run(name: str, *, again: bool = False) -> int:
     started = time.monotonic()
     # A busy machine may take twice as long: the part's own time says whether it is to be cut.
     env = os.environ | {"STATEMARK_SUITE_LIMIT_MIN": str(2 * LIMIT_MIN)}
-    (OUT / FAILED).unlink(missing_ok=True)
+    (OUT / FAILED_SUITES).unlink(missing_ok=True)
     done = subprocess.run(command, shell=True, cwd=ROOT, env=env, check=False)  # our own text
     minutes = round((time.monotonic() - started) / 60)
     now = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -168,8 +167,8 @@ def run(name: str, *, again: bool = False) -> int:
     if again:
         suites = unfinished[name].pop("failed")
         stamp = unfinished[name] | {"again": {"commit": commit, "date": now, "suites": suites}}
-    elif done.returncode != 0 and (OUT / FAILED).is_file():
-        failed = (OUT / FAILED).read_text().split()
+    elif done.returncode != 0 and (OUT / FAILED_SUITES).is_file():
+        failed = (OUT / FAILED_SUITES).read_text().split()
         _write(UNFINISHED, unfinished | {name: stamp | {"failed": failed}})
     if done.returncode == 0:
         _write(STAMPS, read(STAMPS) | {name: stamp})

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVES = ROOT / "target/archives"
+#: Logs and results of the last run.
+OUT = ROOT / "target/tests"
+#: Names of suites, a line each; `make test-full` may run those of a part again.
+FAILED_SUITES = "failed-suites"
 
 #: Suites that take no longer together share a process: a start and a session cost seconds.
 SHARED_S = 120.0

@@ -9,9 +9,8 @@ import pytest
 from support.processes import wait_for
 
 from runner import full, report, results, slots
-from runner.__main__ import FAILED as NAMES_OF_FAILED
 from runner.durations import Durations
-from runner.jobs import SHARED_S, Job, grouped
+from runner.jobs import FAILED_SUITES, SHARED_S, Job, grouped
 from runner.results import FAILED, PASSED, SKIPPED, Case
 from runner.slots import Slots
 
@@ -211,7 +210,7 @@ test "$1" = "ONLY=ASuite tests/test_b.py" && test -e {mended}
 
 def test_what_failed_of_a_part_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mended, script = tmp_path / "mended", tmp_path / "part.sh"
-    script.write_text(_PART.format(failed=tmp_path / NAMES_OF_FAILED, mended=mended))
+    script.write_text(_PART.format(failed=tmp_path / FAILED_SUITES, mended=mended))
     commit = "first"
     monkeypatch.setattr(full, "OUT", tmp_path)
     monkeypatch.setattr(full, "STAMPS", tmp_path / "stamps.json")

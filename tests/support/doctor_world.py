@@ -23,7 +23,7 @@ from statemark import (
 )
 from statemark.settings import PLUGIN, PREFIX, PROVIDER_CLASS, PROVIDER_CLASS_KEY
 
-from support.session import IS_BEFORE_42, LINE
+from support.session import IS_BEFORE_42, IS_FROM_43
 
 STORE = "spark.sql.streaming.stateStore."
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -204,5 +204,5 @@ def skip_where_line_differs(name: str) -> None:
     """Leave a kind of finding out that this line of Spark gives no reason for."""
     if name == "state-lacks" and not REPAIRS:
         pytest.skip(WITHOUT_REPAIR)
-    if name == "format-differs" and LINE == "4.3":
+    if name == "format-differs" and IS_FROM_43:
         pytest.skip("Spark 4.3 goes on in the checkpoint's format")

@@ -17,6 +17,7 @@ STATEMARK_PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
 #: The line of Spark that this environment has, such as 4.2.
 LINE = ".".join(pyspark.__version__.split(".")[:2])
 IS_BEFORE_42 = LINE in ("4.0", "4.1")
+IS_FROM_43 = LINE not in ("4.0", "4.1", "4.2")
 TESTKIT_JAR = ROOT / f"jvm/testkit/target/spark-{LINE}/scala-2.13/statemark-testkit.jar"
 STATE_STORE = "spark.sql.streaming.stateStore"
 #: Python workers of a busy machine take longer than 15 seconds to begin.
