@@ -9,15 +9,25 @@ private[statemark] object EntrySort {
   // Below, comparing is faster than counting.
   private val MinForRadix = 64
   private val PrefixBytes = 8
+  // Chosen keys, of which one ends after each eight bytes, would take a step for each key, and the stack with them.
+  private val MostSteps = 32
 
   private val byKey: Comparator[StagedEntry] = (a, b) => Arrays.compareUnsigned(a.key, b.key)
 
   def sort(entries: Array[StagedEntry]): Unit =
-    sort(entries, 0, entries.length, minShared = 0)
+    sort(entries, 0, entries.length, minShared = 0, steps = 0)
 
-  /** @param minShared the number of leading bytes that are known to be the same, where no key ends before them */
-  private def sort(entries: Array[StagedEntry], from: Int, until: Int, minShared: Int): Unit =
-    if (until - from < MinForRadix) Arrays.sort(entries, from, until, byKey)
+  /** @param minShared the number of leading bytes that are known to be the same, where no key ends before them
+    * @param steps how often the entries were sorted by eight bytes already
+    */
+  private def sort(
+      entries: Array[StagedEntry],
+      from: Int,
+      until: Int,
+      minShared: Int,
+      steps: Int
+  ): Unit =
+    if (until - from < MinForRadix || steps == MostSteps) Arrays.sort(entries, from, until, byKey)
     else {
       val shared = sharedBytes(entries, from, until)
       // Some key ends, and others go on with zeros: nothing would be gained again.
@@ -27,7 +37,7 @@ private[statemark] object EntrySort {
         val sorted = byPrefix(prefixes, Arrays.copyOfRange(entries, from, until))
         System.arraycopy(sorted.entries, 0, entries, from, until - from)
         forRuns(sorted.prefixes) { (first, end) =>
-          sort(entries, from + first, from + end, shared + PrefixBytes)
+          sort(entries, from + first, from + end, shared + PrefixBytes, steps + 1)
         }
       }
     }

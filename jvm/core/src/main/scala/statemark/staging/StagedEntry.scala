@@ -8,7 +8,7 @@ package statemark.staging
   * A value is the first `length` bytes of `value`: merges append to the array beyond what older
   * writes see of it.
   */
-private[statemark] final class StagedEntry(val key: Array[Byte], val hash: Int) {
+private[statemark] final class StagedEntry(val key: Array[Byte], val hash: Long) {
   var op: Byte = StagedEntry.NoWrite
   var seq: Long = 0L
   var value: Array[Byte] = Array.emptyByteArray

@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicLong
 import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
-import statemark.common.Bytes
+import statemark.common.{Bytes, KeyHash}
 
 /** The staged writes of one transaction.
   *
@@ -370,16 +370,25 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
     result
   }
 
-  private def find(key: Array[Byte]): StagedEntry = find(key, hashOf(key))
+  private def find(key: Array[Byte]): StagedEntry = find(key, KeyHash.of(key))
 
-  private def find(key: Array[Byte], hash: Int): StagedEntry = {
-    var at = slots(hash & (slots.length - 1))
+  private def find(key: Array[Byte], hash: Long): StagedEntry = {
+    var at = slots(slotOf(hash, slots))
     while (at != null && !(at.hash == hash && Arrays.equals(at.key, key))) at = at.nextInSlot
     at
   }
 
+  /** Returns how many entries a call for `key` compares it with. */
+  private[statemark] def compares(key: Array[Byte]): Int = {
+    val hash = KeyHash.of(key)
+    val found = find(key, hash)
+    val chain =
+      Iterator.iterate(slots(slotOf(hash, slots)))(_.nextInSlot).takeWhile(_ != null)
+    chain.takeWhile(_ ne found).size + (if (found == null) 0 else 1)
+  }
+
   private def entryFor(key: Array[Byte]): StagedEntry = {
-    val hash = hashOf(key)
+    val hash = KeyHash.of(key)
     val found = find(key, hash)
     if (found != null) found
     else {
@@ -393,7 +402,7 @@ final class TransactionBuffer(mergeDelimiter: Array[Byte]) {
   }
 
   private def link(into: Array[StagedEntry], entry: StagedEntry): Unit = {
-    val slot = entry.hash & (into.length - 1)
+    val slot = slotOf(entry.hash, into)
     entry.nextInSlot = into(slot)
     into(slot) = entry
   }
@@ -436,8 +445,5 @@ object TransactionBuffer {
     */
   private val MaxRememberedBytes = 32L * 1024 * 1024
 
-  private def hashOf(key: Array[Byte]): Int = {
-    val h = Arrays.hashCode(key) * 0x9e3779b9
-    h ^ (h >>> 16)
-  }
+  private def slotOf(hash: Long, slots: Array[StagedEntry]): Int = hash.toInt & (slots.length - 1)
 }

@@ -1,7 +1,9 @@
 package statemark.transaction
 
+import java.nio.{ByteBuffer, ByteOrder}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.SortedMap
+import scala.collection.mutable
 import scala.util.Random
 import statemark.common.Bytes
 import statemark.staging.StagedLookup._
@@ -145,10 +147,31 @@ class TransactionBufferSuite extends AnyFunSuite {
     )
     for (shape <- shapes; count <- Seq(1, 63, 64, 65, 5000)) {
       val keys = Seq.fill(count)(shape()).distinctBy(_.toSeq)
-      val entries = Random.shuffle(keys).map(new StagedEntry(_, 0)).toArray
+      val entries = Random.shuffle(keys).map(new StagedEntry(_, 0L)).toArray
       EntrySort.sort(entries)
       assert(entries.map(_.key).toSeq == keys.sorted(Bytes.order))
     }
+  }
+
+  test("keys of which one ends after each eight bytes are sorted on a small stack") {
+    val keys = (0 until 1500).map { i =>
+      val bytes = new Array[Byte](8 * i + 1)
+      bytes(8 * i) = 1
+      bytes
+    }
+    val entries = new Random(3).shuffle(keys).map(new StagedEntry(_, 0L)).toArray
+    var failure = Option.empty[Throwable]
+    val small = new Thread(
+      null,
+      () =>
+        try EntrySort.sort(entries)
+        catch { case e: StackOverflowError => failure = Some(e) },
+      "small stack",
+      256L * 1024
+    )
+    small.start()
+    small.join()
+    assert(failure.isEmpty && entries.map(_.key).toSeq == keys.reverse)
   }
 
   test("staged bytes are those of keys, values and a constant for each entry") {
@@ -176,6 +199,59 @@ class TransactionBufferSuite extends AnyFunSuite {
       }
       val flat = tombstones.ranges.flatMap { case (b, e) => Seq(b(0), e(0)) }
       assert(flat == flat.sorted && flat.distinct == flat)
+    }
+  }
+
+  test("a range among n ranges is added, and a key looked up in them, with some log n compares") {
+    val n = 20000
+    var compares = 0L
+    val counted: Ordering[Array[Byte]] = (a, b) => {
+      compares += 1
+      Bytes.order.compare(a, b)
+    }
+    def at(i: Int): Array[Byte] = ByteBuffer.allocate(4).putInt(i).array
+    val apart = new Random(5).shuffle((0 until n).toVector)
+    var tombstones = RangeTombstones.noneBy(counted)
+    for ((i, done) <- apart.zipWithIndex) {
+      tombstones = tombstones.added(at(4 * i), at(4 * i + 2))
+      assert(tombstones.covers(at(4 * i + 1)) && !tombstones.covers(at(4 * i + 2)))
+      assert(compares <= (done + 1) * 200L, s"after $done ranges")
+    }
+    assert(tombstones.ranges.length == n && tombstones.bytes > n * 8)
+    // One after the other swallows what it overlaps, and the last of them all.
+    compares = 0
+    for (i <- 0 until n by 2) tombstones = tombstones.added(at(4 * i), at(4 * i + 5))
+    assert(compares <= n * 100L && tombstones.ranges.length == n / 2)
+    compares = 0
+    tombstones = tombstones.added(at(0), at(4 * n))
+    assert(compares <= n * 100L && tombstones.ranges.length == 1)
+    val one = RangeTombstones.none.added(at(0), at(4 * n))
+    assert(tombstones.bytes == one.bytes)
+  }
+
+  test("no sender of keys makes calls compare with many others") {
+    def texts(n: Int) = Iterator.tabulate(n) { i =>
+      key((0 until 16).map(bit => if ((i >> bit & 1) == 0) "Aa" else "BB").mkString)
+    }
+    def longs(n: Int, order: ByteOrder) =
+      Iterator.tabulate(n)(i => ByteBuffer.allocate(8).order(order).putLong(i.toLong).array)
+    val shapes = Seq(
+      "texts of one hashCode" -> texts(60000),
+      "longs, big endian" -> longs(400000, ByteOrder.BIG_ENDIAN),
+      "longs, little endian" -> longs(400000, ByteOrder.LITTLE_ENDIAN)
+    )
+    for ((shape, keys) <- shapes) withClue(s"$shape: ") {
+      val buffer = newBuffer
+      val seen = mutable.ArrayBuffer.empty[Array[Byte]]
+      var compares = 0L
+      keys.foreach { k =>
+        compares += buffer.compares(k)
+        buffer.put(k, Bytes.empty)
+        seen += k
+        assert(compares <= 4L * seen.length + 100, s"by put ${seen.length}")
+      }
+      val found = seen.iterator.map(k => buffer.compares(k).toLong).sum
+      assert(found >= seen.length && found <= 4L * seen.length)
     }
   }
 
