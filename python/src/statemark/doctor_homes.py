@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,9 @@ def homes_in(folder: Path) -> Iterator[Home]:
     """
     if not is_directory(folder) or folder.is_symlink():
         return
+    if not all(_is_own(step) for step in (folder.parent, folder)):
+        yield Home(None, in_use=False, problem="the local directory is another user's")
+        return
     try:
         found = sorted(folder.iterdir())
     except OSError:
@@ -65,17 +69,31 @@ def homes_in(folder: Path) -> Iterator[Home]:
 
 def _home(path: Path) -> Iterator[Home]:
     lock = path / _LOCK
-    if path.is_symlink() or path.name.startswith(_TEMPORARY) or not lock.is_file():
+    if path.is_symlink() or path.name.startswith(_TEMPORARY) or not _is_regular(lock):
         return
-    if path.stat().st_uid != os.geteuid():
+    if not all(_is_own(step) for step in (path, path / "base") if step.exists()):
         yield Home(None, in_use=False, problem="the local directory is another user's")
-    elif not (path / "base" / "CURRENT").is_file():
+    elif not _is_regular(path / "base" / "CURRENT"):
         yield Home(None, in_use=False, problem="the local directory holds no RocksDB")
     else:
         # At 0 its first version has not gone to disk.
         version = number(_note(lock)) or None
         problem = "" if version else "the local directory has no version on disk"
         yield Home(version, _is_held(lock), problem)
+
+
+def _is_own(path: Path) -> bool:
+    """Tell whether a path is a directory of this user; no link is followed."""
+    found = path.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _is_regular(path: Path) -> bool:
+    """Tell whether a path is a regular file: whoever opens a pipe waits for ever."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _note(lock: Path) -> str:

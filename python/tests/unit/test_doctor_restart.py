@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,33 @@ def test_the_newest_local_directory_counts(world: World) -> None:
     shutil.rmtree(world.local / QUERY / "0-0-default/eleven")
     gone = "a changelog after the local directory's version is gone"
     assert _loads(world.diagnose())["stores"][0]["why"] == gone
+
+
+@pytest.mark.parametrize("place", ["home", "base", "store", "query"])
+def test_nothing_of_another_user_is_opened(world: World, place: str) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a directory to another user")
+    home = world.home(0, 12)
+    world.home(1, 12)
+    given = {"home": home, "base": home / "base", "store": home.parent, "query": home.parent.parent}
+    os.chown(given[place], 65534, -1)
+    store = _loads(world.diagnose())["stores"][0]
+    assert store["why"] == "the local directory is another user's"
+
+
+@pytest.mark.parametrize("name", ["owner.lock", "base/CURRENT"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_nothing_but_regular_files_is_opened(world: World, name: str, kind: str) -> None:
+    file = world.home(0, 12) / name
+    world.home(1, 12)
+    kept = file.rename(file.with_name("kept"))
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(kept)
+    store = _loads(world.diagnose())["stores"][0]
+    assert "localVersion" not in store
+    assert "local directory" in store["why"]
 
 
 def test_a_store_in_use_is_seen_and_not_disturbed(world: World) -> None:

@@ -387,6 +387,7 @@ object RocksEngine {
     val handles = new NativeHandles
     try {
       if (!isReadOnly) Files.createDirectories(directory.toPath): Unit
+      RocksManifest.checkKinds(directory)
       RocksManifest.check(directory)
       val statistics = handles.add(new Statistics())
       val dbOptions = handles.add(databaseOptions(options, statistics, isThere))

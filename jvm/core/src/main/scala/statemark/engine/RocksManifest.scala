@@ -1,11 +1,12 @@
 package statemark.engine
 
-import java.io.{BufferedInputStream, File, FileInputStream}
+import java.io.{BufferedInputStream, File, FileInputStream, IOException, UncheckedIOException}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.ISO_8859_1
-import java.nio.file.Files
+import java.nio.file.{Files, LinkOption, NoSuchFileException, Path}
 import java.util.zip.CRC32C
 import scala.annotation.tailrec
+import scala.jdk.CollectionConverters._
 import scala.util.Using
 import statemark.common.StoreUnusableException
 
@@ -18,6 +19,8 @@ import statemark.common.StoreUnusableException
 private[engine] object RocksManifest {
   private val BlockBytes = 32 * 1024
   private val HeaderBytes = 7
+  // The folder for what RocksDB archives, and the one for staged writes, which RocksDB leaves alone.
+  private val Folders = Set("archive", "staged")
   // Full, first, middle, last.
   private val Types = 1 to 4
 
@@ -37,6 +40,45 @@ private[engine] object RocksManifest {
       }
     }
   }
+
+  /** Checks that a directory holds regular files of one user and nothing else that could be opened: a pipe lets its
+    * reader wait for ever, a link leads elsewhere, and RocksDB does not stand what another user forges. Does nothing
+    * where there is no directory.
+    * @throws StoreUnusableException where it holds anything else
+    */
+  def checkKinds(directory: File): Unit =
+    try {
+      val isThere = Files.exists(directory.toPath, LinkOption.NOFOLLOW_LINKS)
+      if (isThere) Using.resource(Files.walk(directory.toPath)) { walk =>
+        val owner = factsOf(directory.toPath)("uid")
+        walk.iterator.asScala.foreach { path =>
+          problemOf(path, directory.toPath, owner).foreach { problem =>
+            throw new StoreUnusableException(
+              s"$path $problem. No file of $directory is opened; the store is loaded again from the checkpoint."
+            )
+          }
+        }
+      }
+    } catch {
+      case e @ (_: IOException | _: UncheckedIOException) =>
+        throw new StoreUnusableException(
+          s"The files of $directory cannot be listed: $e. The store is loaded again from the checkpoint.",
+          Some(e)
+        )
+    }
+
+  private def problemOf(path: Path, directory: Path, owner: Any): Option[String] =
+    try {
+      val found = factsOf(path)
+      val isFolder = found("isDirectory") == true &&
+        (path == directory || path.getParent != directory || Folders(path.getFileName.toString))
+      if (found("uid") != owner) Some("belongs to another user than its directory")
+      else Option.when(found("isRegularFile") != true && !isFolder)("is no regular file")
+    } catch { case _: NoSuchFileException => None } // its owner has deleted it meanwhile
+
+  private def factsOf(path: Path): collection.Map[String, Any] =
+    Files.readAttributes(path, "unix:isRegularFile,isDirectory,uid", LinkOption.NOFOLLOW_LINKS)
+      .asScala
 
   private def current(directory: File): Option[File] =
     Some(new File(directory, "CURRENT")).filter(_.isFile).map { file =>

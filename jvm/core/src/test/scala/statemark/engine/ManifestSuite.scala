@@ -1,7 +1,10 @@
 package statemark.engine
 
 import java.io.File
+import java.net.{StandardProtocolFamily, UnixDomainSocketAddress}
+import java.nio.channels.ServerSocketChannel
 import java.nio.file.{Files, Path}
+import java.util.Comparator
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
 import statemark.common.StoreUnusableException
@@ -53,6 +56,43 @@ class ManifestSuite extends AnyFunSuite {
     }
   }
 
+  private val kinds = Seq[(String, Path => Unit)](
+    "a pipe" -> { path =>
+      assert(new ProcessBuilder("mkfifo", path.toString).start().waitFor() == 0)
+    },
+    "a socket" -> { path =>
+      val server = ServerSocketChannel.open(StandardProtocolFamily.UNIX)
+      server.bind(UnixDomainSocketAddress.of(path))
+      server.close() // its file stays
+    },
+    "a link" -> (Files.createSymbolicLink(_, Path.of("/dev/zero")): Unit),
+    "a directory" -> (Files.createDirectory(_): Unit),
+    "a file of another user" -> { path =>
+      assume(System.getProperty("user.name") == "root", "only root may give files away")
+      Files.createFile(path)
+      val users = path.getFileSystem.getUserPrincipalLookupService
+      Files.setOwner(path, users.lookupPrincipalByName("nobody")): Unit
+    }
+  )
+
+  for ((kind, make) <- kinds; name <- Seq("CURRENT", "the manifest", "000099.sst", "staged/1"))
+    test(s"a store with $kind in the place of $name is not opened") {
+      withManifest { (directory, manifest) =>
+        Files.createDirectory(directory.toPath.resolve("staged"))
+        val path = if (name == "the manifest") manifest else directory.toPath.resolve(name)
+        Files.deleteIfExists(path)
+        make(path)
+        for (open <- Seq(RocksEngine.reopen _, RocksEngine.openReadOnly _))
+          // A folder is what a scratch store has there.
+          if (kind == "a directory" && name.startsWith("staged"))
+            open(directory, TestStores.options).close()
+          else {
+            val e = intercept[StoreUnusableException](open(directory, TestStores.options))
+            assert(e.getMessage.contains(path.toString))
+          }
+      }
+    }
+
   /** Where records begin. */
   private def recordsOf(bytes: Array[Byte]): Seq[Int] =
     Iterator.iterate(0)(at => at + 7 + ((bytes(at + 4) & 0xff) | (bytes(at + 5) & 0xff) << 8))
@@ -66,8 +106,9 @@ class ManifestSuite extends AnyFunSuite {
     val name = Files.readString(directory.toPath.resolve("CURRENT")).trim
     try body(directory, directory.toPath.resolve(name))
     finally {
-      directory.listFiles.foreach(_.delete())
-      directory.delete(): Unit
+      val walk = Files.walk(directory.toPath)
+      try walk.sorted(Comparator.reverseOrder[Path]()).forEach(Files.delete(_))
+      finally walk.close()
     }
   }
 }

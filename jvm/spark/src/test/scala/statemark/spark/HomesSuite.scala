@@ -124,6 +124,39 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
       assert(e.getMessage.contains(s"$file is no directory") && Files.isRegularFile(file))
     }
 
+  for (
+    (kind, make) <- Seq[(String, (Path, Path) => Unit)](
+      "is a link" -> { (base, own) => Files.createSymbolicLink(base, own): Unit },
+      "is no directory" -> { (base, _) => Files.createFile(base): Unit },
+      "belongs to nobody and not to root" -> { (base, _) =>
+        assume(System.getProperty("user.name") == "root", "only root may give files away")
+        val users = base.getFileSystem.getUserPrincipalLookupService
+        Files.setOwner(Files.createDirectory(base), users.lookupPrincipalByName("nobody")): Unit
+      }
+    )
+  )
+    test(s"a home is refused by name where its base $kind") {
+      val home = homes.create()
+      home.release()
+      val own = Files.createDirectory(root.toPath.resolve("query/0-0-default/own"))
+      make(home.base.toPath, own)
+      val e = intercept[InvalidInputException](homes.abandoned())
+      assert(e.getMessage.contains(s"${home.base} $kind"))
+    }
+
+  test("a lock that is no regular file is not opened: its home is in use, as far as can be told") {
+    val home = homes.create()
+    home.release()
+    val lock = home.path.toPath.resolve(StoreDirectory.LockName)
+    for (kind <- Seq("pipe", "link")) {
+      Files.delete(lock)
+      if (kind == "pipe") assert(new ProcessBuilder("mkfifo", lock.toString).start().waitFor() == 0)
+      else Files.createSymbolicLink(lock, Files.createTempFile(root.toPath, "else", "where"))
+      assert(StoreDirectory.isInUse(home.path) && StoreDirectory.notedVersion(home.path).isEmpty)
+      assert(StoreDirectory.tryHold(home.path).isEmpty && StoreDirectory.all(root).isEmpty)
+    }
+  }
+
   test("a directory of this user that others may look into is closed to them") {
     val home = homes.create()
     home.release()

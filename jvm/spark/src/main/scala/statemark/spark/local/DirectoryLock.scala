@@ -3,7 +3,7 @@ package statemark.spark.local
 import java.io.{File, FileNotFoundException, IOException, RandomAccessFile}
 import java.nio.channels.{FileLock, OverlappingFileLockException}
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.Files
+import java.nio.file.{Files, LinkOption}
 import java.nio.file.attribute.BasicFileAttributes
 import java.util.{Set => JSet}
 import java.util.concurrent.ConcurrentHashMap
@@ -115,7 +115,7 @@ private[spark] object DirectoryLock {
   /** Returns the note of the owner of the home in `path`; None where this process does, as it must not open the file.
     */
   def notedIn(path: File): Option[String] = held.synchronized {
-    if (isHeld(path)) None
+    if (isHeld(path) || isOther(path)) None
     else
       try Some(Files.readString(fileOf(path).toPath))
       catch { case _: IOException => None }
@@ -123,8 +123,18 @@ private[spark] object DirectoryLock {
 
   private def opened(path: File, mode: String): Option[LockFile] = {
     val key = LockFile.Key(namesOf(path), mode)
-    try Some(LockFile(abandoned.getOrElse(key, new RandomAccessFile(fileOf(path), mode)), key))
+    try
+      Option.unless(isOther(path)) {
+        LockFile(abandoned.getOrElse(key, new RandomAccessFile(fileOf(path), mode)), key)
+      }
     catch { case _: FileNotFoundException => None }
+  }
+
+  /** Tells whether the lock's file is there and no regular one: a pipe would let its reader wait for ever. */
+  private def isOther(path: File): Boolean = {
+    val file = fileOf(path).toPath
+    Files.exists(file, LinkOption.NOFOLLOW_LINKS) &&
+    !Files.isRegularFile(file, LinkOption.NOFOLLOW_LINKS)
   }
 
   private def fileOf(path: File): File = new File(path, StoreDirectory.LockName)

@@ -21,10 +21,15 @@ object LocalDirectory {
       walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.deleteIfExists(p): Unit)
     }
 
-  /** Returns the owner of a directory, where it is not this user; None for a directory that is gone. */
-  private[spark] def otherOwner(directory: File): Option[UserPrincipal] =
-    try Some(Files.getOwner(directory.toPath, LinkOption.NOFOLLOW_LINKS)).filter(_ != user)
-    catch { case _: NoSuchFileException => None }
+  /** Returns the first on the way from `root` to `own` that is not a directory of this user; None where all are, or
+    * one is gone. Changes nothing.
+    */
+  private[spark] def foreign(root: File, own: File): Option[Foreign] =
+    try steps(root, own).iterator.flatMap(problemOf).nextOption()
+    catch {
+      case _: NoSuchFileException => None
+      case e: IOException => Some(Foreign(s"$own cannot be looked at: $e", None))
+    }
 
   /** Makes `own`, and what is missing on the way to it from `root`, which may be missing as well.
     * @throws ForeignDirectoryException where something on the way is not a directory of this user
@@ -60,18 +65,20 @@ object LocalDirectory {
     * rights for a group (Kubernetes' `fsGroup`). Fails for a link that has taken its place since it was looked at.
     */
   private def close(directory: Path): Unit = {
-    problemOf(directory).foreach(problem => throw new ForeignDirectoryException(problem))
+    problemOf(directory).foreach(found => throw new ForeignDirectoryException(found.problem))
     val view = viewOf(directory)
     if (view.readAttributes.permissions != Private) view.setPermissions(Private)
   }
 
-  private def problemOf(path: Path): Option[String] = {
+  private def problemOf(path: Path): Option[Foreign] = {
     val found = viewOf(path).readAttributes
-    if (found.isSymbolicLink) Some(s"$path is a link to ${Files.readSymbolicLink(path)}")
-    else if (!found.isDirectory) Some(s"$path is no directory")
-    else if (found.owner != user)
-      Some(s"$path belongs to ${found.owner.getName} and not to ${user.getName}")
-    else None
+    if (found.isSymbolicLink)
+      Some(Foreign(s"$path is a link to ${Files.readSymbolicLink(path)}", None))
+    else if (!found.isDirectory) Some(Foreign(s"$path is no directory", None))
+    else Option.when(found.owner != user) {
+      val owner = found.owner.getName
+      Foreign(s"$path belongs to $owner and not to ${user.getName}", Some(owner))
+    }
   }
 
   private def viewOf(path: Path): PosixFileAttributeView = Files.getFileAttributeView(
@@ -87,6 +94,12 @@ object LocalDirectory {
     finally Files.delete(file)
   }
 }
+
+/** A path that is not a directory of this user.
+  *
+  * @param owner the user whose it is, where that is another
+  */
+private[spark] final case class Foreign(problem: String, owner: Option[String])
 
 /** A path below a root is not a directory of this user: its message says what it is. */
 private[local] final class ForeignDirectoryException(problem: String) extends IOException(problem)

@@ -214,6 +214,7 @@ final class StoreDirectories(
       Option(all.listFiles).toSeq.flatten
         .filter(f => !Files.isRegularFile(f.toPath, LinkOption.NOFOLLOW_LINKS))
         .filter(home => !StoreDirectory.isTemporary(home) && isOurs(home))
+        .tapEach(refuseBase)
 
   /** Returns false for a directory that is gone: another store has deleted it since it was listed.
     * @throws ForeignDirectoryException where it, or a directory that it lies in, is not this user's alone
@@ -223,6 +224,13 @@ final class StoreDirectories(
       there.foreach(LocalDirectory.check(_, directory))
       true
     } catch { case _: NoSuchFileException => false }
+
+  /** @throws ForeignDirectoryException where the base in a home is not a directory of this user */
+  private def refuseBase(home: File): Unit =
+    for {
+      root <- there
+      found <- LocalDirectory.foreign(root, new File(home, StoreDirectory.BaseName))
+    } throw new ForeignDirectoryException(found.problem)
 
   private def refused(path: File, cause: IOException): Throwable = {
     val where = root.fold("")(_.text)

@@ -138,13 +138,52 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
   test("another user's home is shown with its owner and stays") {
     assume(System.getProperty("user.name") == "root", "only root may give files away")
     write(1, Map.empty): Unit
-    val nobody = local.getFileSystem.getUserPrincipalLookupService.lookupPrincipalByName("nobody")
-    Files.setOwner(homes.head, nobody)
-    grown(homes.head, 30 * day)
-    val listing = json("--prune")
-    assert(pruned(listing).isEmpty)
-    assert(listed(listing).map(_ \ "owner") == Seq(JString("nobody")))
-    assert(shown()(1).endsWith("idle, of nobody"))
+    // A home of this user below a directory of another user may be forged as well.
+    for (path <- Seq(homes.head, homes.head.getParent, homes.head.getParent.getParent)) {
+      owned(path, "nobody")
+      // No process opens another user's files: a pipe in the place of one would let it wait for ever.
+      val (current, kept) = (base.resolve("CURRENT"), base.resolve("kept"))
+      Files.move(current, kept)
+      pipe(current)
+      grown(homes.head, 30 * day)
+      val listing = json("--prune")
+      assert(pruned(listing).isEmpty && listed(listing).length == 1)
+      for (home <- listed(listing)) {
+        assert(home \ "owner" == JString("nobody") && home \ "state" == JString("unusable"))
+        assert(
+          (home \ "problem").values.toString == s"Foreign: $path belongs to nobody and not to root"
+        )
+      }
+      Files.delete(current)
+      Files.move(kept, current)
+      owned(path, "root")
+      assert(listed(json()).map(_ \ "state") == Seq(JString("idle")))
+    }
+  }
+
+  test(
+    "nothing but a regular file of this user is opened: neither listing nor --prune waits for a pipe"
+  ) {
+    write(1, Map.empty): Unit
+    val good = homes.head
+    val kinds = Seq[(String, Path => Unit)](
+      "pipe" -> pipe,
+      "link" -> (Files.createSymbolicLink(_, good.resolve("base/CURRENT")): Unit),
+      "directory" -> (Files.createDirectory(_): Unit)
+    )
+    for ((kind, make) <- kinds; name <- Seq("CURRENT", "MANIFEST-", ".sst"))
+      withClue(s"$kind, $name: ") {
+        val home = copied(good, s"$kind$name")
+        val file = contents(home).keys.find(_.contains(name)).map(home.resolve).get
+        Files.delete(file)
+        make(file)
+        val found = listed(json()).find(_ \ "path" == JString(home.toString)).get
+        assert(found \ "state" == JString("unusable"))
+        assert((found \ "problem").values.toString.contains(s"$file is no regular file"))
+        grown(home, 30 * day)
+        assert(pruned(json("--prune")) == Seq(home) && !Files.exists(home))
+      }
+    assert(listed(json()).map(_ \ "state") == Seq(JString("idle")))
   }
 
   test("the directory is that of the settings, on a local master the user's cache") {
@@ -231,6 +270,14 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
         home.relativize(f).toString -> (Files.readAllBytes(f).toSeq, f.toFile.lastModified)
       }.toMap
     finally walk.close()
+  }
+
+  private def pipe(path: Path): Unit =
+    assert(new ProcessBuilder("mkfifo", path.toString).start().waitFor() == 0)
+
+  private def owned(path: Path, user: String): Unit = {
+    val users = path.getFileSystem.getUserPrincipalLookupService
+    Files.setOwner(path, users.lookupPrincipalByName(user)): Unit
   }
 
   private def grown(home: Path, ms: Long): Unit = {

@@ -51,7 +51,7 @@ final case class DirectoryFacts(
 }
 
 /** Reads homes below a root, without harm to whoever uses them: what no process uses is opened read-only, of the
-  * others the owner's note is read.
+  * others the owner's note is read. Of another user's homes no file is opened.
   */
 final class LocalStores(root: File) {
 
@@ -68,13 +68,16 @@ final class LocalStores(root: File) {
 
   private def facts(home: File, options: EngineOptions): DirectoryFacts = {
     val store = home.getParentFile
-    val otherOwner = LocalDirectory.otherOwner(home).map(_.getName)
-    val isInUse = StoreDirectory.isInUse(home)
+    val base = new File(home, StoreDirectory.BaseName)
+    // Native code reads no file that another user may have forged, and no lock of another user's is opened.
+    val foreign = LocalDirectory.foreign(root, base)
+    val isInUse = foreign.isEmpty && StoreDirectory.isInUse(home)
     val records: Either[String, BaseRecords] =
-      if (isInUse) Left("in use")
+      if (foreign.isDefined) Left(s"Foreign: ${foreign.get.problem}")
+      else if (isInUse) Left("in use")
       else if (StoreDirectory.isTemporary(home)) Left(LocalStores.Temporary)
       else
-        try ofItsPath(ReopenedStore.inspect(new File(home, StoreDirectory.BaseName), options), home)
+        try ofItsPath(ReopenedStore.inspect(base, options), home)
         catch { case e: LocalRejectedException => Left(s"${e.reason.name}: ${e.getMessage}") }
     val found = records.toOption
     DirectoryFacts(
@@ -90,7 +93,7 @@ final class LocalStores(root: File) {
       else if (found.isDefined) DirectoryState.Idle
       else DirectoryState.Unusable,
       if (isInUse) None else records.left.toOption,
-      otherOwner
+      foreign.flatMap(_.owner)
     )
   }
 
