@@ -55,6 +55,8 @@ final class TransactionalStore private[statemark] (
   private val unflushedKeys = new KeySketch
   private var writesBefore = 0L
   @volatile private var isClosed = false
+  // From the first piece of a version in the base to the last, and for ever where an error comes between.
+  @volatile private var isHalfApplied = false
   @volatile private var flushed_ = if (isOnDisk) initial.version else TransactionalStore.NotOnDisk
 
   /** Returns the state of the version that the base holds. */
@@ -84,14 +86,17 @@ final class TransactionalStore private[statemark] (
   /** About how many rows those writes are of. Known where rows are not counted; else the counts tell more. */
   def unflushedRows: Long = synchronized(unflushedKeys.estimate)
 
-  /** Tells whether a read met damaged files. If so, close the store, delete its directory, load it again. */
-  def isDamaged: Boolean = engine.isDamaged
+  /** Tells whether a read met damaged files, or an error ended the write of a version to the base. If so, close the
+    * store, delete its directory, load it again.
+    */
+  def isDamaged: Boolean = engine.isDamaged || isHalfApplied
 
   /** Begins a transaction on the base.
     * @throws IllegalCallException while another is open or a version is prepared: confirm or drop it
+    * @throws StoreUnusableException where an error ended the write of a version
     */
   def newTransaction(openChangelog: () => ChangelogWriter): Transaction = synchronized {
-    checkOpen()
+    checkUsable()
     require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
     require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
     val transaction = new Transaction(rows, base, mergeDelimiter, openChangelog, staging)
@@ -233,9 +238,10 @@ final class TransactionalStore private[statemark] (
   }
 
   private def apply(version: PreparedTransaction): Unit = {
-    checkOpen()
+    checkUsable()
     val records = TransactionalStore.records(version.state, Some(base))
     val redo = version.file.map(batch => Redo(batch.file.getName, records))
+    isHalfApplied = true
     try {
       engine.apply(
         version.batch,
@@ -245,13 +251,14 @@ final class TransactionalStore private[statemark] (
       )
       // From here on no crash needs the file.
       redo.foreach(_ => flushNow(version.state))
-    } catch { case NonFatal(e) => throw unusable(version.state, e) }
+    } catch { case NonFatal(e) => throw unusable(version.state.version, e.getMessage, Some(e)) }
     holdsPrepared(0)
     rows.written(version.batch)
     if (!version.state.counts.isTracked) sketch(version.batch)
     val (keeps, pinned) = readers.kept()
     val (next, useless) = versions.advanced(version.state, engine.view(), keeps, pinned)
     versions = next
+    isHalfApplied = false
     version.file.foreach(_.delete())
     useless.foreach(_.close())
   }
@@ -274,7 +281,7 @@ final class TransactionalStore private[statemark] (
     *
     * @param target a directory that does not exist; the caller's to delete
     * @return what the image holds, and its hard-linked SST files; None where `version` is neither
-    *   base nor prepared any more, or the store is closed
+    *   base nor prepared any more, or the store is closed or damaged
     */
   def snapshot(version: VersionId, target: File): Option[(StoreState, Set[String])] =
     imageOf(version, target).map { case (batch, state) =>
@@ -294,7 +301,7 @@ final class TransactionalStore private[statemark] (
   private def imageOf(version: VersionId, target: File) = synchronized {
     val image = prepared.filter(_.state.at == version).map(p => (Some(p.batch), p.state))
       .orElse(Option.when(base.at == version)((None, base)))
-    val there = image.filterNot(_ => isClosed)
+    val there = image.filter(_ => isUsable)
     there.foreach { case (batch, _) =>
       copied(target)
       batch.foreach(_.retain())
@@ -343,7 +350,7 @@ final class TransactionalStore private[statemark] (
     * @param waits whether to return when the files are there
     */
   def flush(waits: Boolean = true): Unit = synchronized {
-    if (!isClosed) {
+    if (isUsable) {
       observer.reached(CommitPhase.FlushStarted)
       engine.flush(waits)
       observer.reached(CommitPhase.FlushFrozen)
@@ -358,13 +365,13 @@ final class TransactionalStore private[statemark] (
   }
 
   /** Returns a durable copy of the base in `target`, made of hard links, that another store can be opened on; false
-    * where this one is closed.
+    * where this one is closed or damaged.
     *
     * ''Thread:'' any, beside the owner.
     */
   def copyTo(target: File): Boolean = synchronized {
-    if (!isClosed) copied(target)
-    !isClosed
+    if (isUsable) copied(target)
+    isUsable
   }
 
   /** Reads all files of the base and checks their checksums.
@@ -389,16 +396,21 @@ final class TransactionalStore private[statemark] (
       }
   }
 
-  private def unusable(state: StoreState, cause: Throwable) = new StoreUnusableException(
-    s"RocksDB cannot take version ${state.version}: ${cause.getMessage}. The local copy is given up; " +
-      "it is loaded again from the checkpoint.",
-    Some(cause)
-  )
-
-  private def checkOpen(): Unit = if (isClosed) {
-    throw new IllegalCallException(
-      s"The store in ${engine.directory} is closed at version ${base.version}; open it again to write."
+  private def unusable(version: Long, why: String, cause: Option[Throwable]) =
+    new StoreUnusableException(
+      s"RocksDB cannot take version $version: $why. The local copy is given up; it is loaded again from the " +
+        "checkpoint.",
+      cause
     )
+
+  private def isUsable = !isClosed && !isHalfApplied
+
+  private def checkUsable(): Unit = {
+    if (isClosed)
+      throw new IllegalCallException(
+        s"The store in ${engine.directory} is closed at version ${base.version}; open it again to write."
+      )
+    if (isHalfApplied) throw unusable(base.version + 1, "an error has ended its write", None)
   }
 
   private def require(condition: Boolean, problem: => String): Unit =

@@ -5,7 +5,12 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
 import scala.ref.WeakReference
 import statemark.changelog.{ChangelogCommit, ChangelogWriter}
-import statemark.common.{Fingerprint, IllegalCallException, InvalidInputException}
+import statemark.common.{
+  Fingerprint,
+  IllegalCallException,
+  InvalidInputException,
+  StoreUnusableException
+}
 import statemark.engine._
 import statemark.transaction._
 
@@ -123,6 +128,42 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     t.rollback()
     assert(failing.aborts == 1)
     assert(baseRows(store).isEmpty)
+  }
+
+  test("I2: an error between two pieces of a version leaves a store that is used no more") {
+    for (isError <- Seq(true, false)) withClue(s"an error: $isError: ") {
+      var parts = 0
+      val store = newStore(
+        name = s"store-$isError",
+        observer = { phase =>
+          if (phase == CommitPhase.PartApplied) {
+            parts += 1
+            if (parts == 2) throw (if (isError) new OutOfMemoryError("test")
+                                   else new IllegalStateException("test"))
+          }
+        }
+      )
+      commit(store)(_.put(bytes("k"), bytes("1"))): Unit
+      store.confirm()
+      val view = store.readOnly(IsolationLevel.ReadCommitted)
+      val large = "x" * 100000
+      commit(store) { t =>
+        t.merge(bytes("k"), bytes("2"))
+        (0 until 20).foreach(i => t.put(bytes(s"l$i"), bytes(large)))
+      }: Unit
+      if (isError) intercept[OutOfMemoryError](store.confirm())
+      else intercept[StoreUnusableException](store.confirm())
+      assert(parts == 2 && store.isDamaged)
+      // Neither version is there whole, and to write the second again would merge twice.
+      for (call <- Seq(() => store.confirm(), () => { store.dropPrepared(); begin(store) })) {
+        val e = intercept[StoreUnusableException](call(): Unit)
+        assert(e.getMessage.contains("version 2"))
+      }
+      assert(store.snapshot(store.base.at, new File(root, "image")).isEmpty)
+      assert(!store.copyTo(new File(root, "copy")))
+      assert(view.get(bytes("k")).map(text).contains("1"))
+      view.close()
+    }
   }
 
   test("I4: rollback and dropped versions leave the base store byte-identical") {

@@ -1,11 +1,13 @@
 package statemark.spark
 
 import java.nio.file.{Files, Path}
+import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.{Causes, RejectReason, StoreUnusableException}
 import statemark.spark.local.{LoadSource, LocalDirectory, StoreDirectory}
 import statemark.spark.process.JvmState
+import statemark.transaction.CommitPhase
 
 /** I6 under damage of the files of a home: whatever is broken, the answer is right; at once, or where only a
   * read can meet the damage, at the next attempt of the task.
@@ -38,6 +40,29 @@ class LocalDamageSuite extends AnyFunSuite with LocalStores {
       }
     }
   }
+
+  for (
+    (format, extra) <- Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2); asked <- 1 to 2
+  )
+    test(s"an error between two pieces of version 2, and version $asked is asked for ($format)") {
+      var hasFired = false
+      JvmState.observer.set { phase =>
+        if (phase == CommitPhase.PartApplied && !hasFired) {
+          hasFired = true
+          throw new OutOfMemoryError("between two pieces")
+        }
+      }
+      val provider = open(extra)
+      // Some megabytes, of which each piece has a quarter of one.
+      val many = (0 until 20000).map(i => s"key $i of many, and long" -> i).toMap
+      val first = commit(provider, 0, Map("k" -> 1)).stateStoreCkptId
+      val ids = Vector(None, first, commit(provider, 1, many, first).stateStoreCkptId)
+      val e = intercept[SparkException](provider.getStore(2, ids(2)))
+      assert(hasFired && Causes.of(e).exists(_.isInstanceOf[OutOfMemoryError]))
+      val wanted = if (asked == 1) Map("k" -> 1) else many + ("k" -> 1)
+      check(provider, asked, ids, wanted)
+      commit(provider, asked.toLong, Map("more" -> 1), ids(asked)): Unit
+    }
 
   test("the lock file: gone, or with other words") {
     for (damage <- Seq[Path => Unit](Files.delete(_), Files.writeString(_, "seven"): Unit)) {
