@@ -12,6 +12,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
 import scala.util.Try
+import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.process.BackgroundThreads
 
 /** Brings the SST files of a snapshot side by side, for a file manager that asks for one after the other:
@@ -24,14 +25,38 @@ import statemark.spark.process.BackgroundThreads
 final class ParallelFetchFileSystem(under: FileSystem) extends FilterFileSystem(under) {
   import ParallelFetchFileSystem._
 
+  /** @throws CheckpointDamagedException where the snapshot names a file by a path, before any file is written */
   override def copyToLocalFile(from: Path, to: Path): Unit = {
     val target = new File(to.toUri)
-    val metadata = new File(target.getParentFile, "metadata")
-    if (!fetched(target).exists && metadata.exists)
-      fetchAll(RocksDBCheckpointMetadata.readFromFile(metadata).immutableFiles, from, target)
+    if (!fetched(target).exists) {
+      val files = namedBeside(from, target)
+      if (target.getName.endsWith(".sst")) fetchAll(files, from, target)
+    }
     if (fetched(target).exists)
       Files.move(fetched(target).toPath, target.toPath, StandardCopyOption.ATOMIC_MOVE): Unit
     else super.copyToLocalFile(from, to)
+  }
+
+  /** Returns the files that the snapshot names whose metadata lies beside `to`. Where none lies there, a name of the
+    * snapshot has led out of its directory.
+    */
+  private def namedBeside(from: Path, to: File): Seq[RocksDBImmutableFile] = {
+    val parent = to.getParentFile
+    // Where Spark puts logs.
+    val image = if (to.getName.endsWith(".log")) parent.getParentFile else parent
+    val metadata = new File(image, "metadata")
+    val files =
+      if (metadata.exists) RocksDBCheckpointMetadata.readFromFile(metadata).immutableFiles else Nil
+    val names = files.flatMap(f => Seq(f.localFileName, f.dfsFileName))
+    names.find(!isPlainName(_)).orElse(Option.when(files.isEmpty)(s"$from, to be written to $to"))
+      .foreach { name =>
+        throw new CheckpointDamagedException(
+          s"A snapshot beside ${from.getParent} names the file $name, which leads out of its directory.",
+          "Find out who has written it; Spark never does. Bring the snapshot back from a copy.",
+          None
+        )
+      }
+    files
   }
 
   /** @throws IOException where a file is missing or cannot be read; no file is being written any more */
@@ -69,6 +94,11 @@ final class ParallelFetchFileSystem(under: FileSystem) extends FilterFileSystem(
 private[spark] object ParallelFetchFileSystem {
   private val log = LoggerFactory.getLogger(classOf[ParallelFetchFileSystem])
   private val Fetchers: ExecutorService = BackgroundThreads.pool("statemark-fetch", 16)
+
+  /** Tells whether a name is that of a file in a directory, whichever directory that is. */
+  def isPlainName(name: String): Boolean =
+    name != null && name.nonEmpty && name != "." && name != ".." &&
+      !name.exists(c => c == '/' || c == '\\' || c == 0)
 
   private def fetched(target: File): File = new File(s"$target.fetched")
 

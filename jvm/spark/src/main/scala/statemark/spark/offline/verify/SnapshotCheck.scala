@@ -8,6 +8,7 @@ import org.rocksdb.{Options, RocksDB, RocksDBException, StringAppendOperator}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.engine.{LinkedFiles, NativeHandles, RocksEngine}
+import statemark.spark.checkpoint.ParallelFetchFileSystem
 import statemark.spark.local.LocalDirectory
 
 /** Rows of a snapshot: how many, and a sum over their bytes that does not depend on files. */
@@ -49,7 +50,7 @@ object SnapshotCheck {
     try
       Iterator.continually(in.getNextEntry).takeWhile(_ != null).map { entry =>
         val name = entry.getName
-        if (name.isEmpty || name.contains("/") || name.contains("\\") || name == "..")
+        if (!ParallelFetchFileSystem.isPlainName(name))
           throw new java.util.zip.ZipException(s"an entry is named $name")
         Files.copy(in, new File(image, name).toPath, StandardCopyOption.REPLACE_EXISTING)
         in.closeEntry()
@@ -85,8 +86,8 @@ object SnapshotCheck {
       val read = RocksDBCheckpointMetadata.readFromFile(file)
       Files.delete(file.toPath)
       val nameless = read.immutableFiles.exists { f =>
-        f.localFileName == null || f.dfsFileName == null || f.localFileName.contains("/") ||
-        f.dfsFileName.contains("/") || f.sizeBytes < 0
+        !ParallelFetchFileSystem.isPlainName(f.localFileName) ||
+        !ParallelFetchFileSystem.isPlainName(f.dfsFileName) || f.sizeBytes < 0
       }
       if (nameless) Left("its metadata names a file without a name or size") else Right(read)
     } catch { case NonFatal(e) => Left(s"its metadata is damaged: ${StoreFiles.reason(e)}") }
