@@ -66,7 +66,10 @@ object StatemarkExtensions {
             )
             JarOnExecutors.check(batch.spark.sparkContext)
             JarVersions.check()
-            batch.setProperty(SourcePosition.Property, SourcePosition.encode(batch.position))
+            batch.setProperty(
+              SourcePosition.Property,
+              SourcePosition.property(batch.position).orNull
+            )
             // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
             batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)
             Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)

@@ -18,6 +18,20 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
     assert(SourcePosition.decode(SourcePosition.encode(position)) == position)
   }
 
+  test("offsets of thousands of partitions do not travel with each task") {
+    def offsets(partitions: Int) = Position(Vector(Some(
+      (0 until partitions).map(p => s""""$p":${1234567890L + p}""").mkString(
+        """{"topic":{""",
+        ",",
+        "}}"
+      )
+    )))
+    val few = offsets(500)
+    assert(SourcePosition.property(few).map(SourcePosition.decode).contains(few))
+    assert(SourcePosition.encode(offsets(5000)).length > 90000)
+    assert(SourcePosition.property(offsets(5000)).isEmpty)
+  }
+
   // Spark 4.2 has a second format, which names sources; earlier ones do not know the setting.
   for (format <- 1 to 2)
     test(s"each batch of a query, and of its next run, has its own (log $format)") {
