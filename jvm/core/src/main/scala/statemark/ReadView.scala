@@ -42,8 +42,6 @@ final class ReadView private[statemark] (
     case StagedLookup.NotStaged => base.get(key)
   }
 
-  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = keys.map(get)
-
   /** Opens a scan. The end of the view closes it, where its reader has not. */
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
     lazy val scan: TransactionScan = new TransactionScan(

@@ -107,7 +107,10 @@ class SpillSuite extends AnyFunSuite with TestStores {
         case _ =>
           val k = key
           assert(t.get(bytes(k)).map(text) == now.get(k), k)
-          assert(t.getAll(Seq(bytes(k), bytes("none"))).map(_.map(text)) == Seq(now.get(k), None))
+          assert(t.getAll(Seq(bytes(k), bytes("none"))).toSeq.map(_.map(text)) == Seq(
+            now.get(k),
+            None
+          ))
       }
       scans.foreach { case (scan, wanted, found) =>
         found ++= drain(scan)

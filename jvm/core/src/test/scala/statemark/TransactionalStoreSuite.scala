@@ -37,7 +37,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(t.get(bytes("d")).map(text).contains("base d,more"))
     assert(t.get(bytes("e")).isEmpty)
     val asked = Seq("a", "c", "d", "nothing").map(bytes)
-    assert(t.getAll(asked).map(_.map(text)) ==
+    assert(t.getAll(asked).toSeq.map(_.map(text)) ==
       Seq(Some("base a"), None, Some("base d,more"), None))
     assert(drain(t.range(Some(bytes("b")), Some(bytes("e")))).map(_._1) == Seq("b", "d"))
   }

@@ -33,6 +33,8 @@ final class RocksEngine private (
     with AutoCloseable {
 
   private val readOptions = handles.add(new ReadOptions())
+  private val limitedRead =
+    handles.add(new ReadOptions().setValueSizeSoftLimit(ExistenceLookup.ValueBytes))
   private val writeOptions = handles.add(new WriteOptions().setDisableWAL(true))
   private val impatient =
     handles.add(new WriteOptions().setDisableWAL(true).setNoSlowdown(true))
@@ -40,6 +42,10 @@ final class RocksEngine private (
   private val gate = new ReadGate(s"The store in $directory")
   @volatile private var isOpen = true
   @volatile private var isDamaged_ = false
+  private val existence = new ExistenceLookup(
+    keys => reading(db.multiGetAsList(limitedRead, keys)),
+    key => reading(db.get(rows, readOptions, key, Bytes.empty))
+  )
 
   /** Tells whether a read met bytes that RocksDB cannot read: the directory cannot be trusted any more. */
   def isDamaged: Boolean = isDamaged_
@@ -55,7 +61,7 @@ final class RocksEngine private (
     */
   override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
     if (keys.length * RocksEngine.RowsPerLookup >= rowCount) existByScan(keys)
-    else existByLookup(keys)
+    else existence.of(keys)
 
   private def existByScan(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
     val found = new Array[Boolean](keys.length)
@@ -74,23 +80,6 @@ final class RocksEngine private (
     } finally rows.close()
     found
   }
-
-  private def existByLookup(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
-    val found = new Array[Boolean](keys.length)
-    for (from <- keys.indices by RocksEngine.ReadAtOnce) {
-      val until = math.min(from + RocksEngine.ReadAtOnce, keys.length)
-      val chunk = new JArrayList[Array[Byte]](until - from)
-      for (i <- from until until) chunk.add(keys(i))
-      val values = reading(db.multiGetAsList(readOptions, chunk))
-      for (i <- from until until) found(i) = values.get(i - from) != null
-    }
-    found
-  }
-
-  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] =
-    if (keys.isEmpty) Nil // RocksDB refuses to read nothing
-    else
-      reading(db.multiGetAsList(readOptions, keys.asJava)).asScala.iterator.map(Option(_)).toSeq
 
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan =
     scan(begin, end, _ => ())
@@ -318,8 +307,6 @@ final class RocksEngine private (
 }
 
 object RocksEngine {
-  private val ReadAtOnce = 1024
-
   // A memtable is written within seconds; a minute, and one second where writing it has just failed.
   private val WaitNanos = 5L * 1000 * 1000
   private val Waits = 12000

@@ -1,6 +1,7 @@
 package statemark.engine
 
-import org.rocksdb.{ReadOptions, RocksIterator, Slice}
+import java.util.{Arrays => JArrays, List => JList}
+import org.rocksdb.{ReadOptions, RocksDB, RocksIterator, Slice}
 
 /** A cursor over rows of a base store, in key order.
   *
@@ -21,9 +22,6 @@ trait RowCursor extends AutoCloseable {
 private[statemark] trait BaseRows {
   def get(key: Array[Byte]): Option[Array[Byte]]
 
-  /** Returns rows of `keys`, in their order. */
-  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]]
-
   /** Tells of each of `keys` whether it has a row.
     * @param keys ascending
     * @param rowCount number of rows that there are
@@ -32,6 +30,58 @@ private[statemark] trait BaseRows {
 
   /** Returns rows of `[begin, end)` in key order, as they are now. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor
+}
+
+/** Lookups of keys whose values no caller wants. Together keys are found faster, but RocksDB brings their values to the
+  * heap: so this is for short values, up to [[ExistenceLookup.ValueBytes]] and one value at once. Long ones stay where
+  * they are (ADR 26).
+  *
+  * ''Thread:'' any.
+  *
+  * @param together returns the values of keys; null for a key that is not there, and for each key after the values that
+  *   have gone over [[ExistenceLookup.ValueBytes]]
+  * @param lengthOf returns the length of a value, which stays in native memory; `RocksDB.NOT_FOUND` where there is none
+  */
+private[engine] final class ExistenceLookup(
+    together: JList[Array[Byte]] => JList[Array[Byte]],
+    lengthOf: Array[Byte] => Int
+) {
+  import ExistenceLookup._
+
+  // Of the keys that were found last; not known at first.
+  @volatile private var hasShortValues = false
+
+  def of(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
+    val found = new Array[Boolean](keys.length)
+    for (from <- keys.indices by KeysAtOnce) {
+      val chunk = from until math.min(from + KeysAtOnce, keys.length)
+      def alone(i: Int): Long = {
+        val length = lengthOf(keys(i))
+        found(i) = length != RocksDB.NOT_FOUND
+        if (found(i)) length.toLong else 0L
+      }
+      var bytes = 0L
+      if (hasShortValues) {
+        val values = together(JArrays.asList(chunk.map(keys): _*))
+        for (i <- chunk; value <- Option(values.get(i - from))) {
+          found(i) = true
+          bytes += value.length
+        }
+      }
+      if (!hasShortValues || bytes > ValueBytes) for (i <- chunk if !found(i)) bytes += alone(i)
+      val rows = chunk.count(found(_))
+      if (rows > 0) hasShortValues = bytes / rows <= ShortValue
+    }
+    found
+  }
+}
+
+private[engine] object ExistenceLookup {
+
+  /** The bytes of values over which a lookup of many keys ends. */
+  val ValueBytes: Long = 1024L * 1024
+  private val KeysAtOnce = 1024
+  private val ShortValue = ValueBytes / KeysAtOnce
 }
 
 /** The cursor of who owns the engine; stands before the end at a row where `isValid`. */

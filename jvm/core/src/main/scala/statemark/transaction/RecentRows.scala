@@ -67,8 +67,6 @@ private[statemark] final class RecentRows(base: BaseRows, memory: Option[Uncommi
 
   override def get(key: Array[Byte]): Option[Array[Byte]] = base.get(key)
 
-  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = base.getAll(keys)
-
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
     base.scan(begin, end)
 }

@@ -15,8 +15,10 @@ trait Rows {
   /** Returns the row of `key`; the array is the caller's. */
   def get(key: Array[Byte]): Option[Array[Byte]]
 
-  /** Returns the rows of `keys` in their order. */
-  def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]]
+  /** Returns the rows of `keys` in their order, each as it is when the iterator comes to it: they may be long, and a
+    * caller that needs one at a time holds one.
+    */
+  def getAll(keys: Seq[Array[Byte]]): Iterator[Option[Array[Byte]]] = keys.iterator.map(get)
 
   /** Opens a scan of `[begin, end)` in key order, of the rows as they are now; the caller closes it. */
   def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowScan

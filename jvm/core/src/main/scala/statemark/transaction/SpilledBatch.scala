@@ -25,11 +25,13 @@ private[transaction] final class SpilledBatch(
 ) {
   import SpilledBatch._
 
-  /** @param spilled all writes of the transaction
+  /** @param held heap bytes that the transaction holds beside the part that is written
+    * @param spilled all writes of the transaction
     * @param counter is told of them, where rows are tracked
     * @throws statemark.common.ScratchFullException where the disk does not take the file
     */
   def write(
+      held: Long,
       spilled: SpilledWrites,
       tombstones: RangeTombstones,
       counter: RowCounter,
@@ -38,36 +40,43 @@ private[transaction] final class SpilledBatch(
   ): FileBatch = staging.write(version, tombstones.ranges) { batch =>
     val cursor = spilled.scan(None, None)
     try {
-      var chunk = nextChunk(cursor)
+      var chunk = nextChunk(cursor, staging)
       while (chunk.nonEmpty) {
+        val chunkHeld = held + chunk.iterator.map(bytesOf).sum
+        staging.memory.holdsOpen(chunkHeld): Unit
         if (counts.isTracked) count(chunk, tombstones, counter, spilled.writes)
-        val rows = merged(chunk).iterator
         chunk.foreach { case (key, write) =>
           write.op match {
             case StagedEntry.Put => batch.put(key, write.value, write.value.length)
             case StagedEntry.Delete => batch.delete(key)
             case _ =>
-              val row = rows.next()
+              // None of them is under a tombstone: there, operands begin a row.
+              val row = staging.merged(base, key, write.value, mergeDelimiter, chunkHeld)
               batch.put(key, row, row.length)
           }
         }
-        chunk = nextChunk(cursor)
+        chunk = nextChunk(cursor, staging)
       }
     } finally cursor.close()
   }
 
-  private def nextChunk(cursor: SpilledCursor): Vector[(Array[Byte], SpilledWrite)] = {
+  private def nextChunk(
+      cursor: SpilledCursor,
+      staging: Staging
+  ): Vector[(Array[Byte], SpilledWrite)] = {
     val chunk = Vector.newBuilder[(Array[Byte], SpilledWrite)]
     var bytes = 0L
-    while (bytes < ChunkBytes && cursor.headKey.isDefined) {
-      val write = cursor.write
-      val key = cursor.headKey.get
-      chunk += ((key, write))
-      bytes += key.length + write.value.length + RecordOverhead
+    while (bytes < staging.segmentBytes && cursor.headKey.isDefined) {
+      val write = (cursor.headKey.get, cursor.write)
+      chunk += write
+      bytes += bytesOf(write)
       cursor.advance()
     }
     chunk.result()
   }
+
+  private def bytesOf(write: (Array[Byte], SpilledWrite)): Long =
+    write._1.length + write._2.value.length + RecordOverhead
 
   private def count(
       chunk: Vector[(Array[Byte], SpilledWrite)],
@@ -85,14 +94,6 @@ private[transaction] final class SpilledBatch(
         if (write.inBase == StagedEntry.Unknown) found.next()
         else write.inBase == StagedEntry.Present
       counter.written(key, write.op != StagedEntry.Delete, isInBase && !tombstones.covers(key))
-    }
-  }
-
-  /** Returns the rows that merges make. None of them is under a tombstone: there, operands begin a row. */
-  private def merged(chunk: Vector[(Array[Byte], SpilledWrite)]): Seq[Array[Byte]] = {
-    val merges = chunk.filter(_._2.op == StagedEntry.Merge)
-    base.getAll(merges.map(_._1)).zip(merges).map { case (row, (_, write)) =>
-      TransactionBuffer.merged(row, write.value, mergeDelimiter)
     }
   }
 }
@@ -121,6 +122,5 @@ private[statemark] object SpilledBatch {
     }
   }
 
-  private val ChunkBytes = 1024L * 1024
   private val RecordOverhead = 100L
 }

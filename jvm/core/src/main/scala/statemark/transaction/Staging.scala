@@ -2,8 +2,8 @@ package statemark.transaction
 
 import java.io.File
 import java.util.concurrent.atomic.AtomicInteger
-import statemark.engine.{BatchWriter, EngineOptions, FileBatch, ScratchStore}
-import statemark.staging.SpilledWrites
+import statemark.engine.{BaseRows, BatchWriter, EngineOptions, FileBatch, ScratchStore}
+import statemark.staging.{SpilledWrites, TransactionBuffer}
 
 /** The place for staged writes of a store that memory has no room for.
   *
@@ -30,9 +30,25 @@ private[statemark] final class Staging(
   ): FileBatch =
     FileBatch.write(newFile(n => s"$version-$n.batch"), segmentBytes, ranges)(rows)
 
-  /** Returns the size of a segment, a small part of the limit: a segment is on the heap while it is written and read.
+  /** Returns the row that operands make. The row of the base is read alone, as it may be long, and counted with `held`
+    * bytes until the next one.
     */
-  private def segmentBytes: Int =
+  def merged(
+      base: BaseRows,
+      key: Array[Byte],
+      operands: Array[Byte],
+      delimiter: Array[Byte],
+      held: Long
+  ): Array[Byte] = {
+    val row = base.get(key)
+    memory.holdsOpen(held + 2L * row.fold(0)(_.length)): Unit
+    TransactionBuffer.merged(row, operands, delimiter)
+  }
+
+  /** Returns the size of a segment, a small part of the limit: a segment is on the heap while it is written and
+    * read, and so are the spilled writes that go into it.
+    */
+  def segmentBytes: Int =
     math.min(Staging.MaxSegmentBytes, math.max(memory.ownLimit / 8, Staging.MinSegmentBytes)).toInt
 }
 

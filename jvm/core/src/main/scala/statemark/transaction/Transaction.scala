@@ -75,21 +75,6 @@ final class Transaction private[statemark] (
     finally gate.leave(wasInside)
   }
 
-  /** Reads the base once for all keys. */
-  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = inside {
-    val staged = keys.map(buffer.lookup)
-    val needed = keys.zip(staged).collect {
-      case (key, StagedLookup.NotStaged | StagedLookup.Operands(_)) => key
-    }
-    val read = engine.getAll(needed).iterator
-    staged.map {
-      case StagedLookup.Value(bytes) => Some(bytes)
-      case StagedLookup.Deleted | StagedLookup.KnownAbsent => None
-      case StagedLookup.Operands(bytes) => Some(buffer.merged(read.next(), bytes))
-      case StagedLookup.NotStaged => read.next()
-    }
-  }
-
   /** Upsert. `key` and `value` belong to the transaction afterwards. */
   def put(key: Array[Byte], value: Array[Byte]): Unit = {
     val wasInside = enter()
@@ -210,7 +195,7 @@ final class Transaction private[statemark] (
       case Some(spilled) =>
         spill()
         new SpilledBatch(engine, base.counts, mergeDelimiter)
-          .write(spilled, buffer.tombstones, counter, staging.get, at.version)
+          .write(buffer.bytes, spilled, buffer.tombstones, counter, staging.get, at.version)
       case None => serialized(counter, at.version)
     }
     if (base.counts.isTracked && !base.counts.isZero) countDeleted(counter)
@@ -232,7 +217,7 @@ final class Transaction private[statemark] (
         val file = s.write(version, ranges) { out =>
           write(entries, out) { (key, operands, length) =>
             val exact = java.util.Arrays.copyOf(operands, length)
-            val row = buffer.merged(engine.get(key), exact)
+            val row = s.merged(engine, key, exact, mergeDelimiter, 2 * buffer.bytes)
             out.put(key, row, row.length)
           }
         }

@@ -61,7 +61,7 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
       assert(next.offsetsRecord(OffsetsColumnFamily.IntentKey).isEmpty)
       val keys = rows.keys.toIndexedSeq.map(bytes).sorted(Bytes.order)
       val expected = keys.map(k => rows.get(text(k)).filterNot(_ => deleted(text(k))))
-      (next.offsetsRecord(version).map(text), next.getAll(keys).map(_.map(text)) == expected)
+      (next.offsetsRecord(version).map(text), keys.map(next.get(_).map(text)) == expected)
     } finally next.close()
   }
 

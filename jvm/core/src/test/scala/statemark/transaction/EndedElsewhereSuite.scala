@@ -201,7 +201,6 @@ private object EndedElsewhereSuite {
       stand()
       None
     }
-    override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = keys.map(get)
     override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
       new Array(keys.length)
     override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =

@@ -100,7 +100,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     val rows = updating("multiGet", colFamilyName)
     gets += keys.length
     val encoded = keys.toSeq.map(keyBytes(rows, _, colFamilyName))
-    encoded.zip(stored.getAll(encoded)).iterator.map { case (key, value) =>
+    encoded.iterator.zip(stored.getAll(encoded)).map { case (key, value) =>
       value.map(v => rows.value.decodeValue(checksums.decode(key, v))).orNull
     }
   }

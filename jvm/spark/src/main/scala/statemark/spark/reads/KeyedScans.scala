@@ -4,24 +4,26 @@ import java.util.Arrays
 import statemark.common.Bytes
 import statemark.transaction.{RowScan, Rows}
 
-/** The rows of some keys, all read at once; ascending by key. */
+/** The rows of some keys, ascending by key. The rows after the current one are read when the scan comes to them, as far
+  * as `rows` does not fetch pages of them.
+  */
 private[spark] final class PointScan(rows: Rows, keys: Seq[Array[Byte]])
     extends RowScan {
   private val found = {
     val sorted = keys.sorted(Bytes.order)
     val distinct = sorted.take(1) ++
       sorted.zip(sorted.drop(1)).collect { case (a, b) if !Arrays.equals(a, b) => b }
-    distinct.zip(rows.getAll(distinct)).collect { case (key, Some(value)) => (key, value) }
-      .toVector
+    distinct.iterator.zip(rows.getAll(distinct)).collect { case (key, Some(value)) => (key, value) }
   }
-  private var at = -1
+  private var current = (Bytes.empty, Bytes.empty)
 
   override def next(): Boolean = {
-    at += 1
-    at < found.length
+    val isRow = found.hasNext
+    if (isRow) current = found.next()
+    isRow
   }
-  override def key: Array[Byte] = found(at)._1
-  override def value: Array[Byte] = found(at)._2
+  override def key: Array[Byte] = current._1
+  override def value: Array[Byte] = current._2
   override def close(): Unit = ()
 }
 

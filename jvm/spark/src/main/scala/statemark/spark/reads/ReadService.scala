@@ -40,16 +40,19 @@ object ReadRequest {
     override def families: Option[ColumnFamilies] = None
   }
 
-  /** Rows of `keys`, in their order. */
+  /** Rows of `keys`, in their order, from the first key on: as many as come to `maxBytes`, and where the first one is
+    * longer that one alone.
+    */
   final case class Get(
       address: StoreAddress,
       at: VersionId,
       level: String,
       families: Option[ColumnFamilies],
-      keys: Array[Array[Byte]]
+      keys: Array[Array[Byte]],
+      maxBytes: Int
   ) extends StoreRequest
 
-  /** Rows of `[begin, end)`, as many as come to `maxBytes`, one at least. */
+  /** Rows of `[begin, end)`, as many as come to `maxBytes`, and where the first one is longer that one alone. */
   final case class Scan(
       address: StoreAddress,
       at: VersionId,
@@ -79,6 +82,8 @@ object ReadReply {
   case object NotHere extends ReadReply
   final case class Failed(error: RuntimeException) extends ReadReply
   final case class Description(families: ColumnFamilies) extends ReadReply
+
+  /** @param values those of the first keys, one at least; the asker asks for the rest */
   final case class Values(values: Array[Option[Array[Byte]]]) extends ReadReply
 
   /** @param isLast nothing comes after them */
@@ -139,7 +144,10 @@ object ReadService {
             if (!request.families.forall(_.agreesWith(view.families))) throw rolledBack
             request match {
               case _: ReadRequest.Describe => ReadReply.Description(view.families)
-              case get: ReadRequest.Get => ReadReply.Values(get.keys.map(view.get))
+              case get: ReadRequest.Get =>
+                ReadReply.Values(
+                  taken(view.getAll(get.keys.toSeq), get.maxBytes)(_.fold(0)(_.length))._1.toArray
+                )
               case scan: ReadRequest.Scan => page(view.range(scan.begin, scan.end), scan.maxBytes)
             }
           } finally view.close()
@@ -151,18 +159,32 @@ object ReadService {
       "Read again."
   )
 
-  private def page(scan: RowScan, maxBytes: Int): ReadReply = {
-    val rows = Array.newBuilder[(Array[Byte], Array[Byte])]
-    var bytes = 0
-    var isLast = false
-    try
-      while (!isLast && bytes < maxBytes)
-        if (scan.next()) {
-          rows += ((scan.key, scan.value))
-          bytes += scan.key.length + scan.value.length
-        } else isLast = true
-    finally scan.close()
-    ReadReply.Page(rows.result(), isLast)
+  private def page(scan: RowScan, maxBytes: Int): ReadReply =
+    try {
+      val rows = Iterator.continually(scan.next()).takeWhile(identity)
+        .map(_ => (scan.key, scan.value))
+      val (first, isLast) = taken(rows, maxBytes) { case (key, value) => key.length + value.length }
+      ReadReply.Page(first.toArray, isLast)
+    } finally scan.close()
+
+  /** Takes as many items as come to `maxBytes`, and where the first one is longer that one alone; tells whether no items
+    * come after them. The item after them is read, and dropped.
+    */
+  private def taken[A](
+      items: Iterator[A],
+      maxBytes: Int
+  )(bytesOf: A => Int): (Vector[A], Boolean) = {
+    val first = Vector.newBuilder[A]
+    var bytes = 0L
+    val over = items.find { item =>
+      val isOver = bytes > 0 && bytes + bytesOf(item) > maxBytes
+      if (!isOver) {
+        first += item
+        bytes += bytesOf(item)
+      }
+      isOver
+    }
+    (first.result(), over.isEmpty)
   }
 
   /** Asks the driver, which asks the JVM where the store is open. */

@@ -26,15 +26,23 @@ final class RemoteRows private (
   private val expected =
     Option.when(level != IsolationLevel.ReadCommitted.name)(families)
 
-  override def get(key: Array[Byte]): Option[Array[Byte]] = getAll(Seq(key)).head
+  override def get(key: Array[Byte]): Option[Array[Byte]] = getAll(Seq(key)).next()
 
-  override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] =
-    if (keys.isEmpty) Nil
-    else
-      ask(Get(address, at, level, expected, keys.toArray)) match {
-        case ReadReply.Values(values) => values.toSeq
-        case other => throw failure(other)
+  /** Reads pages of rows, each when the iterator comes to it. */
+  override def getAll(keys: Seq[Array[Byte]]): Iterator[Option[Array[Byte]]] = {
+    val all = keys.toArray
+    // The page after a full one asks for twice the keys that this one had: the rest would travel with every page.
+    Iterator.unfold((0, all.length)) { case (from, count) =>
+      Option.when(from < all.length) {
+        val asked = all.slice(from, from + count)
+        ask(Get(address, at, level, expected, asked, RemoteRows.PageBytes)) match {
+          case ReadReply.Values(values) =>
+            (values, (from + values.length, math.min(2 * values.length, all.length)))
+          case other => throw failure(other)
+        }
       }
+    }.flatten
+  }
 
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowScan =
     new RowScan {
@@ -66,7 +74,7 @@ final class RemoteRows private (
 }
 
 object RemoteRows {
-  private val PageBytes = 4 * 1024 * 1024
+  private[spark] val PageBytes = 4 * 1024 * 1024
   private val MaxKnown = 256
 
   private type Asked = (StoreAddress, VersionId, String)

@@ -52,7 +52,7 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
       val rows = remote(addressOf(provider), version).get
       val keys = scan(rows)
       assert(keys.length == 20000 && keys.sliding(2).forall(p => Bytes.order.lt(p(0), p(1))))
-      assert(rows.getAll(Seq(keys(7), Array[Byte](0), keys(9))).map(_.isDefined) == Seq(
+      assert(rows.getAll(Seq(keys(7), Array[Byte](0), keys(9))).toSeq.map(_.isDefined) == Seq(
         true,
         false,
         true
@@ -109,7 +109,7 @@ class ReadServiceSuite extends AnyFunSuite with Providers {
     val rows = new Rows {
       override def families: ColumnFamilies = ofOwner
       override def get(key: Array[Byte]): Option[Array[Byte]] = None
-      override def getAll(keys: Seq[Array[Byte]]): Seq[Option[Array[Byte]]] = keys.map(get)
+
       override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowScan =
         throw new IllegalStateException("nothing is scanned")
     }
