@@ -129,13 +129,13 @@ private[offline] object StateMove {
       val (keys, values) = (family.schema.keySchema.length, family.schema.valueSchema.length)
       (family.name, family.hasManyValues, new UnsafeRow(keys), new UnsafeRow(values))
     }.toArray
+    val lists = new ListWriter(store)
     var count = 0L
     rows.foreach { row =>
       val (name, hasManyValues, key, value) = families(row.getInt(1))
       pointTo(key, row.getBinary(2))
       pointTo(value, row.getBinary(3))
-      if (hasManyValues && store.keyExists(key, name)) store.merge(key, value, name)
-      else store.put(key, value, name)
+      if (hasManyValues) lists.add(key, value, name) else store.put(key, value, name)
       count += 1
     }
     store.commit(): Unit
@@ -158,4 +158,21 @@ private[offline] object StateMove {
         "deals its rows by another rule, as queries first run before Spark 3.3 may",
       "run statemark repartition CHECKPOINT --rollback, and keep the number of partitions"
     )
+}
+
+/** Writes lists a value at a time. The values of a key come one after the other, so that a store is asked once for each
+  * list whether it has it: Spark's provider reads all values that it has of the key for an answer.
+  *
+  * ''Thread:'' one.
+  */
+private[offline] final class ListWriter(store: StateStore) {
+  private var last = Option.empty[(String, UnsafeRow)]
+
+  /** Appends `value` to the list of `key`, or begins the list with it. */
+  def add(key: UnsafeRow, value: UnsafeRow, family: String): Unit = {
+    val goesOn = last.exists { case (name, of) => name == family && of == key }
+    if (!goesOn) last = Some((family, key.copy()))
+    if (goesOn || store.keyExists(key, family)) store.merge(key, value, family)
+    else store.put(key, value, family)
+  }
 }
