@@ -222,8 +222,8 @@ def _java_exception(error: BaseException) -> object | None:
     return next((part for part in error.args if isinstance(part, JavaObject)), None)
 
 
-def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
-    """Have the driver read rows of a running query by key, in one call.
+def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | None]]:
+    """Have the driver read rows of a running query by key: those of the first keys, in one call.
 
     Parameters
     ----------
@@ -234,8 +234,8 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
 
     Returns
     -------
-    list of Row or None
-        A row for each key.
+    tuple of str and list
+        What option ``asOf`` takes to read the rest, and for each of the first keys its Row or None.
 
     Raises
     ------
@@ -250,7 +250,8 @@ def lookup(*, options: Mapping[str, str], keys: str) -> list[Row | None]:
     show_jar_to_thread()
     answer = _lookups(SparkContext._jvm)
     pickled = answer(json.dumps(options), keys)
-    return list(CPickleSerializer().loads(pickled))  # type: ignore[no-untyped-call]
+    as_of, rows = CPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
+    return as_of, list(rows)
 
 
 @lru_cache(maxsize=1)

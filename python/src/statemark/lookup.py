@@ -8,16 +8,19 @@ is only written down. Its value in the types of the operator's columns is the dr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from statemark import _jvm, failures, lookup_keys, queries, reads
+from statemark.errors import StoreMovedError, VersionGoneError, ViewClosedError
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from statemark.isolation import IsolationLevel
     from statemark.queries import Query
+
+_TRIES = 5
 
 
 def get(
@@ -152,12 +155,49 @@ def get_many(
     asked = lookup_keys.keys_of(keys)
     if not asked:
         return []
-    in_json = lookup_keys.to_json(asked)
     named = queries.shown(options)
-    if _jvm.is_classic():
-        with failures.of_read(named, is_all_of_it=True):
-            return _jvm.lookup(options=options, keys=in_json)
-    table = queries.reader({**options, "what": "lookup", "keys": in_json}).load()
-    with failures.of_read(named, is_all_of_it=True):
-        found = {row.place: row.row for row in table.collect()}
-    return [found.get(place) for place in range(len(asked))]
+    read = _page if _jvm.is_classic() else _page_of_table
+    return _all_pages(read, options=options, asked=asked, named=named, tries=_TRIES)
+
+
+_Page = Callable[[dict[str, str], list[lookup_keys.Key]], tuple[str, "list[Row | None]"]]
+
+
+def _all_pages(
+    read: _Page, *, options: dict[str, str], asked: list[lookup_keys.Key], named: str, tries: int
+) -> list[Row | None]:
+    """Return the rows of all keys as of one batch.
+
+    A page has the rows of the first keys that it is asked for. The one after it asks for twice as
+    many keys as this one had: long rows are not read for pages that have no room for them.
+    """
+    rows: list[Row | None] = []
+    as_of: dict[str, str] = {}
+    count = len(asked)
+    try:
+        while len(rows) < len(asked):
+            with failures.of_read(named, is_all_of_it=True):
+                token, page = read({**options, **as_of}, asked[len(rows) : len(rows) + count])
+            as_of = {"asOf": token}
+            rows += page
+            count = 2 * len(page)
+    except (VersionGoneError, StoreMovedError, ViewClosedError):
+        # The batch of the first page is gone: the next try reads the newest one.
+        if not rows or tries == 1:
+            raise
+    else:
+        return rows
+    return _all_pages(read, options=options, asked=asked, named=named, tries=tries - 1)
+
+
+def _page(options: dict[str, str], keys: list[lookup_keys.Key]) -> tuple[str, list[Row | None]]:
+    return _jvm.lookup(options=options, keys=lookup_keys.to_json(keys))
+
+
+def _page_of_table(
+    options: dict[str, str], keys: list[lookup_keys.Key]
+) -> tuple[str, list[Row | None]]:
+    """Read a page as a Spark Connect client does."""
+    asked = {**options, "what": "lookup", "keys": lookup_keys.to_json(keys)}
+    found = sorted(queries.reader(asked).load().collect(), key=lambda row: int(row.place))
+    return found[0].as_of, [row.row for row in found]

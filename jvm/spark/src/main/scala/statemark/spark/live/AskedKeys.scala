@@ -19,6 +19,9 @@ private[live] final class AskedKeys(schema: StructType, values: Seq[Option[Inter
   val rows: Seq[Option[UnsafeRow]] = values.map(_.map(of))
   private lazy val distinct = rows.flatten.distinct
 
+  /** Returns the first `n` of the keys. */
+  def first(n: Int): AskedKeys = new AskedKeys(schema, values.take(n))
+
   /** Returns a form of the key that is the same for all equal keys. */
   def of(key: InternalRow): UnsafeRow = form.of(key)
 

@@ -26,7 +26,8 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   * ends at. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
   * what else a read may name of it. Set to `installation` it has a row for the driver and one for each executor: which version
   * of the plugin it has. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
-  * each row's key in that array ([[KeyJson]]). No job runs for these, but for a lookup of a store that is open nowhere.
+  * each row's key in that array ([[KeyJson]]); of the first keys, where the rows are more than a page: option `asOf` with
+  * what column `as_of` has reads the rest. No job runs for these, but for a lookup of a store that is open nowhere.
   *
   * READ_COMMITTED is one batch, of all partitions: the last that the query had committed when the read was planned,
   * and so anew for each query on the same view.
@@ -77,9 +78,9 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
         () => new OperatorsScan(pin, theirs)
       case LiveContent.State =>
         val (pin, theirs) = options.pinned()
-        val operator = theirs.getLong("operatorId", 0)
         // Batches may come faster than Spark plans and starts the tasks of a read.
-        val planned = ReadRequest.Pin(pin.query.runId, operator, UUID.randomUUID(), pin.version)
+        val planned =
+          ReadRequest.Pin(pin.query.runId, options.operator, UUID.randomUUID(), pin.version)
         ReadRouter.tell(planned)
         new LiveScanBuilder(StateRead(schema, pin, theirs), options.level, planned)
     }
@@ -231,13 +232,14 @@ private final class LookupScan(
   override def description(): String = s"statemark ${options.shown}"
 
   override def rows(): Array[InternalRow] = LiveLookup.explained {
-    val (found, row) = LiveLookup.find(options, keys)
+    val page = LiveLookup.find(options, keys)
     // A table may be kept for longer than a run, and Spark reads the bytes of a row as the table says.
-    if (LookupScan.schema(row) != readSchema)
+    if (LookupScan.schema(page.schema) != readSchema)
       throw new InvalidInputException(
-        s"The query was started again with other state: its rows are ${row.sql} now. Load format 'statemark' anew."
+        s"The query was started again with other state: its rows are ${page.schema.sql} now. Load format 'statemark' anew."
       )
-    found.zipWithIndex.collect { case (Some(row), place) => InternalRow(place, row) }.toArray
+    val asOf = UTF8String.fromString(page.asOf)
+    page.rows.zipWithIndex.map { case (row, place) => InternalRow(place, row.orNull, asOf) }.toArray
   }
 }
 
@@ -246,5 +248,6 @@ private object LookupScan {
   /** @param row the columns of the rows of the state */
   def schema(row: StructType): StructType = new StructType()
     .add("place", IntegerType, nullable = false)
-    .add("row", row, nullable = false)
+    .add("row", row)
+    .add("as_of", StringType, nullable = false)
 }

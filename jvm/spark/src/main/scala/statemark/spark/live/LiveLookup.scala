@@ -19,7 +19,7 @@ import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedExcepti
 import statemark.IsolationLevel
 import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
 import statemark.spark.process.{JvmState, RecentlyUsed}
-import statemark.spark.reads.LiveRead
+import statemark.spark.reads.{LiveRead, ReadRequest, RemoteRows}
 
 /** Reads rows of a running query by key. The driver asks its own stores, or the executors that hold them, over the
   * connections that Spark has, and no job runs; where a store is open nowhere, a task on an executor reads it
@@ -47,19 +47,20 @@ object LiveLookup {
 
   private val plans = JvmState.value(new RecentlyUsed[Planned, LookupPlan](MaxPlans))
 
-  /** Returns the rows of some keys, all as of one batch, as Python reads them.
+  /** Returns the rows of the first of some keys, all as of one batch, as Python reads them: a page of rows, which the
+    * caller continues with the keys that are left and option `asOf`.
     *
     * @param options those of format `statemark`, as a JSON object of strings
     * @param keys a JSON array with an object for each key, which has a field for each of its columns
-    * @return a pickled list: for each key its Row, or None
+    * @return a pickled list: what option `asOf` takes, and a list that has for each of the first keys its Row, or None
     * @throws LookupException where the keys are not the operator's, one has several rows, or the query gives no answer
     */
   def get(options: String, keys: String): Array[Byte] = {
     val spark = SparkSession.active
     withActive(spark) {
       explained {
-        val (rows, schema) = find(parse(options).values.asInstanceOf[Map[String, String]], keys)
-        pickled(rows, schema, spark)
+        val all = parse(options).values.asInstanceOf[Map[String, String]]
+        pickled(find(LiveOptions(new CaseInsensitiveStringMap(all.asJava)), keys), spark)
       }
     }
   }
@@ -75,25 +76,29 @@ object LiveLookup {
   private[spark] def find(
       options: Map[String, String],
       keys: String
-  ): (Seq[Option[InternalRow]], StructType) =
-    find(LiveOptions(new CaseInsensitiveStringMap(options.asJava)), keys)
+  ): (Seq[Option[InternalRow]], StructType) = {
+    val page = find(LiveOptions(new CaseInsensitiveStringMap(options.asJava)), keys)
+    (page.rows, page.schema)
+  }
 
-  /** Returns the rows of some keys, all as of one batch, and what they consist of.
+  /** Returns the rows of the first of some keys, all as of one batch, and what they consist of.
     *
     * @throws InvalidInputException where the keys are not the operator's, or one has several rows
     * @throws statemark.spark.errors.LookupTimeoutException where a store is open nowhere, and no executor has read it within `timeout`
     */
-  private[live] def find(
-      asked: LiveOptions,
-      keys: String
-  ): (Seq[Option[InternalRow]], StructType) = {
+  private[live] def find(asked: LiveOptions, keys: String): LookupPage = {
     val clock = Clock.system
     val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(asked.timeoutMs)
     val tasks = new LookupTasks(SparkSession.active, clock, deadline, asked.timeoutMs)
-    @tailrec def attempt(left: Int): (Seq[Option[InternalRow]], StructType) = {
+    @tailrec def attempt(left: Int): LookupPage = {
       val (pin, plan) = planned(asked)
-      Try(plan.rows(pin, asked.level, plan.keys(keys), tasks)) match {
-        case Success(rows) => (rows, plan.schema)
+      Try(plan.page(pin, asked.level, plan.keys(keys), tasks)) match {
+        case Success(page) =>
+          // The stores keep the batch for the pages that follow.
+          if (!page.isLast && asked.asOf.isEmpty) ReadRouter.tell(
+            ReadRequest.Pin(pin.query.runId, asked.operator, UUID.randomUUID(), pin.version)
+          )
+          page
         // The next attempt reads the batch that is the newest now.
         case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
         case Failure(e) => throw e
@@ -124,15 +129,12 @@ object LiveLookup {
       case _ => false
     }
 
-  private def pickled(
-      rows: Seq[Option[InternalRow]],
-      schema: StructType,
-      spark: SparkSession
-  ): Array[Byte] = {
+  private def pickled(page: LookupPage, spark: SparkSession): Array[Byte] = {
     val conf = StatemarkBridge.settings(spark)
     EvaluatePython.registerPicklers()
-    val values = rows.map(_.map(VersionedReads.pythonRow(_, schema, conf)).orNull)
-    new Pickler( /* useMemo = */ true, /* valueCompare = */ false).dumps(values.toArray[Any])
+    val values = page.rows.map(_.map(VersionedReads.pythonRow(_, page.schema, conf)).orNull)
+    new Pickler( /* useMemo = */ true, /* valueCompare = */ false)
+      .dumps(Array[Any](page.asOf, values.toArray[Any]))
   }
 
   private def withActive[A](spark: SparkSession)(body: => A): A = {
@@ -142,6 +144,18 @@ object LiveLookup {
     finally before.fold(SparkSession.clearActiveSession())(SparkSession.setActiveSession)
   }
 }
+
+/** The rows of the first keys of a lookup.
+  *
+  * @param asOf what option `asOf` takes to read the rest of the keys as of the same batch
+  * @param isLast whether these are all keys
+  */
+private[live] final case class LookupPage(
+    rows: Seq[Option[InternalRow]],
+    schema: StructType,
+    asOf: String,
+    isLast: Boolean
+)
 
 /** The parts of a lookup that do not change while a query runs.
   *
@@ -160,21 +174,64 @@ private final class LookupPlan(read: StateRead) {
   def keys(text: String): AskedKeys =
     new KeyJson(key, SQLConf.get.sessionLocalTimeZone).keys(text)
 
-  /** Returns the rows of keys in their order.
+  /** Returns the rows of the first of `keys`, in their order: of all, where their rows come to a page. Else of as many
+    * as have come to one, or of the first key alone.
     *
     * @param tasks read the partitions whose stores are open nowhere
     */
-  def rows(
+  def page(
       pin: PinnedBatch,
       level: IsolationLevel,
       keys: AskedKeys,
       tasks: LookupTasks
-  ): Seq[Option[InternalRow]] = {
+  ): LookupPage = {
+    @tailrec def attempt(n: Int): LookupPage = {
+      val first = keys.first(n)
+      found(
+        pin,
+        level,
+        first,
+        tasks,
+        if (n > 1) RemoteRows.PageBytes.toLong else Long.MaxValue
+      ) match {
+        case Right(rows) =>
+          LookupPage(ordered(first, rows), schema, LiveOptions.asOf(pin), n == keys.rows.length)
+        case Left(count) => attempt(math.max(1, math.min(n / 2, count)))
+      }
+    }
+    attempt(keys.rows.length)
+  }
+
+  /** Returns the rows of keys, or where they come to more than `most` bytes, how many rows are less than that. */
+  private def found(
+      pin: PinnedBatch,
+      level: IsolationLevel,
+      keys: AskedKeys,
+      tasks: LookupTasks,
+      most: Long
+  ): Either[Int, Vector[InternalRow]] = {
     val live = LiveRead(level, keys.sought(read.hasCanonicalKeys))
-    val lookup = LookupRead(read.factory, schema, key, keys.rows.flatten.toSet, live)
-    val partitions = if (lookup.wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
-    val (closed, open) = partitions.partitionMap(p => lookup.rowsIfOpen(p).toRight(p))
-    val found = open.flatten ++ tasks.rows(lookup, closed)
+    val wanted = keys.rows.flatten.toSet
+    val partitions = if (wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
+    var rows = Vector.empty[InternalRow]
+    var left = most
+    def lookup(most: Long) = LookupRead(read.factory, schema, key, wanted, live, most)
+    val closed = partitions.filter { partition =>
+      val here = if (left < 0) Some(Vector.empty) else lookup(left).rowsIfOpen(partition)
+      rows ++= here.getOrElse(Vector.empty)
+      left -= LookupRead.bytesOf(here.getOrElse(Vector.empty))
+      here.isEmpty
+    }
+    if (left >= 0 && closed.nonEmpty) {
+      val share = lookup(left / closed.length)
+      val theirs = tasks.rows(share, closed)
+      rows ++= theirs.flatten
+      if (theirs.exists(share.isPart)) left = -1
+    }
+    if (left < 0) Left(rows.length - 1) else Right(rows)
+  }
+
+  private def ordered(keys: AskedKeys, found: Vector[InternalRow]): Seq[Option[InternalRow]] = {
     val byKey = found.groupBy(row => keys.of(row.getStruct(keyAt, key.length)))
     keys.rows.map { key =>
       key.flatMap(byKey.get).map {

@@ -5,12 +5,13 @@ import java.util.{HashMap => JHashMap, Locale}
 import org.apache.hadoop.fs.Path
 import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
+import org.apache.spark.sql.execution.streaming.state.ActiveQuery
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import scala.util.Try
-import statemark.common.{Clock, InvalidInputException, Position}
+import statemark.common.{Clock, InvalidInputException, Position, ViewClosedException}
 import statemark.IsolationLevel
 import statemark.spark.cluster.SourcePosition
 import statemark.spark.conf.StoreSettings
@@ -61,7 +62,8 @@ private[live] final case class LiveOptions(
     what: LiveContent,
     level: IsolationLevel,
     bound: Option[Position],
-    timeoutMs: Long
+    timeoutMs: Long,
+    asOf: Option[String]
 ) {
   private def spark = SparkSession.active
 
@@ -77,6 +79,9 @@ private[live] final case class LiveOptions(
     all.asCaseSensitiveMap.asScala.toSeq
       .filterNot { case (name, _) => name.equalsIgnoreCase(LiveOptions.Keys) }
       .sorted.map { case (name, value) => s"$name=$value" }.mkString(", ")
+
+  /** The operator whose state is read. */
+  def operator: Long = state.getLong("operatorId", 0)
 
   /** Returns the columns of the rows. They are those of any batch, so that a bound is not waited for. */
   def schema(): StructType = {
@@ -95,7 +100,7 @@ private[live] final case class LiveOptions(
     val queries = new LiveQueries(spark, Clock.system)
     val query = queries.find(Option(all.get("queryId")), Option(all.get("queryName")))
     LiveOptions.requirePlain(query.checkpoint)
-    val pin = queries.pin(query, bound, timeoutMs)
+    val pin = asOf.fold(queries.pin(query, bound, timeoutMs))(LiveOptions.pinned(query, _))
     val theirs = new JHashMap[String, String](state.asCaseSensitiveMap)
     theirs.put("path", query.checkpoint)
     theirs.put("batchId", pin.batch.toString)
@@ -125,8 +130,24 @@ private[live] object LiveOptions {
   }
 
   private val Keys = "keys"
+  private val AsOf = "asOf"
+
+  /** Returns what option `asOf` takes to read a pinned batch. */
+  def asOf(pin: PinnedBatch): String = s"${pin.query.runId}/${pin.batch}"
+
+  /** Returns the batch that `asOf` names.
+    * @throws ViewClosedException where the query has been started again since
+    */
+  private def pinned(query: ActiveQuery, asOf: String): PinnedBatch = asOf.split('/') match {
+    case Array(run, batch) if run == query.runId.toString =>
+      PinnedBatch(query, batch.toLong)
+    case _ => throw new ViewClosedException(
+        s"Query ${query.id} has been started again since the first keys were looked up. Look all keys up again."
+      )
+  }
+
   private val Own =
-    Seq("queryId", "queryName", "what", Keys, "isolationLevel", "positionBound", "timeout")
+    Seq("queryId", "queryName", "what", Keys, "isolationLevel", "positionBound", "timeout", AsOf)
   private val Theirs = Seq(
     "operatorId",
     "storeName",
@@ -178,7 +199,8 @@ private[live] object LiveOptions {
         "a position as the query's `position` gives it"
       )(SourcePosition.decode),
       parsed("timeout", "a duration such as 10s")(JavaUtils.timeStringAs(_, TimeUnit.MILLISECONDS))
-        .getOrElse(DefaultTimeoutMs)
+        .getOrElse(DefaultTimeoutMs),
+      Option(all.get(AsOf))
     )
   }
 

@@ -19,16 +19,20 @@ import statemark.spark.reads.{LiveRead, Projections, StoreClosed}
   *
   * @param schema the columns of the rows, one of which is `key`
   * @param wanted the keys, as [[KeyForm]] returns them
+  * @param most bytes of the rows of one partition that the reader wants
   */
 private[live] final case class LookupRead(
     factory: PartitionReaderFactory,
     schema: StructType,
     key: StructType,
     wanted: Set[UnsafeRow],
-    live: LiveRead
+    live: LiveRead,
+    most: Long
 ) {
 
-  /** Returns the rows of `partition`. A store that is open nowhere is loaded for them: only a task does that. */
+  /** Returns the rows of `partition`. Where these are more than `most` bytes, only the first of them, up to the row that
+    * goes over it ([[isPart]]). A store that is open nowhere is loaded for them: only a task does that.
+    */
   def rows(partition: InputPartition): Vector[InternalRow] = rows(partition, live)
 
   /** Returns the rows of `partition` where its stores are open in some JVM; None where one is open nowhere. */
@@ -42,11 +46,31 @@ private[live] final case class LookupRead(
     val keyAt = schema.fieldIndex("key")
     val form = new KeyForm(key)
     val reader = factory.createReader(partition)
-    try
-      Iterator.continually(reader).takeWhile(_.next()).map(r => project(r.get()))
-        .filter(row => wanted(form.of(row.getStruct(keyAt, key.length)))).map(_.copy()).toVector
-    finally reader.close()
+    val found = Vector.newBuilder[InternalRow]
+    var bytes = 0L
+    try {
+      while (bytes <= most && reader.next()) {
+        val row = project(reader.get())
+        if (wanted(form.of(row.getStruct(keyAt, key.length)))) {
+          found += row.copy()
+          bytes += row.getSizeInBytes
+        }
+      }
+      found.result()
+    } finally reader.close()
   }
+
+  /** Tells whether `rows` of a partition are only the first of its rows. */
+  def isPart(rows: Vector[InternalRow]): Boolean = LookupRead.bytesOf(rows) > most
+}
+
+private[live] object LookupRead {
+
+  /** Returns bytes of rows of a [[LookupRead]]. */
+  def bytesOf(rows: Vector[InternalRow]): Long = rows.iterator.map {
+    case row: UnsafeRow => row.getSizeInBytes.toLong
+    case other => throw new IllegalStateException(s"A lookup has a ${other.getClass.getName}.")
+  }.sum
 }
 
 /** Has tasks on executors read partitions whose stores are open nowhere: on a cluster the driver opens no store, as it
@@ -64,12 +88,12 @@ private[live] final class LookupTasks(
     timeoutMs: Long
 ) {
 
-  /** Returns the rows of all partitions.
+  /** Returns the rows of each partition.
     * @throws LookupTimeoutException where the tasks have not ended by the deadline
     * @throws InterruptedException where the thread is interrupted while it waits
     */
-  def rows(read: LookupRead, partitions: Seq[InputPartition]): Vector[InternalRow] =
-    if (partitions.isEmpty) Vector.empty
+  def rows(read: LookupRead, partitions: Seq[InputPartition]): Seq[Vector[InternalRow]] =
+    if (partitions.isEmpty) Nil
     else {
       val found = new Array[Vector[InternalRow]](partitions.length)
       val job = submitted(read, partitions, (i, rows) => found(i) = rows)
@@ -83,7 +107,7 @@ private[live] final class LookupTasks(
       } finally
         // A load that no caller waits for would keep a core from the query.
         if (!job.isCompleted) job.cancel()
-      found.toVector.flatten
+      found.toSeq
     }
 
   private def submitted(

@@ -3,11 +3,17 @@ package statemark.spark.live
 import java.nio.file.Files
 import java.util.concurrent.Semaphore
 import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.functions.{col, concat, lit, max, repeat}
+import org.apache.spark.sql.SQLContext
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.scalatest.concurrent.Eventually
 import org.scalatest.funsuite.AnyFunSuite
 import org.scalatest.time.{Minutes, Span}
 import scala.concurrent.Await
 import scala.concurrent.duration.Duration
+import scala.jdk.CollectionConverters._
+import statemark.common.ViewClosedException
+import statemark.spark.Line.MemoryStream
 import statemark.spark.errors.{CheckpointDamagedException, LookupTimeoutException}
 import statemark.spark.OneSession
 
@@ -45,6 +51,52 @@ class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Event
       eventually(assert(jobsOf(s"last$format") == 1))
       assert(Seq("open", "closed", "again").map(group => jobsOf(group + format)) == Seq(0, 1, 0))
     }
+
+  test("rows that are more than a page come page by page, of one batch, wherever the stores are") {
+    val session = spark
+    import session.implicits._
+    implicit val context: SQLContext = session.sqlContext
+    val input = MemoryStream[(Int, Int)]
+    val text = concat(repeat(lit("x"), 1500000), col("n").cast("string"))
+    val query = input.toDF().toDF("account", "n").groupBy("account").agg(max(text).as("text"))
+      .writeStream.outputMode("update").format("noop").queryName("long").start()
+    queries :+= query
+    def batch(n: Int): Unit = {
+      input.addData((0 until 10).map(_ -> n))
+      query.processAllAvailable()
+    }
+    batch(1)
+    // The last two are not there.
+    val keys = (0 until 12).map(a => s"""{"account": $a}""")
+    def read(from: Int, asOf: Option[String]): LookupPage = {
+      val options = Map("queryName" -> "long", "timeout" -> "600s") ++ asOf.map("asOf" -> _)
+      val asked = keys.drop(from).mkString("[", ",", "]")
+      LiveLookup.find(LiveOptions(new CaseInsensitiveStringMap(options.asJava)), asked)
+    }
+    def pages(afterFirst: => Unit = ()): Seq[LookupPage] = {
+      val first = read(0, None)
+      afterFirst
+      Seq(first) ++
+        Iterator.unfold(first.rows.length) { from =>
+          Option.when(from < keys.length) {
+            val page = read(from, Some(first.asOf))
+            assert(page.isLast == (from + page.rows.length == keys.length))
+            (page, from + page.rows.length)
+          }
+        }
+    }
+    def areOf(n: Int, pages: Seq[LookupPage]): Unit = {
+      assert(pages.forall(_.rows.flatten.length <= 2), "three rows are more than a page")
+      val ends = pages.flatMap(_.rows).map(_.map(_.getStruct(1, 1).getUTF8String(0).toString.last))
+      assert(ends == Seq.fill(10)(Some(n.toString.head)) ++ Seq(None, None))
+    }
+    areOf(1, pages())
+    areOf(1, pages(afterFirst = batch(2)))
+    areOf(2, pages())
+    StateStore.stop()
+    areOf(2, pages())
+    intercept[ViewClosedException](read(0, Some("another run/1")))
+  }
 
   test("where no executor is free, a lookup fails by name when its time is up, and leaves no job") {
     val bank = new Bank("busy", "1")
