@@ -24,6 +24,8 @@ ROWS = 200
 KEYS = 307
 #: Files that wait for the query: it never runs dry, and is soon done in the end.
 BACKLOG = 2
+#: The batch by which stores lie on disk.
+FLUSHED = 7
 LONGEST_DELAY_S = 0.3
 
 
@@ -64,6 +66,28 @@ def test_executors_die_in_open_batches(
         assert sum(p == partition for p, _ in homes) > 1, "it never moved"
     # What is open is of no use elsewhere, so that other sources served, too.
     assert sum(p["statemarkLoadLocalCount"] + p["statemarkLoadCheckpointCount"] for p in progress)
+
+
+@pytest.mark.skipif(not IS_WHOLE, reason="100 s; the test above has kills in each run")
+def test_two_die_in_a_row_and_stores_come_home(
+    cluster_of: Callable[[int], Cluster], stream: Stream
+) -> None:
+    """The executor on the other host dies in the very next batch: every store has moved twice."""
+    cluster = cluster_of(2)
+    application = cluster.start(**{"spark.locality.wait": 0})
+    application.start(stream, partitions=PARTITIONS, checkpoint_format="2")
+    # A store's directory is of use once it was flushed, which is after five versions.
+    batch = next_open_batch(application, stream, "out", after=FLUSHED)
+    for worker in cluster.workers:
+        (executor,) = wait_for("an executor", lambda w=worker: w.executors)
+        cluster.kill(executor)
+        assert stream.committed < batch, "the batch was open"
+        batch = next_open_batch(application, stream, "in", after=batch)
+    progress = application.finish()
+    results = application.results(stream)
+    assert results.got == results.wanted
+    moved = [p for p in progress if p["batch"] > FLUSHED]
+    assert sum(p["statemarkLoadLocalCount"] for p in moved) > 0, progress
 
 
 def next_open_batch(application: Application, stream: Stream, gate: str, *, after: int) -> int:

@@ -63,13 +63,15 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
       extra: Map[String, String] = Map.empty,
       className: String = classOf[StatemarkStateStoreProvider].getName,
       usesFamilies: Boolean = false,
-      runId: UUID = UUID.randomUUID()
+      runId: UUID = UUID.randomUUID(),
+      partition: Int = 0,
+      name: String = StateStoreId.DEFAULT_STORE_NAME
   ): StateStoreProvider = {
     val conf = new SQLConf()
     (settings ++ extra).foreach { case (k, v) => conf.setConfString(k, v) }
     val provider = StateStoreProvider.create(className)
     provider.init(
-      StateStoreId(location, 0, 0),
+      StateStoreId(location, 0, partition, name),
       Providers.keySchema,
       Providers.valueSchema,
       NoPrefixKeyStateEncoderSpec(Providers.keySchema),
