@@ -386,6 +386,10 @@ CAUSES: dict[str, tuple[Cause, ...] | str] = {
             Join,
         ),
     ),
+    (
+        "`The checkpoint location is full`, `The local directory is full`, "
+        "`… has used up its quota`, `… is read-only`"
+    ): "of disks of their own: test_full_disk",
     "`Cannot perform commit during state checkpoint`": (
         Cause(
             name_is_taken,

@@ -153,6 +153,10 @@ class ScratchFullError(EngineError):
     """Make room: the local disk does not take what a batch stages over the limit."""
 
 
+class DiskUnwritableError(LiveReadError):
+    """Make room: a disk that a store writes to is full, over its quota, or read-only."""
+
+
 class StaleTaskError(EngineError):
     """Do nothing: a task came too late, and another attempt has replaced it."""
 
@@ -217,6 +221,7 @@ KINDS: dict[str, type[EngineError]] = {
         StoreUnusableError,
         LocalRejectedError,
         ScratchFullError,
+        DiskUnwritableError,
         ViewClosedError,
         IllegalCallError,
         CallInterruptedError,

@@ -183,6 +183,8 @@ final class TransactionalStore private[statemark] (
   /** Moves the prepared version into the base, rows, offsets and fingerprint together (I2). Does nothing
     * where none is prepared. A version on disk is durable when this returns.
     * @throws StoreUnusableException where RocksDB fails: close the store and load it again
+    * @throws DiskUnwritableException where the local disk takes no more: close the store, whose base may have a part of
+    *   the version in memory, and open it again with room
     */
   def confirm(): Unit =
     if (prepared.isDefined) {
@@ -251,7 +253,10 @@ final class TransactionalStore private[statemark] (
       )
       // From here on no crash needs the file.
       redo.foreach(_ => flushNow(version.state))
-    } catch { case NonFatal(e) => throw unusable(version.state.version, e.getMessage, Some(e)) }
+    } catch {
+      case e: DiskUnwritableException => throw e
+      case NonFatal(e) => throw unusable(version.state.version, e.getMessage, Some(e))
+    }
     holdsPrepared(0)
     rows.written(version.batch)
     if (!version.state.counts.isTracked) sketch(version.batch)

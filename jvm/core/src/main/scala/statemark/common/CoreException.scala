@@ -41,6 +41,13 @@ object CoreKind {
         remedy = "make room, raise maxUncommittedBytes, or make batches smaller; nothing is lost"
       )
 
+  case object DiskUnwritable
+      extends CoreKind(
+        "DiskUnwritable",
+        isRetryable = false,
+        remedy = "make room on the disk that the reason names; nothing is lost"
+      )
+
   case object ViewClosed
       extends CoreKind(
         "ViewClosed",
@@ -70,6 +77,7 @@ object CoreKind {
     StoreUnusable,
     LocalRejected,
     ScratchFull,
+    DiskUnwritable,
     ViewClosed,
     IllegalCall,
     CallInterrupted
@@ -115,6 +123,12 @@ final class LocalRejectedException(
 /** The local disk does not take staged writes over the limit: make room. The task fails, and nothing is lost. */
 final class ScratchFullException(message: String, cause: Option[Throwable])
     extends CoreException(CoreKind.ScratchFull, message, cause)
+
+/** A disk takes no more, as it is full, has used up its quota, or is read-only: make room, as the message says. No file
+  * is damaged, and nothing is lost. [[DiskWrites]] makes it.
+  */
+final class DiskUnwritableException(problem: String, remedy: String, cause: Throwable)
+    extends CoreException(CoreKind.DiskUnwritable, problem, Some(cause), Some(remedy))
 
 /** A view is closed, as its store has gone: read again, from where the store is now. */
 final class ViewClosedException(message: String)

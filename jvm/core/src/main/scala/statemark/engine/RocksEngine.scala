@@ -7,7 +7,7 @@ import java.util.{ArrayList => JArrayList, Arrays => JArrays, Properties}
 import org.rocksdb._
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
-import statemark.common.{Bytes, Interrupts, StoreUnusableException}
+import statemark.common._
 
 /** A base store: RocksDB with the default column family, which holds the rows, and the offsets
   * column family, which says what version they are.
@@ -191,7 +191,7 @@ final class RocksEngine private (
     * full disk is for ever.
     */
   private def write(batch: WriteBatch): Unit =
-    try write(batch, waited = 0)
+    try onDisk(write(batch, waited = 0))
     finally batch.close()
 
   @tailrec private def write(batch: WriteBatch, waited: Int): Unit = {
@@ -202,7 +202,7 @@ final class RocksEngine private (
       } catch {
         case e: RocksDBException if RocksEngine.isStall(e) =>
           val most = if (errors > errorsSeen) RocksEngine.WaitsAfterError else RocksEngine.Waits
-          if (errors > 0 && waited >= most) throw e
+          if (errors > 0 && waited >= most) throw reasonOf(e)
           true
       }
     if (!isStalled) { if (waited > 0) errorsSeen = errors }
@@ -214,19 +214,28 @@ final class RocksEngine private (
     }
   }
 
+  /** Returns why RocksDB cannot write its memtables, of which a stall says nothing. */
+  private def reasonOf(stall: RocksDBException): RocksDBException =
+    if (directory.getUsableSpace >= db.getLongProperty("rocksdb.cur-size-all-mem-tables")) stall
+    else {
+      val noSpace = "No space left on device"
+      new RocksDBException(new Status(Status.Code.IOError, Status.SubCode.NoSpace, noSpace))
+    }
+
   /** Returns how often RocksDB could not write in the background. */
   private def errors: Long = db.getLongProperty("rocksdb.background-errors")
 
   /** Memtables of both families to SST files.
     * @param waits whether to return when the files are there, and not when the memtables are frozen
+    * @throws DiskUnwritableException where the disk takes no more, as all that writes to the directory
     */
   def flush(waits: Boolean = true): Unit = {
     val options = new FlushOptions().setWaitForFlush(waits).setAllowWriteStall(!waits)
-    try db.flush(options, JArrays.asList(rows, offsets))
+    try onDisk(db.flush(options, JArrays.asList(rows, offsets)))
     finally options.close()
   }
 
-  def compact(): Unit = db.compactRange(rows)
+  def compact(): Unit = onDisk(db.compactRange(rows))
 
   /** Reads all SST files.
     * @throws StoreUnusableException where a checksum is wrong
@@ -236,7 +245,10 @@ final class RocksEngine private (
   /** Makes hard links of the files that there are now. The caller has flushed.
     * @param target does not exist
     */
-  def checkpoint(target: File): Unit = LinkedFiles.make(db, directory, target)
+  def checkpoint(target: File): Unit =
+    DiskWrites.to(Disk.Local, target.getPath)(LinkedFiles.make(db, directory, target))
+
+  private def onDisk[A](write: => A): A = DiskWrites.to(Disk.Local, directory.getPath)(write)
 
   /** Number of rows, by reading all of them. */
   def countRows(families: ColumnFamilies, usesFamilies: Boolean): RowCounts = {
@@ -290,7 +302,7 @@ final class RocksEngine private (
     * the engine.
     */
   private[engine] def stripAndClose(): Unit = {
-    db.dropColumnFamily(offsets)
+    onDisk(db.dropColumnFamily(offsets))
     val live = db.getLiveFilesMetaData.asScala
       .filter(_.columnFamilyName.sameElements(RocksDB.DEFAULT_COLUMN_FAMILY))
       .map(_.fileName.stripPrefix("/"))
@@ -331,6 +343,7 @@ object RocksEngine {
 
   /** Opens `directory`, creating what is missing.
     * @throws StoreUnusableException where RocksDB refuses the directory
+    * @throws DiskUnwritableException where the disk takes no more, as each method that opens it for writing
     */
   def open(directory: File, options: EngineOptions): RocksEngine =
     open(directory, options, isForExport = false, isThere = false)
@@ -404,16 +417,16 @@ object RocksEngine {
         handles
       )
     } catch {
-      case e: RocksDBException =>
-        handles.close()
-        throw new StoreUnusableException(
-          s"RocksDB cannot open $directory: ${e.getMessage}. The local copy is given up; it is " +
-            "loaded again from the checkpoint.",
-          Some(e)
-        )
       case e: Throwable =>
         handles.close()
-        throw e
+        throw (DiskWrites.told(Disk.Local, directory.getPath, e) match {
+          case e: RocksDBException => new StoreUnusableException(
+              s"RocksDB cannot open $directory: ${e.getMessage}. The local copy is given up; it is " +
+                "loaded again from the checkpoint.",
+              Some(e)
+            )
+          case e => e
+        })
     }
   }
 

@@ -17,6 +17,7 @@ class FailureKindsSuite extends AnyFunSuite {
     new StoreUnusableException("p"),
     new LocalRejectedException(RejectReason.Damaged, "p"),
     new ScratchFullException("p", Some(cause)),
+    new DiskUnwritableException("p.", "r.", cause),
     new ViewClosedException("p"),
     new IllegalCallException("p"),
     new StoreMovedException("store"),

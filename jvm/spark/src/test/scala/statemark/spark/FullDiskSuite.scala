@@ -9,7 +9,10 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.{Causes, ScratchFullException}
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.{LoadSource, LocalDirectory}
+import statemark.spark.errors.FailureKinds
+import statemark.spark.local.{LoadSource, LocalCollector, LocalDirectory}
+import statemark.spark.process.JvmState
+import statemark.transaction.CommitPhase
 
 /** A disk without room, or without leave to write: the task fails and says where, or goes on where it can; with
   * room again the same version is served, and rightly.
@@ -17,6 +20,10 @@ import statemark.spark.local.{LoadSource, LocalDirectory}
 class FullDiskSuite extends AnyFunSuite with LocalStores {
   private val formats = Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
   private val forced = Map("spark.sql.streaming.stateStore.minDeltasForSnapshot" -> "3")
+
+  private val Full = "the local disk is full"
+  private var mounted = Option.empty[Tmpfs]
+  @volatile private var isForced = false
 
   override protected def hadoopConf(runId: UUID): Configuration =
     FullFileSystem.in(super.hadoopConf(runId))
@@ -83,8 +90,8 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
         val provider = open(extra)
         val ids = commits(provider, 0 until 3)
         val during = disk.refusing {
-          intercept[Exception](flush(provider))
-          attempts(provider, ids, upTo = 12)
+          disk.assertSays(intercept[Exception](flush(provider)))
+          attempts(provider, ids, upTo = 12, assertSays = disk.assertSays(_))
         }
         info(s"at version ${during.length - 1} when there was room again")
         val all = commits(provider, during.length - 1 until 14, during)
@@ -98,7 +105,9 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
         val provider = open(small)
         def rowsOf(batch: Int) = (0 until 2000).map(i => s"${"x" * 300}-$batch-$i" -> i).toMap
         val ids = attempts(provider, Vector(None), upTo = 2, rowsOf)
-        val during = disk.refusing(attempts(provider, ids, upTo = 8, rowsOf))
+        val before = homes
+        val during = disk.refusing(attempts(provider, ids, upTo = 8, rowsOf, disk.assertSays(_)))
+        if (disk.isFull) assert(before.forall(homes.contains(_)), "a home stays")
         info(s"at version ${during.length - 1} when there was room again")
         // RocksDB itself notices a while later that there is room.
         val all = Iterator.iterate(during)(attempts(provider, _, upTo = 8, rowsOf))
@@ -132,6 +141,7 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
         val provider = open(extra)
         val e = disk.refusing(intercept[Exception](provider.getStore(3, ids.last)))
         assert(says(e, "CANNOT_LOAD_STATE_STORE") && says(e, local.toString))
+        disk.assertSays(e)
         check(provider, 3, ids, expected(3))
         assertServed(provider, 3, ids, LoadSource.Checkpoint)
       }
@@ -141,9 +151,68 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
         val provider = open(extra)
         val e = disk.refusing(intercept[Exception](provider.getStore(3, ids.last)))
         assert(says(e, "CANNOT_LOAD_STATE_STORE") && says(e, local.toString))
+        disk.assertSays(e)
         check(provider, 3, ids, expected(3))
         assertServed(provider, 3, ids, LoadSource.Local)
       }
+    }
+
+    test(s"$Full when a run begins beside the open store of another: it waits for room ($format)") {
+      val earlier = open(extra)
+      val ids = commits(earlier, 0 until 3)
+      earlier.getStore(3, ids.last).abort()
+      val provider = open(extra)
+      val e = fullDisk.refusing(intercept[Exception](provider.getStore(3, ids.last)))
+      fullDisk.assertSays(e)
+      check(provider, 3, ids, expected(3))
+      val all = commits(provider, 3 until 5, ids)
+      check(provider, 5, all, expected(5))
+    }
+
+    test(s"$Full while a new store is made, or has no file left: no home is left behind ($format)") {
+      for (use <- Seq[(Tmpfs => Unit)](_.fill(), _.takeAllFiles())) {
+        val provider = open(extra)
+        val before = homesThere
+        use(mounted.get)
+        val e = intercept[Exception](provider.getStore(0))
+        mounted.foreach(_.empty())
+        fullDisk.assertSays(e)
+        assert(homesThere == before)
+        check(provider, 0, Vector(None), Map.empty)
+        provider.close()
+      }
+    }
+
+    if (Line.hasStoreOf42)
+      test(s"$Full when a commit takes its snapshot: the base stands ($format)") {
+        JvmState.observer.set { phase =>
+          if (phase == CommitPhase.ChangelogDurable && isForced) mounted.foreach(_.fill())
+        }
+        val provider = open(extra)
+        val ids = commits(provider, 0 until 3)
+        val store = Line.getStore(provider, 3, ids.last, force = true)
+        put(store, Map("lost" -> 3))
+        isForced = true
+        val e =
+          try intercept[Exception](store.commit())
+          finally isForced = false
+        fullDisk.assertSays(e)
+        store.abort()
+        mounted.foreach(_.empty())
+        assert(homes.length == 1)
+        val all = commits(provider, 3 until 5, ids)
+        check(provider, 5, all, expected(5))
+        assert(rowsAt(5, all.last, extra, Providers.sparksOwn) == expected(5))
+      }
+
+    test(s"$Full: a collection makes room ($format)") {
+      write(3, extra)
+      mounted.foreach(_.fill())
+      val settings = StoreSettings.from(
+        Map(StoreSettings.Prefix + "localDirMaxBytes" -> "1b"),
+        1L << 30
+      )
+      assert(LocalCollector.collect(local.toFile, settings, nowMs = 0).length == 1)
     }
   }
 
@@ -154,18 +223,40 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
 
     /** While `body` runs. */
     def refusing[A](body: => A): A
+
+    def isFull: Boolean
+
+    /** Checks that a failure says which disk it is, why, and what to do; nothing of damage. */
+    def assertSays(failure: Throwable): Unit = if (isFull) {
+      val said = FailureKinds.messageOf(failure)
+      assert(FailureKinds.nameOf(failure) == "DiskUnwritable", failure)
+      assert(said.startsWith("The local directory is full: "))
+      Seq(
+        local.toString,
+        "No space left on device",
+        "bytes are free",
+        "Make room there",
+        "Nothing is lost"
+      ).foreach(words => assert(said.contains(words)))
+      Seq("damaged", "cannot be loaded", "given up").foreach(words =>
+        assert(!failure.getMessage.contains(words))
+      )
+    }
+  }
+
+  private lazy val fullDisk: Disk = new Disk {
+    override val isFull: Boolean = true
+    override def refusing[A](body: => A): A = {
+      mounted.foreach(_.fill())
+      try body
+      finally mounted.foreach(_.empty())
+    }
   }
 
   private def disks: Seq[(String, Disk)] = Seq(
-    "the local disk is full" -> new Disk {
-      override def refusing[A](body: => A): A = {
-        val filler = local.resolve("filler")
-        fill(filler)
-        try body
-        finally Files.deleteIfExists(filler): Unit
-      }
-    },
+    Full -> fullDisk,
     "the local directory is read-only" -> new Disk {
+      override val isFull: Boolean = false
       override def refusing[A](body: => A): A = {
         val directories = tree(local).filter(Files.isDirectory(_))
         directories.foreach(writable(_, isAllowed = false))
@@ -176,34 +267,26 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
   )
 
   override protected def withFixture(test: NoArgTest) =
-    if (!test.name.startsWith("the local disk is full")) super.withFixture(test)
+    if (!test.name.startsWith(Full)) super.withFixture(test)
     else {
-      Files.createDirectories(local)
-      assume(ran("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", local.toString), "needs mount")
+      mounted = Tmpfs.mount(local, "size=24m,nr_inodes=500")
+      assume(mounted.isDefined, "needs mount: no file system plays a full disk for RocksDB")
       try super.withFixture(test)
       finally {
         closeAll()
-        assert(ran("umount", local.toString))
+        mounted.foreach(_.unmount())
+        mounted = None
       }
     }
-
-  private def fill(file: Path): Unit = {
-    val out = Files.newOutputStream(file)
-    val block = new Array[Byte](4096)
-    try while (true) out.write(block)
-    catch { case _: java.io.IOException => () } // it is full
-    finally out.close()
-  }
 
   /** Permissions do not bind root, an attribute does. */
   private def writable(directory: Path, isAllowed: Boolean): Unit =
     if (System.getProperty("user.name") == "root")
-      assume(ran("chattr", if (isAllowed) "-i" else "+i", directory.toString), "needs chattr")
+      assume(Tmpfs.ran("chattr", if (isAllowed) "-i" else "+i", directory.toString), "needs chattr")
     else assert(directory.toFile.setWritable(isAllowed))
 
-  private def ran(command: String*): Boolean =
-    try new ProcessBuilder(command: _*).inheritIO().start().waitFor() == 0
-    catch { case _: java.io.IOException => false }
+  private def homesThere: Seq[Path] =
+    if (Files.exists(local.resolve(query.queryId))) homes else Nil
 
   private def tree(root: Path): Seq[Path] = {
     val walk = Files.walk(root)
@@ -219,7 +302,8 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
       provider: StateStoreProvider,
       ids: Vector[Option[String]],
       upTo: Int,
-      rowsOf: Int => Map[String, Int] = batch => Map(s"k$batch" -> batch)
+      rowsOf: Int => Map[String, Int] = batch => Map(s"k$batch" -> batch),
+      assertSays: Throwable => Unit = _ => ()
   ): Vector[Option[String]] = {
     var done = ids
     var failures = 0
@@ -231,6 +315,7 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
       } catch {
         case e: SparkException =>
           assert(says(e, "CANNOT_LOAD_STATE_STORE") && says(e, local.toString))
+          assertSays(e)
           failures += 1
       }
     done

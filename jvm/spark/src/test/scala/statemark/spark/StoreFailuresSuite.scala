@@ -38,6 +38,7 @@ class StoreFailuresSuite extends AnyFunSuite with LocalStores {
       new StoreUnusableException("p."),
       new LocalRejectedException(RejectReason.Damaged, "p."),
       new ScratchFullException("p.", None),
+      new DiskUnwritableException("p.", "r.", cause),
       new ViewClosedException("p."),
       new IllegalCallException("p."),
       new StoreMovedException("p"),

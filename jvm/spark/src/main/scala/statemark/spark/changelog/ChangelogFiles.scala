@@ -4,7 +4,7 @@ import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.execution.streaming.state._
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Clock, Fingerprint}
+import statemark.common.{Clock, Disk, DiskWrites, Fingerprint}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{ByteCount, CountedFiles, FileProofs, StoreFile}
 import statemark.spark.errors.StoreFailures
@@ -44,6 +44,7 @@ final class ChangelogFiles(
       checksums: RowChecksums
   ): ChangelogWriter = {
     val version = base.version + 1
+    val path = new Path(directory, StoreFile.changelogName(VersionId(version, id)))
     def sparks() = files.getChangeLogWriter(
       version,
       usesFamilies,
@@ -55,13 +56,15 @@ final class ChangelogFiles(
         proofs.orElse(proofsOn(base)).filter(_ => id.isEmpty) match {
           case None => (sparks(), () => None)
           case Some(proofs) =>
-            val (writer, count) = openWriter(version)
+            val (writer, count) = openWriter(version, path)
             (writer, () => count.whole.flatMap(proofs.written(version, _, base.fingerprint)))
         }
       catch {
-        case NonFatal(e) => throw StoreFailures.writingChangelog(directory.toString, version, e)
+        case NonFatal(e) =>
+          val told = DiskWrites.told(Disk.Checkpoint, path.toString, e)
+          throw StoreFailures.writingChangelog(directory.toString, version, told)
       }
-    new FileChangelog(writer, checksums, clock, fingerprint)
+    new FileChangelog(path.toString, writer, checksums, clock, fingerprint)
   }
 
   /** Opens a changelog for reading.
@@ -80,10 +83,9 @@ final class ChangelogFiles(
         new OpenChangelog(reader, Some(new ReadProof(proofs, status, count)))
     }
 
-  private def openWriter(version: Long): (StateStoreChangelogWriter, ByteCount) = {
+  private def openWriter(version: Long, path: Path): (StateStoreChangelogWriter, ByteCount) = {
     // A later version has one before it, whose files lie there.
     if (version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
-    val path = new Path(directory, StoreFile.changelogName(VersionId(version, None)))
     counted.follow(path) {
       if (usesFamilies) new StateStoreChangelogWriterV2(manager, path, codec)
       else new StateStoreChangelogWriterV1(manager, path, codec)

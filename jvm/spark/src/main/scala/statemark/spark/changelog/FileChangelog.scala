@@ -2,7 +2,7 @@ package statemark.spark.changelog
 
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.changelog.{ChangelogCommit, ChangelogWriter}
-import statemark.common.{Clock, Fingerprint}
+import statemark.common.{Clock, Disk, DiskWrites, Fingerprint}
 import statemark.spark.rows.RowChecksums
 
 /** Writes a changelog through Spark's own writer, so that Spark's provider can replay it.
@@ -11,9 +11,11 @@ import statemark.spark.rows.RowChecksums
   *
   * ''Source:'' Spark 4.2 `StateStoreChangelogWriter`, formats v1 to v4.
   *
+  * @param path the file, as messages name it
   * @param fingerprint is asked of the file once it is there
   */
 final class FileChangelog(
+    path: String,
     writer: StateStoreChangelogWriter,
     checksums: RowChecksums,
     clock: Clock,
@@ -21,19 +23,30 @@ final class FileChangelog(
 ) extends ChangelogWriter {
   private var isOpen = true
 
-  override def put(key: Array[Byte], value: Array[Byte]): Unit = writer.put(key, value)
+  override def put(key: Array[Byte], value: Array[Byte]): Unit =
+    try writer.put(key, value)
+    catch { case e: Throwable => throw told(e) }
 
-  override def merge(key: Array[Byte], operand: Array[Byte]): Unit = writer.merge(key, operand)
+  override def merge(key: Array[Byte], operand: Array[Byte]): Unit =
+    try writer.merge(key, operand)
+    catch { case e: Throwable => throw told(e) }
 
-  override def delete(key: Array[Byte]): Unit = writer.delete(checksums.encodeDeleted(key))
+  override def delete(key: Array[Byte]): Unit =
+    try writer.delete(checksums.encodeDeleted(key))
+    catch { case e: Throwable => throw told(e) }
 
   override def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
-    RangeDeletes.write(writer, begin, checksums.encode(begin, end))
+    try RangeDeletes.write(writer, begin, checksums.encode(begin, end))
+    catch { case e: Throwable => throw told(e) }
+
+  // Hadoop throws an Error where a local disk is full. A closure for each row would cost more than this.
+  private def told(failure: Throwable): Throwable =
+    DiskWrites.told(Disk.Checkpoint, path, failure)
 
   override def commit(): ChangelogCommit = {
     isOpen = false
     val (seen, ms) = Clock.timedMs(clock) {
-      writer.commit()
+      DiskWrites.to(Disk.Checkpoint, path)(writer.commit())
       fingerprint()
     }
     ChangelogCommit(seen, ms)

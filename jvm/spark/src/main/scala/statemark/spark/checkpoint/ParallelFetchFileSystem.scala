@@ -11,6 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
+import scala.util.control.NonFatal
 import scala.util.Try
 import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.process.BackgroundThreads
@@ -58,6 +59,18 @@ final class ParallelFetchFileSystem(under: FileSystem) extends FilterFileSystem(
       }
     files
   }
+
+  /** Copies a file, and leaves no part of it where that fails: the part would have a name that is given once, and take
+    * the room that a full disk gets.
+    */
+  override def copyFromLocalFile(deletesSource: Boolean, from: Path, to: Path): Unit =
+    try super.copyFromLocalFile(deletesSource, from, to)
+    catch {
+      case e: Throwable =>
+        try under.delete(to, false): Unit
+        catch { case NonFatal(other) => e.addSuppressed(other) }
+        throw e
+    }
 
   /** @throws IOException where a file is missing or cannot be read; no file is being written any more */
   private def fetchAll(files: Seq[RocksDBImmutableFile], from: Path, to: File): Unit = {

@@ -133,7 +133,7 @@ final class LocalReuse(
     observer.reached(CommitPhase.HomeProven)
     try path.replay(reopened.store, deltas, LoadStats(LoadSource.Local))
     catch {
-      case e: StoreUnusableException => throw e
+      case e @ (_: StoreUnusableException | _: DiskUnwritableException) => throw e
       case NonFatal(e) =>
         val why = s"the changelogs after ${base.version} cannot be replayed: $e"
         throw new LocalRejectedException(RejectReason.TooOld, why, Some(e))

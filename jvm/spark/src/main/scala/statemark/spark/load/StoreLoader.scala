@@ -1,6 +1,7 @@
 package statemark.spark.load
 
 import java.io.File
+import java.nio.file.Files
 import org.apache.spark.sql.execution.streaming.state._
 import scala.collection.mutable
 import scala.util.control.NonFatal
@@ -59,7 +60,7 @@ final class StoreLoader(
   def empty(version: Long): LoadedStore = {
     // Makes the store's directory in the checkpoint location.
     files.existsSnapshotFile(version): Unit
-    create(homes.create(), bases.empty(version), Map.empty)
+    createEmpty(version)
   }
 
   private val adoption = new LocalReuse(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
@@ -104,7 +105,7 @@ final class StoreLoader(
       if (at.version == 0) {
         checkpoint.reportSnapshot(0)
         (
-          create(homes.create(), bases.empty(0), Map.empty),
+          createEmpty(0),
           LoadStats(LoadSource.New)
         )
       } else fromCheckpoint(at)
@@ -131,10 +132,16 @@ final class StoreLoader(
 
   private def fromCheckpoint(at: VersionId): (LoadedStore, LoadStats) = {
     val passedOver = mutable.ArrayBuffer.empty[Throwable]
+    var unwritable = Option.empty[DiskUnwritableException]
     try
       fromNewest(at) { snapshot =>
+        // No older snapshot is tried: a disk without room is no reason to pass one over.
+        unwritable.foreach(throw _)
         try importSnapshot(snapshot, isWanted = snapshot == at)
         catch {
+          case e: DiskUnwritableException =>
+            unwritable = Some(e)
+            throw e
           case NonFatal(e) if FileDamage.isCause(e) =>
             val damaged = unreadable(snapshot, e, Some(e))
             passedOver += damaged
@@ -147,8 +154,9 @@ final class StoreLoader(
     catch {
       // The file that is missing then is older than the damaged ones, which are named as well.
       case e: Throwable =>
-        passedOver.filter(_ ne e).foreach(e.addSuppressed)
-        throw e
+        val failure = unwritable.getOrElse(e)
+        passedOver.filter(_ ne failure).foreach(failure.addSuppressed)
+        throw failure
     }
   }
 
@@ -222,9 +230,10 @@ final class StoreLoader(
       val (state, uploaded) =
         if (at.version == 0) (bases.empty(0), Map.empty[String, UploadedFile])
         else {
-          java.nio.file.Files.createDirectories(target.toPath)
-          val metadata =
+          DiskWrites.to(Disk.Local, target.getPath)(Files.createDirectories(target.toPath)): Unit
+          val metadata = DiskWrites.to(Disk.Local, target.getPath) {
             files.loadCheckpointFromDfs(at.version, target, new RocksDBFileMapping, at.checkpointId)
+          }
           val present =
             metadata.immutableFiles.map(f => f.localFileName -> UploadedFile(at.version, f))
           (stateOf(at, metadata, target), present.toMap)
@@ -268,6 +277,16 @@ final class StoreLoader(
     val counts = bases.counts(image, families, known)
     val lineage = at.checkpointId.map(_ => at).toVector
     StoreState(at, counts, families, lastSnapshot = at, lineage, position = None)
+  }
+
+  private def createEmpty(version: Long): LoadedStore = {
+    val home = homes.create()
+    try create(home, bases.empty(version), Map.empty)
+    catch {
+      case e: Throwable =>
+        home.delete(): Unit
+        throw e
+    }
   }
 
   private def create(

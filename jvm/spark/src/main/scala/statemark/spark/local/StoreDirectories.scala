@@ -6,7 +6,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{StateStoreId, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
-import statemark.common.InvalidInputException
+import statemark.common.{Disk, DiskUnwritableException, DiskWrites, InvalidInputException}
 import statemark.spark.conf.{LocalRoot, StoreSettings}
 
 /** One incarnation of a store on local disk: the base store in `base`, and what its owner works with
@@ -160,6 +160,7 @@ final class StoreDirectories(
   /** Returns a new home.
     * @throws InvalidInputException where the root cannot be written, or what the home would lie in is not this user's
     *   alone
+    * @throws DiskUnwritableException where the root's disk takes no more
     */
   def create(): StoreDirectory = folder match {
     case None =>
@@ -234,7 +235,8 @@ final class StoreDirectories(
 
   private def refused(path: File, cause: IOException): Throwable = {
     val where = root.fold("")(_.text)
-    cause match {
+    DiskWrites.told(Disk.Local, path.getPath, cause) match {
+      case unwritable: DiskUnwritableException => unwritable
       case foreign: ForeignDirectoryException =>
         new InvalidInputException(
           s"${foreign.getMessage}. $where, and what lies there has to be directories of user " +

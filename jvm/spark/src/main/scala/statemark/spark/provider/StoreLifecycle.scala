@@ -4,7 +4,7 @@ import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
 import scala.util.Using
 import statemark.TransactionalStore
-import statemark.common.{Clock, StoreUnusableException}
+import statemark.common.{Clock, DiskUnwritableException, StoreUnusableException}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.load.StoreLoader
 import statemark.spark.local.{
@@ -170,6 +170,10 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
       case e: StoreUnusableException =>
         log.warn(s"${context.location.storeId} is restored.", e)
         discard()
+      case e: DiskUnwritableException =>
+        // A part of the version may be in memory. The home stays, and is opened again: now if there is room, else later.
+        log.warn(s"${context.location.storeId} is opened again.", e)
+        retire()
     }
 
   private def catchUp(store: TransactionalStore, at: VersionId): Option[LoadStats] =

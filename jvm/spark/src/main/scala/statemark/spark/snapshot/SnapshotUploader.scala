@@ -3,7 +3,7 @@ package statemark.spark.snapshot
 import java.io.File
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state._
-import statemark.common.Clock
+import statemark.common.{Clock, Disk, DiskWrites}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.local.{UploadedFile, UploadedFiles}
 
@@ -15,9 +15,12 @@ final case class SnapshotStats(files: RocksDBFileManagerMetrics, totalMs: Long, 
   * again.
   *
   * ''Thread:'' any; one upload at a time.
+  *
+  * @param snapshotPath the path of a snapshot, as messages name it
   */
 final class SnapshotUploader(
     files: RocksDBFileManager,
+    snapshotPath: VersionId => String,
     delete: VersionId => Unit,
     conf: RocksDBConf,
     clock: Clock
@@ -50,7 +53,12 @@ final class SnapshotUploader(
         val mapping = planned.map { case (name, (file, since)) =>
           name -> UploadRules.file(file, since)
         }
-        SnapshotFiles.save(files, image, state, mapping, conf)
+        // The metadata are written into the image first. A disk without a free byte is full, whichever was written.
+        def isLocal = image.getUsableSpace == 0
+        DiskWrites.to(
+          if (isLocal) Disk.Local else Disk.Checkpoint,
+          if (isLocal) image.getPath else snapshotPath(state.at)
+        )(SnapshotFiles.save(files, image, state, mapping, conf))
         val isKept = keeps
         // SST files of a snapshot that is deleted have no owner, and may go.
         if (isKept) uploaded.byLocalName = planned.collect {

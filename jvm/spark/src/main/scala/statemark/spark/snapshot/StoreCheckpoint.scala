@@ -75,10 +75,13 @@ final class StoreCheckpoint(
 
   lazy val snapshots: SnapshotUploader = new SnapshotUploader(
     files,
-    at => checkedFiles.delete(new Path(location.directory, StoreFile.snapshotName(at))),
+    snapshotPath(_).toString,
+    at => checkedFiles.delete(snapshotPath(at)),
     conf.rocksDb,
     clock
   )
+
+  private def snapshotPath(at: VersionId) = new Path(location.directory, StoreFile.snapshotName(at))
 
   /** Lists the snapshots that are there now, of either checkpoint format. Spark's own listings fail on a name of the
     * other one.
