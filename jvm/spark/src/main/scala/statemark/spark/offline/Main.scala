@@ -6,7 +6,7 @@ import org.apache.spark.{SPARK_VERSION, SparkConf}
 import org.apache.spark.sql.SparkSession
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.common.{Causes, Clock, StatemarkException}
+import statemark.common.{Causes, Clock, DiskUnwritableException, StatemarkException}
 import statemark.spark.offline.cli.{
   Command,
   CommandContext,
@@ -69,6 +69,9 @@ object Main {
     try body
     catch {
       case _: NobodyReads => ExitCode.Unread
+      case FailedWrite(e) =>
+        val message = s"the command failed\n  reason: ${e.problem}\n  remedy: ${e.remedy}"
+        failed(console, isVerbose, asJson, message, e)
       case e: StatemarkException => failed(console, isVerbose, asJson, e.getMessage, e)
       case e @ (NonFatal(_) | _: LinkageError) =>
         val cause = Causes.of(e).toSeq.last
@@ -88,6 +91,12 @@ object Main {
           e
         )
     }
+
+  /** A write that a disk has refused, however deep among the causes of a failure. */
+  private object FailedWrite {
+    def unapply(failure: Throwable): Option[DiskUnwritableException] =
+      Causes.of(failure).collectFirst { case e: DiskUnwritableException => e }
+  }
 
   private def failed(
       console: Console,

@@ -1,12 +1,12 @@
 package statemark.spark.offline
 
-import java.io.ByteArrayInputStream
+import java.io.{ByteArrayInputStream, IOException}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.checkpoint.RepairLimits
-import statemark.spark.{Line, Providers}
+import statemark.spark.{Line, Providers, Tmpfs}
 import statemark.spark.offline.verify.{
   ChangelogCheck,
   ChangelogFacts,
@@ -14,6 +14,7 @@ import statemark.spark.offline.verify.{
   Finding,
   FindingKind,
   RowChecksumCheck,
+  SnapshotCheck,
   SstCheck,
   StoreFiles,
   StoreReport,
@@ -47,6 +48,32 @@ class FileChecksSuite extends AnyFunSuite with Providers {
     ),
     Providers.hadoopConf(java.util.UUID.randomUUID())
   ).run()
+
+  if (Line.hasStoreOf42) test("a full local disk is no damage of the file that is copied there") {
+    commit(open(), 0, Map("k" -> 1), force = true): Unit
+    val mounted = Tmpfs.mount(queryDir.resolve("scratch"), "size=400k")
+    assume(mounted.isDefined, "needs mount")
+    mounted.foreach { disk =>
+      val files = new StoreFiles(
+        new org.apache.hadoop.fs.Path(s"$location/0/0"),
+        Providers.hadoopConf(java.util.UUID.randomUUID()),
+        disk.directory.toFile,
+        readsChecksumFiles = true,
+        unread = _ => ()
+      )
+      def unpacked() = {
+        val image = files.fresh()
+        SnapshotCheck.unpacked(storeDir.resolve("1.zip").toFile, image)
+      }
+      try {
+        disk.fill()
+        Seq(intercept[IOException](files.copied("1.zip")), intercept[IOException](unpacked()))
+          .foreach(e => assert(e.getMessage.contains("No space left on device")))
+        disk.empty()
+        assert(files.copied("1.zip").isRight && unpacked().isRight)
+      } finally disk.unmount()
+    }
+  }
 
   private def sst(): Path = {
     val name = storeDir.resolve("SSTs").toFile.list.filter(_.endsWith(".sst")).head

@@ -4,9 +4,13 @@ import java.nio.file.Files
 import org.apache.spark.sql.{Column, DataFrame}
 import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming.{GroupState, GroupStateTimeout, OutputMode}
+import statemark.spark.Tmpfs
 import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.ownership.Ownership
-import statemark.spark.offline.switching.StateImport
+import statemark.spark.offline.switching.{StateImport, SwitchCommand}
+import statemark.spark.process.JvmState
+import statemark.transaction.CommitPhase
 
 final case class ImportEvent(key: Int, ts: java.sql.Timestamp)
 
@@ -144,6 +148,48 @@ class ImportSuite extends OfflineSuite {
     job.run(ProviderClass.Hdfs, batches(1))
     assert(job.metrics.exists(_.startsWith("statemark")))
     assert(job.output.keySet == Set(0L, 1L))
+  }
+
+  test("a full checkpoint: the command says so, and with room it does its work") {
+    val disk = Tmpfs.mount(checkpoint, "size=4m,nr_inodes=4000")
+    assume(disk.isDefined, "needs mount")
+    val job = new Job(_.groupBy("key").count(), update, checkpoint)
+    def run(): RecordingConsole = {
+      val console = new RecordingConsole
+      val args = Seq(checkpoint.toString, "--to", "statemark", "--observe", "0")
+      val code = Main.attempt(console, isVerbose = false, asJson = false) {
+        CommandLine.run(SwitchCommand, args, context(console))
+      }
+      val isDone = pinned()(3) == ProviderClass.Statemark
+      assert(code == (if (isDone) ExitCode.Ok else ExitCode.Failed))
+      disk.foreach(_.empty())
+      console
+    }
+    def assertFull(console: RecordingConsole, file: String): Unit = {
+      val said = console.progressed.mkString("\n")
+      assert(said.contains("statemark: the command failed\n"))
+      assert(said.contains(s"\n  reason: The checkpoint location is full: file:$checkpoint/$file"))
+      assert(said.contains("\n  remedy: Make room there") && said.contains("Nothing is lost"))
+    }
+    try {
+      job.run(ProviderClass.Hdfs, batches.take(4): _*)
+      disk.foreach(_.fill())
+      assertFull(run(), "_statemark/owner-")
+      JvmState.observer.set { phase =>
+        if (phase == CommitPhase.BatchSerialized) disk.foreach(_.fill())
+      }
+      assertFull(run(), "state/0/")
+      JvmState.clear()
+      assert(run().text.contains("imported version 4 of the state"))
+      job.run(ProviderClass.Hdfs, batches.drop(4): _*)
+      val wanted = new Job(_.groupBy("key").count(), update, directory.resolve("reference"))
+        .run(ProviderClass.Hdfs, batches: _*).output
+      assert(job.output == wanted)
+    } finally {
+      JvmState.clear()
+      spark.streams.active.foreach(_.stop())
+      disk.foreach(_.unmount())
+    }
   }
 
   test("leftovers of an import that was not finished disturb neither provider") {

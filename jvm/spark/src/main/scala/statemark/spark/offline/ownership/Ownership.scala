@@ -4,7 +4,7 @@ import java.io.{FileNotFoundException, IOException}
 import java.util.UUID
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import scala.util.control.NonFatal
-import statemark.common.InvalidInputException
+import statemark.common.{Disk, DiskWrites, InvalidInputException}
 import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.cli.UserError
 
@@ -63,12 +63,15 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
     publish(from, path)(moves.replace)
   }
 
-  /** Writes a file that is to be renamed into the checkpoint, as part of a directory. */
-  def stage(path: Path, bytes: Array[Byte]): Unit = {
-    val out = fs.create(path, true)
-    try out.write(bytes)
-    finally out.close()
-  }
+  /** Writes a file that is to be renamed into the checkpoint, as part of a directory.
+    * @throws statemark.common.DiskUnwritableException where the checkpoint location takes no more
+    */
+  def stage(path: Path, bytes: Array[Byte]): Unit =
+    DiskWrites.to(Disk.Checkpoint, path.toString) {
+      val out = fs.create(path, true)
+      try out.write(bytes)
+      finally out.close()
+    }
 
   /** Puts a file or a directory that was staged where nothing is.
     * @throws statemark.common.InvalidInputException where something is, too
@@ -113,7 +116,7 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
     catch { case _: IOException => () }
 
   private def publish(from: Path, to: Path)(move: (Path, Path) => Boolean): Unit = {
-    fs.mkdirs(to.getParent)
+    DiskWrites.to(Disk.Checkpoint, to.getParent.toString)(fs.mkdirs(to.getParent)): Unit
     // After it was staged: see above.
     requireHeld()
     if (!move(from, to)) throw lost()

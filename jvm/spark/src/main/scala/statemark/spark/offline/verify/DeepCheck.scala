@@ -5,7 +5,6 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import scala.collection.mutable
-import scala.util.control.NonFatal
 import scala.util.Using
 import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
@@ -131,7 +130,7 @@ final class DeepCheck(
         try Right(reading.read(rowsOf(transaction.range(None, None)), internal.toSet))
         finally transaction.rollback()
       } finally generation.close()
-    } catch { case NonFatal(e) => Left(s"it cannot be loaded: ${StoreFiles.reason(e)}") }
+    } catch { case StoreFiles.OfFile(e) => Left(s"it cannot be loaded: ${StoreFiles.reason(e)}") }
 
   private def rowsOf(scan: TransactionScan): Iterator[(Array[Byte], Array[Byte])] =
     Iterator.continually(scan).takeWhile(_.next()).map(s => (s.key, s.value))

@@ -42,7 +42,7 @@ object SnapshotCheck {
         .flatMap(_ => metadata(new File(image, MetadataName))).map((_, unread))
         // Where parts are missing, the directory may tell why.
         .left.map(problem => unread.getOrElse(problem))
-    } catch { case NonFatal(e) => Left(s"its zip is damaged: ${StoreFiles.reason(e)}") }
+    } catch { case StoreFiles.OfFile(e) => Left(s"its zip is damaged: ${StoreFiles.reason(e)}") }
 
   /** Every entry, read to its end: its CRC is checked. */
   private def extract(zip: File, image: File): Vector[ZipEntry] = {

@@ -7,6 +7,7 @@ import java.util.zip.{CRC32C, CheckedInputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import scala.util.control.NonFatal
+import statemark.common.DiskWrites
 import statemark.spark.checkpoint.StoreFile
 import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.checkpoint.StoreListing
@@ -72,7 +73,7 @@ final class StoreFiles(
       case e: FileNotFoundException
           if StoreListing.isGone(manager, new Path(directory, name), e) =>
         Left(Problem(name, FindingKind.Missing, "it is not there"))
-      case NonFatal(e) =>
+      case StoreFiles.OfFile(e) =>
         LocalDirectory.deleteTree(target)
         Left(StoreFiles.unreadable(name, e))
     }
@@ -101,6 +102,13 @@ final class StoreFiles(
 }
 
 object StoreFiles {
+
+  /** Failures that say something about a file of the checkpoint: not those of a local disk that takes no copy of it. */
+  object OfFile {
+    def unapply(failure: Throwable): Option[Throwable] =
+      NonFatal.unapply(failure).filterNot(DiskWrites.isRefusal)
+  }
+
   private val mapper = new ObjectMapper
 
   /** What a checksum file says against a file of `size` bytes with this CRC32C.

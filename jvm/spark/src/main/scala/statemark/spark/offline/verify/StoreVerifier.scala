@@ -5,6 +5,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata, StatemarkBridge}
 import scala.collection.mutable
+import statemark.common.{Disk, DiskWrites}
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.StoreFile
 import statemark.spark.local.LocalDirectory
@@ -32,7 +33,7 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
   private val snapshotsOf = mutable.Map.empty[String, Set[VersionId]].withDefaultValue(Set.empty)
 
   def run(): StoreReport =
-    try verified()
+    try DiskWrites.to(Disk.Local, scratch.getPath)(verified())
     finally LocalDirectory.deleteTree(scratch)
 
   private def verified(): StoreReport = {
