@@ -33,6 +33,10 @@ private[stress] object Action {
   case object FreshReader extends Action("a reader without local state", 6)
   case object LookUp extends Action("lookups of sessions, beside a batch", 1)
   case object ChangedFormat extends Action("a query that starts with another format", 1)
+  case object SparksVersions extends Action("versions of Spark's provider", 8)
+  case object SparksDamage extends Action("versions of Spark's provider, a snapshot cut", 4)
+  case object ShortJobs extends Action("jobs that end at once", 2)
+  case object LongRows extends Action("appends to lists that are larger than the heap", 1)
 
   val all: Seq[Action] = Seq(
     Batch,
@@ -58,13 +62,27 @@ private[stress] object Action {
     OtherFormat,
     FreshReader,
     LookUp,
-    ChangedFormat
+    ChangedFormat,
+    SparksVersions,
+    SparksDamage,
+    ShortJobs,
+    LongRows
   )
 
-  private val weights = all.map(_.weight).sum
+  /** Actions by the names of their objects, separated by blanks or commas; all of them for no name. */
+  def named(names: String): Seq[Action] = {
+    val wanted = names.split("[ ,]+").filter(_.nonEmpty).toSet
+    val unknown = wanted.diff(all.map(_.toString).toSet)
+    if (unknown.nonEmpty)
+      throw new IllegalArgumentException(
+        s"no action is called ${unknown.mkString(", ")}; there are ${all.mkString(", ")}"
+      )
+    if (wanted.isEmpty) all else all.filter(action => wanted(action.toString))
+  }
 
-  def draw(random: Random): Action = {
-    val at = random.nextInt(weights)
-    all(all.scanLeft(0)(_ + _.weight).tail.indexWhere(at < _))
+  def draw(random: Random, among: Seq[Action]): Action = {
+    val ends = among.scanLeft(0)(_ + _.weight).tail
+    val at = random.nextInt(ends.last)
+    among(ends.indexWhere(at < _))
   }
 }

@@ -1,12 +1,13 @@
 package statemark.spark.stress
 
+import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicReference
 import java.util.concurrent.locks.LockSupport
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.unsafe.types.UTF8String
 import scala.util.Random
-import statemark.common.{Causes, Interrupts}
+import statemark.common.{Causes, Clock, Interrupts}
 import statemark.IsolationLevel
 import statemark.spark.local.LoadSource
 import statemark.spark.model._
@@ -14,6 +15,8 @@ import statemark.spark.model._
 /** Carries out actions on a world. What throws is a fault, but for what is said here to be none. */
 private[stress] final class Steps(world: World, random: Random, other: OtherProcess) {
   import world.{current, families, head}
+  private val spells = new SparkSpells(world, random)
+  private val longRows = new LongRows(world, random)
 
   /** Whether the action could be done where the history stands. */
   def run(action: Action): Boolean = {
@@ -48,6 +51,14 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
       case Action.FreshReader => done(world.readAside(world.settings.formatVersion))
       case Action.LookUp => done(world.query.lookUp())
       case Action.ChangedFormat => done(world.query.changeFormat())
+      case Action.SparksVersions => spells.run() && done(goOnAfterSpark())
+      case Action.SparksDamage => spells.run() && {
+          val isCut = spells.readsDamaged()
+          goOnAfterSpark()
+          isCut
+        }
+      case Action.ShortJobs => done(shortJobs())
+      case Action.LongRows => longRows.run()
     }
     if (random.nextInt(4) == 0) world.checkLocks()
     isDone
@@ -182,6 +193,46 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
     done(restart(world.newRun(disk)))
   }
 
+  /** A later process of ours comes, most often to a home that it had before. */
+  private def goOnAfterSpark(): Unit = {
+    val disk = if (random.nextInt(3) > 0) current.disk else world.anyDisk()
+    restart(world.newRun(disk))
+    aborted()
+  }
+
+  /** Runs of one or two batches, which end before maintenance comes. One after the other they leave no more changelogs
+    * to the next than runs to which it comes.
+    */
+  private def shortJobs(): Unit = {
+    val runs = Steps.ShortRuns + random.nextInt(3)
+    for (_ <- 1 to runs) {
+      world.goOn(world.newRun(current.disk), isUnloaded = true)
+      recorded(batch(_ => awaitOverdue()))
+      if (random.nextInt(3) == 0) recorded(batch(_ => ()))
+    }
+    world.goOn(world.newRun(current.disk), isUnloaded = true)
+    val replayed = world.replayedAside()
+    val most = world.settings.minDeltas + Steps.MostMore
+    if (replayed > most)
+      throw Disagreement(
+        s"at most $most changelogs replayed after $runs short runs",
+        s"$replayed; snapshots: ${world.files.snapshots.map(_._1).mkString(", ")}"
+      )
+  }
+
+  /** Waits for the snapshot of what a run has loaded, where one is overdue, but not for ever: how many changelogs are
+    * left is looked at when all runs are done.
+    */
+  private def awaitOverdue(): Unit = {
+    def snapshots = world.files.snapshots.toSet
+    def isMissing = !snapshots(head.version -> head.id)
+    val end = Clock.system.nanos() + TimeUnit.SECONDS.toNanos(Steps.MostSeconds)
+    val there = snapshots
+    val since = head.lineage.takeWhile(v => v.version > 0 && !there(v.version -> v.id)).size
+    while (since > world.settings.minDeltas && isMissing && Clock.system.nanos() < end)
+      Interrupts.pause(TimeUnit.MILLISECONDS.toNanos(5))
+  }
+
   /** Another process has a home, or looks whether somebody has, while a run starts. */
   private def heldHome(): Boolean = {
     val disk = current.disk
@@ -232,6 +283,11 @@ private[stress] final class Steps(world: World, random: Random, other: OtherProc
 private object Steps {
   val MaxReaders = 4
   val MostBack = 6
+  val ShortRuns = 9
+  val MostSeconds = 3L
+
+  /** Batches of a short run: so many changelogs come to those after which no snapshot is due. */
+  val MostMore = 2
   val InterruptedSteps = 10
   val MaxWaitNanos = 4000000
   private val LargestHeap = 1L << 30

@@ -16,11 +16,13 @@ import statemark.spark.process.{JvmState, TaskInfo}
   * says. No part of any suite: `make stress`.
   *
   * Properties of the process: `statemark.stress.seed` of the first history (1), `statemark.stress.minutes` (20),
-  * `statemark.stress.histories` (as many as the minutes have).
+  * `statemark.stress.histories` (as many as the minutes have), `statemark.stress.only` (the objects of the actions that
+  * are drawn; all).
   */
 object Stress {
   private val Steps = 40
   private val LeastShare = 5
+  private val actions = Action.named(System.getProperty("statemark.stress.only", ""))
 
   def main(args: Array[String]): Unit = {
     // Threads of Spark's, and those that a fault left, keep nobody waiting.
@@ -36,12 +38,13 @@ object Stress {
 
   private def findsFault(): Boolean = {
     val first = property("seed", 1L)
-    val end = Clock.system.nanos() + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
+    val begin = Clock.system.nanos()
+    val end = begin + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
     // Tasks are of Spark's own query; what no task asks for is of the history's.
     JvmState.runningTask.set { () =>
       Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1))(_ => TaskInfo.now())
     }
-    val tally = new Tally
+    val tally = new Tally(actions)
     val other = new OtherProcess
     val found = Iterator.iterate(first)(_ + 1).takeWhile(_ => Clock.system.nanos() < end)
       .takeWhile(_ - first < property("histories", Long.MaxValue))
@@ -50,12 +53,16 @@ object Stress {
     other.close()
     say(tally.text)
     found.foreach(say)
+    if (found.isDefined) say(f"found after ${(Clock.system.nanos() - begin) / 6e10}%.1f minutes")
     if (found.isEmpty) tally.rare(LeastShare).foreach(a => say(s"too rare: ${a.name}"))
     found.isDefined
   }
 
   private def fault(seed: Long, failure: String): String =
-    s"FAULT, seed $seed:\n$failure\nAgain: make stress SEED=$seed HISTORIES=1"
+    s"FAULT, seed $seed:\n$failure\nAgain: make stress SEED=$seed HISTORIES=1$restricted"
+
+  private def restricted: String =
+    if (actions.size == Action.all.size) "" else actions.mkString(" ONLY=\"", " ", "\"")
 
   /** The fault that a history finds. */
   private def run(seed: Long, tally: Tally, other: OtherProcess): Option[String] = {
@@ -92,7 +99,7 @@ object Stress {
       log += s"settings: ${world.settings}"
       val steps = new Steps(world, random, other)
       for (_ <- 1 to Stress.Steps) {
-        val action = Action.draw(random)
+        val action = Action.draw(random, actions)
         log += s"-- ${action.name}"
         if (steps.run(action)) fired += action
       }
@@ -149,7 +156,7 @@ private object Watch {
 }
 
 /** In how many histories each action fired. */
-private[stress] final class Tally {
+private[stress] final class Tally(actions: Seq[Action]) {
   private var histories = 0
   private val fired = mutable.Map.empty[Action, Int].withDefaultValue(0)
 
@@ -161,8 +168,8 @@ private[stress] final class Tally {
   private def share(action: Action): Int =
     if (histories == 0) 0 else 100 * fired(action) / histories
 
-  def text: String = Action.all.map(a => f"${share(a)}%3d %% ${a.name}")
+  def text: String = actions.map(a => f"${share(a)}%3d %% ${a.name}")
     .mkString(s"$histories histories; of these have\n", "\n", "")
 
-  def rare(leastShare: Int): Seq[Action] = Action.all.filter(share(_) < leastShare)
+  def rare(leastShare: Int): Seq[Action] = actions.filter(share(_) < leastShare)
 }

@@ -12,7 +12,7 @@ import statemark.spark.conf.StoreSettings
 import statemark.spark.local.StoreDirectory
 import statemark.spark.provider.{Checkout, StatemarkRocksDBStateStore}
 import statemark.spark.reads.LiveRead
-import statemark.spark.{Line, StatemarkStateStoreProvider, TestFiles}
+import statemark.spark.{CheckpointFiles, Line, Providers, StatemarkStateStoreProvider, TestFiles}
 import statemark.spark.model._
 
 /** One run of a query on the checkpoint: the provider that it has for the one store. */
@@ -50,14 +50,21 @@ private[stress] final class Reader(
 /** A checkpoint of one store, the query on it with all its runs, and what its rows ought to be. Everything is asked
   * through Spark's interface.
   */
-private[stress] final class World(random: Random, root: Path, log: StepLog, other: OtherProcess)
-    extends AutoCloseable {
+private[stress] final class World(
+    random: Random,
+    val root: Path,
+    val log: StepLog,
+    other: OtherProcess
+) extends AutoCloseable {
   val settings: Settings = World.draw(random)
   val families: IndexedSeq[Family] = settings.families
   private val wishes = new Wishes(settings)
   private val storeId = StateStoreId(root.resolve("state").toString, 0, 0)
   private val disks = mutable.Buffer(Files.createDirectories(root.resolve("disk0")))
   private var links = 0
+
+  /** Versions of Spark's provider are, or were, in the checkpoint. */
+  var isSharedWithSpark = false
 
   /** What the driver has recorded. */
   var head: Version = Version.first(families)
@@ -134,13 +141,29 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
       localDir: Option[Path],
       format: Int = settings.formatVersion
   ): StatemarkStateStoreProvider = {
+    val local = localDir.map(d => s"${StoreSettings.Prefix}localDir" -> d.toString)
+    val conf = Map("spark.sql.streaming.stateStore.checkpointFormatVersion" -> s"$format")
+    init(new StatemarkStateStoreProvider, runId, conf ++ local)
+  }
+
+  /** Spark's own provider on the same files. */
+  def sparksProvider(hasChangelogs: Boolean): StateStoreProvider = init(
+    StateStoreProvider.create(Providers.sparksOwn),
+    UUID.randomUUID(),
+    Map(World.changelogsKey -> hasChangelogs.toString)
+  )
+
+  private def init[P <: StateStoreProvider](
+      made: P,
+      runId: UUID,
+      conf: Map[String, String]
+  ): P = {
     val sql = new SQLConf
-    settings.conf.sqlConfs.foreach { case (key, value) => sql.setConfString(key, value) }
-    sql.setConfString("spark.sql.streaming.stateStore.checkpointFormatVersion", s"$format")
-    localDir.foreach(d => sql.setConfString(s"${StoreSettings.Prefix}localDir", d.toString))
+    (settings.conf.sqlConfs ++ World.repairs ++ conf).foreach { case (key, value) =>
+      sql.setConfString(key, value)
+    }
     val hadoop = TestFiles.forTest(new Configuration(false))
     hadoop.set(Line.runIdKey, runId.toString)
-    val made = new StatemarkStateStoreProvider
     made.init(
       storeId,
       families.head.kind.schema,
@@ -159,8 +182,14 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
 
   /** The store as the driver's last batch left it, which is compared. */
   def open(run: Run): OpenStore = {
+    val opened = open(run.provider)
+    run.isWarm = true
+    opened
+  }
+
+  def open(provider: StateStoreProvider): OpenStore = {
     val force = random.nextInt(20) == 0
-    val store = Line.getStore(run.provider, head.version, head.id, force)
+    val store = Line.getStore(provider, head.version, head.id, force)
     val opened = new OpenStore(head, store, Some(store), None)
     try {
       register(store, head.state)
@@ -170,7 +199,6 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
         store.abort()
         throw e
     }
-    run.isWarm = true
     opened
   }
 
@@ -206,7 +234,7 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
   }
 
   /** What the task tells the driver. */
-  def commit(open: OpenStore): Version = {
+  def commit(open: OpenStore, isSparks: Boolean = false): Version = {
     val writer = open.writer.get
     try Check.same("committed version", open.base.version + 1, writer.commit())
     catch {
@@ -214,7 +242,7 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
         writer.abort()
         throw e
     }
-    if (settings.trackRows)
+    if (settings.trackRows && !isSparks && countsRows(open.state))
       Check.same(
         "numKeys",
         open.state.count(families.filterNot(_.isInternal)),
@@ -230,6 +258,10 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
       open.changesFamilies
     )
   }
+
+  /** Spark's provider does not count the rows that a range delete removes. */
+  private def countsRows(state: State): Boolean =
+    !isSharedWithSpark || state.missedDeletes == ((0L, 0L))
 
   // ---- readers
 
@@ -268,7 +300,12 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
   /** Reads the head by a provider of its own, that has nothing local.
     * @param format of its session
     */
-  def readAside(format: Int): Unit = {
+  def readAside(format: Int): Unit = aside(format)(_ => ())
+
+  /** How many changelogs a process replays that has nothing local. */
+  def replayedAside(): Int = aside(settings.formatVersion)(_.keeper.load.replayed)
+
+  private def aside[A](format: Int)(after: StatemarkStateStoreProvider => A): A = {
     val made = provider(UUID.randomUUID(), localDir = None, format)
     try {
       val store =
@@ -277,6 +314,7 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
         register(store, head.state)
         readAll(new OpenStore(head, store, None, None))
       } finally Line.release(store)
+      after(made)
     } finally made.close()
   }
 
@@ -289,6 +327,11 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
         throw Disagreement(s"${home.path} locked", "another process could take it")
 
   def lockOf(home: Path): Path = home.resolve(StoreDirectory.LockName)
+
+  /** The files of the store in the checkpoint. */
+  def storeDir: Path = Path.of(storeId.storeCheckpointLocation().toUri.getPath)
+
+  def files: CheckpointFiles = CheckpointFiles.of(storeId)
 
   /** Homes below a directory. */
   def homesOf(disk: Path): Seq[Path] = StoreDirectory.all(disk.toFile).map(_.toPath)
@@ -307,6 +350,11 @@ private[stress] final class World(random: Random, root: Path, log: StepLog, othe
 
 private[stress] object World {
   val queryId: String = UUID.randomUUID().toString
+  private val stateStore = "spark.sql.streaming.stateStore"
+  private val changelogsKey = s"$stateStore.rocksdb.changelogCheckpointing.enabled"
+
+  // Where a snapshot cannot be read, another way is tried: it must not be one of another history.
+  private val repairs = Map(s"$stateStore.autoSnapshotRepair.enabled" -> "true")
   private val SmallLimits = Seq("1k", "1k", "2k", "4k", "16k")
 
   /** Limits of staged bytes that hold rows of some KB. */
