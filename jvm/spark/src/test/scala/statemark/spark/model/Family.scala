@@ -154,8 +154,15 @@ object Family {
     value
   }
 
+  // Of one hash in Java, so that who looks up by it has to compare them.
+  private val hostile = Vector("AaAa", "AaBB", "BBAa", "BBBB")
+
   private def randomKey(kind: KeyKind, random: Random): Seq[Any] = {
-    def text = if (random.nextInt(20) == 0) null else "abcdef".take(random.nextInt(4))
+    def text = random.nextInt(20) match {
+      case 0 => null
+      case n if n < 4 => hostile(random.nextInt(hostile.size))
+      case _ => "abcdef".take(random.nextInt(4))
+    }
     def number = random.nextInt(8) - 3
     def time = (random.nextInt(12) - 4).toLong * (if (random.nextBoolean()) 1L else 70000000000L)
     kind match {

@@ -59,8 +59,23 @@ object History {
     20 -> Op.AdoptAttempt(random.nextInt(100)),
     10 -> Op.ReadOld(random.nextInt(100), random.nextBoolean()),
     10 -> Op.Replay(random.nextInt(100), random.nextBoolean()),
-    15 -> Op.RollBack(1 + random.nextInt(4))
+    15 -> Op.RollBack(1 + random.nextInt(4)),
+    12 -> sparkBatches(random)
   ).collect { case (percent, op) if random.nextInt(100) < percent => op }
+
+  /** Spark's provider does not count what a range delete removes; nor is a family removed here. */
+  private def sparkBatches(random: Random): Op = {
+    def write: Write = {
+      val (family, key, value) = (random.nextInt(100), random.nextInt(1000), random.nextInt(1000))
+      random.nextInt(5) match {
+        case 0 => Op.Remove(family, key)
+        case 1 => Op.Merge(family, key, value)
+        case _ => Op.Put(family, key, value)
+      }
+    }
+    val batches = Seq.fill(1 + random.nextInt(4))(Seq.fill(random.nextInt(8))(write))
+    Op.SparkBatches(batches, random.nextBoolean())
+  }
 
   private def step(random: Random): Op = {
     def f = random.nextInt(100)

@@ -2,7 +2,7 @@ package statemark.spark.model
 
 import java.io.File
 import java.util.concurrent.{Callable, ExecutionException, ExecutorService}
-import statemark.spark.{CheckpointFiles, Line, TestFiles}
+import statemark.spark.{CheckpointFiles, Line, Providers, TestFiles}
 
 import scala.collection.mutable
 
@@ -34,13 +34,18 @@ final class Machine(
   private var head = root
   private val versions = mutable.ArrayBuffer(root)
 
+  // Of Spark's provider. In format v1 its files are beside those of histories that were left.
+  private val sparks = mutable.ArrayBuffer.empty[Version]
+  private var misleadsSpark = false
+
   /** The steps carried out so far, one line each. */
   val log: mutable.ArrayBuffer[String] = mutable.ArrayBuffer.empty
   var counts: Counts = Counts()
 
-  private def init(): StateStoreProvider = {
+  private def init(): StateStoreProvider = init(newProvider(), settings)
+
+  private def init(made: StateStoreProvider, settings: Settings): StateStoreProvider = {
     val first = families.head
-    val made = newProvider()
     made.init(
       storeId,
       first.kind.schema,
@@ -76,6 +81,8 @@ final class Machine(
     case Op.Abort => store.foreach(abort)
     case Op.Reload(linger) => if (store.isEmpty) reload(linger)
     case Op.RollBack(batches) => if (store.isEmpty) rollBack(batches)
+    case Op.SparkBatches(batches, hasChangelogs) =>
+      if (store.isEmpty && traits.retriesMayDiffer) sparkBatches(batches, hasChangelogs)
     case Op.Maintenance =>
       log += "maintenance"
       provider.doMaintenance()
@@ -300,7 +307,9 @@ final class Machine(
       open.changesFamilies
     )
     versions += head
-    if (settings.trackRows) checkCounts(writer.metrics, open.state)
+    // Where Spark's provider went on from a range delete, each has counted in its own way.
+    val isCounted = sparks.isEmpty || open.state.missedDeletes == ((0L, 0L))
+    if (settings.trackRows && isCounted) checkCounts(writer.metrics, open.state)
   }
 
   private def checkCounts(metrics: StateStoreMetrics, state: State): Unit = {
@@ -332,6 +341,59 @@ final class Machine(
         head = target
       }
     }
+
+  /** The query is stopped, goes on with Spark's provider, and comes back. */
+  private def sparkBatches(batches: Seq[Seq[Write]], wantsChangelogs: Boolean): Unit = {
+    val isV1 = settings.formatVersion == 1
+    val stale = files.snapshots.map(_._1).filter(_ > head.version)
+    // A changelog of Spark's beside a snapshot of Spark's: nothing tells that they are of two histories.
+    val hasChangelogs =
+      wantsChangelogs && !(isV1 && sparks.exists(version => stale.contains(version.version)))
+    misleadsSpark ||= isV1 && hasChangelogs && stale.nonEmpty
+    lingering.foreach(_.close())
+    lingering.clear()
+    provider.close()
+    val spark = init(
+      StateStoreProvider.create(Providers.sparksOwn),
+      settings.copy(changelog = hasChangelogs)
+    )
+    try batches.foreach { writes =>
+        log += s"Spark's provider writes a version on $head, changelogs $hasChangelogs"
+        sparkBatch(spark, writes)
+      }
+    catch { case e: Disagreement if misleadsSpark => log += s"Spark's provider is misled: $e" }
+    finally spark.close()
+    provider = init()
+  }
+
+  private def isSparks(version: Version): Boolean = sparks.exists(_ eq version)
+
+  private def sparkBatch(spark: StateStoreProvider, batch: Seq[Write]): Unit = {
+    val base = head
+    val writer = Line.getStore(spark, base.version, base.id, force = false)
+    val open = new OpenStore(base, writer, Some(writer), None)
+    try {
+      register(writer, base.state)
+      readAll(open)
+      batch.flatMap(wishes.write(open.state, _)).foreach(apply(open, _))
+      writer.commit(): Unit
+    } catch {
+      case e: Throwable =>
+        writer.abort()
+        throw e
+    }
+    val id = writer.getStateStoreCheckpointInfo().stateStoreCkptId
+    head = Version(
+      base.version + 1,
+      id,
+      open.state,
+      Some(base),
+      open.writes.toVector,
+      open.changesFamilies
+    )
+    versions += head
+    sparks += head
+  }
 
   private def adopt(choice: Int): Unit = if (settings.formatVersion == 2) {
     val attempts = versions.filter(v => v.version == head.version && v.parent == head.parent)
@@ -378,11 +440,14 @@ final class Machine(
       val end = ends(choice % ends.size)
       val changelogs = files.changelogs.toSet
       val replayable = end :: end.lineage.sliding(2).takeWhile { pair =>
-        !pair.head.changesFamilies && changelogs(pair.head.version -> pair.head.id)
+        !pair.head.changesFamilies && !isSparks(pair.head) && changelogs(
+          pair.head.version -> pair.head.id
+        )
       }.flatMap(_.drop(1)).toList
       val snapshots = files.snapshots.toSet
       val starts = replayable.filter(v =>
-        v.version > 0 && snapshots(v.version -> v.id) && (v.id.isEmpty || Line.hasStoreOf41)
+        v.version > 0 && snapshots(v.version -> v.id) && (v.id.isEmpty || Line.hasStoreOf41) &&
+          !(misleadsSpark && isSparks(v))
       )
       if (starts.nonEmpty) {
         val start = starts(choice / 7 % starts.size)

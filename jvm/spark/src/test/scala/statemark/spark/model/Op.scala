@@ -59,6 +59,9 @@ object Op {
   /** The query is stopped, its last batches are taken back by hand, and it starts again. */
   final case class RollBack(batches: Int) extends Op
 
+  /** Spark's own provider goes on with the query, a version for each group of writes. */
+  final case class SparkBatches(batches: Seq[Seq[Write]], hasChangelogs: Boolean) extends Op
+
   /** A second provider reads an older version. */
   final case class ReadOld(choice: Int, readStore: Boolean) extends Op
 
