@@ -78,9 +78,10 @@ PARTS = {
         "make test ONLY='StatemarkModelSuite IsolationSuite'",
     ),
     "modes-state": Part(
-        what="every combination of the interchange matrix, imports of a million keys",
-        command="STATEMARK_MATRIX=all STATEMARK_IMPORT_KEYS=1000000 "
-        "make test ONLY='MatrixSuite ImportSuite'",
+        what="every combination of the interchange matrix, imports of a million keys, 200 damaged "
+        "histories of both providers",
+        command="STATEMARK_MATRIX=all STATEMARK_IMPORT_KEYS=1000000 STATEMARK_MIXED=100 "
+        "make test ONLY='MatrixSuite ImportSuite RestorableSuite'",
     ),
     "modes-queries": Part(
         what="repartition in both formats, 200 pairs of commands at once in each test of them, "

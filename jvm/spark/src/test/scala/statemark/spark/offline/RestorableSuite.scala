@@ -3,7 +3,11 @@ package statemark.spark.offline
 import java.nio.file.{Files, Path, StandardCopyOption}
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import org.apache.spark.sql.execution.streaming.state.{StateStore, StateStoreConf}
+import org.apache.spark.sql.execution.streaming.state.{
+  StateStore,
+  StateStoreConf,
+  StateStoreProvider
+}
 import org.apache.spark.sql.internal.SQLConf
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.control.NonFatal
@@ -25,6 +29,8 @@ import statemark.spark.snapshot.SnapshotSearch
   * others, or a later read of the store may meet damage.
   */
 class RestorableSuite extends AnyFunSuite with LocalStores {
+  import RestorableSuite._
+
   private val stateStore = "spark.sql.streaming.stateStore"
   private val newest = 12
   private val everyThree = Map(
@@ -46,22 +52,30 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
   private val ownCache = Map(s"$stateStore.rocksdb.boundedMemoryUsage" -> "false")
   private val formats = Seq("v1" -> Map.empty[String, String], "v2" -> Providers.v2)
 
-  /** A history in format v1 or v2, and the settings of whoever restores it. */
-  private final class History(written: Map[String, String], restoring: Map[String, String]) {
-    val ids: Vector[Option[String]] = {
-      val provider = open(everyThree ++ written)
-      val all = (0 until newest).foldLeft(Vector(Option.empty[String])) { (ids, v) =>
-        val next = commits(provider, v to v, ids)
-        provider.doMaintenance()
-        next
-      }
-      provider.getStore(newest.toLong, all.last).abort()
+  private def written(conf: Map[String, String]): Written = {
+    val provider = open(everyThree ++ conf)
+    val ids = (0 until newest).foldLeft(Vector(Option.empty[String])) { (ids, v) =>
+      val next = commits(provider, v to v, ids)
       provider.doMaintenance()
-      provider.close()
-      all
+      next
     }
-    private val extra = everyThree ++ written ++ restoring
+    provider.getStore(newest.toLong, ids.last).abort()
+    provider.doMaintenance()
+    provider.close()
+    Written(ids, (0 until newest).toVector)
+  }
+
+  /** A history in format v1 or v2, and the settings of whoever restores it. */
+  private final class History(
+      conf: Map[String, String],
+      restoring: Map[String, String],
+      write: Map[String, String] => Written = written
+  ) {
     private val kept = queryDir.resolve("kept")
+    val versions: Written = write(conf)
+    def ids: Vector[Option[String]] = versions.ids
+    def newest: Int = versions.newest
+    private val extra = everyThree ++ conf ++ restoring
     LocalStores.copyTree(storeDir, kept)
 
     /** Takes all damage back. */
@@ -82,19 +96,20 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
       new StoreVerifier(task, settings, hadoopConf(UUID.randomUUID())).run()
     }
 
-    /** Whether a provider elsewhere restores a version with the right rows, from files that are whole to the last
-      * byte that RocksDB may read.
+    /** What a provider elsewhere makes of a version: the right rows, from files that are whole to the last byte that
+      * RocksDB may read; others; or a failure.
       */
-    def restores(version: Int): Boolean = {
+    def outcome(version: Int): Outcome = {
       hosts += 1
       val host = Map(localDir -> queryDir.resolve(s"host$hosts").toString)
       val provider = open(extra ++ ownCache ++ host)
-      def look(): Boolean = {
+      def look(): Outcome = {
         val store = provider.getStore(version.toLong, ids(version))
         try {
           keeperOf(provider).generation.foreach(_.store.verify())
-          rows(store) == expected(version) &&
-          (0 until newest).forall(v => isFound(store, s"k$v") == v < version)
+          val areRight = rows(store) == versions.rows(version) &&
+            (0 until newest).forall(v => isFound(store, s"k$v") == v < version)
+          if (areRight) Restored else WrongRows
         } finally store.abort()
       }
       try look()
@@ -102,10 +117,12 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
         // Damage that a read meets makes the next attempt look at every byte.
         case e: Exception if Causes.of(e).exists(_.isInstanceOf[StoreUnusableException]) =>
           try look()
-          catch { case NonFatal(_) => false }
-        case NonFatal(_) => false
+          catch { case NonFatal(again) => Failed(again) }
+        case NonFatal(e) => Failed(e)
       } finally provider.close()
     }
+
+    def restores(version: Int): Boolean = outcome(version) == Restored
 
     def restored: Seq[Long] = (1 to newest).filter(restores).map(_.toLong)
   }
@@ -132,6 +149,7 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
 
   override protected def afterEach(): Unit = {
     denied = Set.empty
+    isSpared = _ => false
     DeniedFileSystem.isDenied = _ => false
     super.afterEach()
   }
@@ -261,10 +279,13 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
 
   private type Damage = (String, Random => Unit)
 
+  /** Names of files that no random damage meets. */
+  private var isSpared: String => Boolean = _ => false
+
   private def one(random: Random, suffix: String): Option[Path] = {
     val all =
       if (suffix == ".sst") sstFiles(storeDir.resolve("SSTs")).sortBy(_.toString)
-      else files(suffix).map(storeDir.resolve)
+      else files(suffix).filterNot(isSpared).map(storeDir.resolve)
     Option.when(all.nonEmpty)(all(random.nextInt(all.length)))
   }
 
@@ -384,4 +405,165 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
       history.heal()
     }
   }
+
+  // ---- histories of both providers
+
+  private val changelogsKey = s"$stateStore.rocksdb.changelogCheckpointing.enabled"
+  private val mostSegments = 5
+  private val mostVersions = 3
+
+  /** Segments of some versions, each by either provider on a host of its own, most after a rollback by hand. */
+  private final class Mixed(random: Random, conf: Map[String, String], log: StringBuilder) {
+    private val isV1 = !conf.contains(Providers.v2.head._1)
+    private var now = Written(Vector(None), Vector.empty)
+
+    /** By version and by file: the segment that wrote it last. */
+    private var writtenIn = Map.empty[Int, Int]
+    private var changedIn = Map.empty[String, Int]
+    private var bytes = Map.empty[String, Seq[Byte]]
+    private var sparks = Map(".zip" -> Set.empty[Int], ".changelog" -> Set.empty[Int])
+    private var misleadsSpark = false
+
+    def written(): Written = {
+      (0 until mostSegments).foreach { at =>
+        if (now.newest > 1 && random.nextInt(3) > 0) {
+          now = now.take(now.newest - 1 - random.nextInt(math.min(mostVersions, now.newest - 1)))
+          log ++= s"rolled back to ${now.newest}; "
+        }
+        segment(at, isSpark = random.nextInt(5) < 3)
+      }
+      now
+    }
+
+    private def versionOf(name: String): Int = name.takeWhile(_.isDigit).toInt
+
+    private def segment(at: Int, isSpark: Boolean): Unit = {
+      def stale(suffix: String) = files(suffix).map(versionOf).filter(isV1 && _ > now.newest)
+      // A snapshot and a changelog of Spark's own, of two histories: nothing tells that they are.
+      def isClear(left: String) = !stale(left).exists(sparks(left))
+      val hasChangelogs =
+        !isSpark || isClear(".zip") && (random.nextBoolean() || !isClear(".changelog"))
+      val isSparks = isSpark && isClear(if (hasChangelogs) ".zip" else ".changelog")
+      misleadsSpark ||= isSparks && hasChangelogs && stale(".zip").nonEmpty
+      val times = 1 + random.nextInt(mostVersions)
+      log ++= s"${if (isSparks) s"Spark's, changelogs $hasChangelogs" else "ours"}, $times versions; "
+      hosts += 1
+      val settings = everyThree ++ conf ++ repairs ++ Map(
+        changelogsKey -> hasChangelogs.toString,
+        localDir -> queryDir.resolve(s"host$hosts").toString
+      )
+      val provider =
+        if (isSparks) open(settings, className = Providers.sparksOwn) else open(settings)
+      val done =
+        Iterator.continually(version(provider, at, isSparks)).take(times).takeWhile(identity)
+      try done.foreach { _ =>
+          if (isSparks)
+            (if (hasChangelogs) sparks.keys.toSeq else Seq(".zip"))
+              .foreach(kind => sparks += kind -> (sparks(kind) + now.newest))
+          if (random.nextInt(3) > 0) provider.doMaintenance()
+        }
+      finally provider.close()
+      changes(at)
+    }
+
+    /** Whether a version was written: not where Spark's provider is misled by what a history left. */
+    private def version(provider: StateStoreProvider, at: Int, isSparks: Boolean): Boolean = {
+      val store = Line.getStore(provider, now.newest.toLong, now.head, force = false)
+      val there = rows(store)
+      if (isSparks && misleadsSpark && there != now.rows(now.newest)) {
+        log ++= "(misled) "
+        store.abort()
+        false
+      } else {
+        assert(there == now.rows(now.newest), log)
+        val value = at * 1000 + now.newest
+        put(store, Map(s"k${now.newest}" -> value))
+        store.commit(): Unit
+        writtenIn += now.newest + 1 -> at
+        val id = store.getStateStoreCheckpointInfo().stateStoreCkptId
+        now = Written(now.ids :+ id, now.values :+ value)
+        true
+      }
+    }
+
+    private def changes(at: Int): Unit = {
+      val read = (files(".zip") ++ files(".changelog"))
+        .map(name => name -> Files.readAllBytes(storeDir.resolve(name)).toSeq)
+      read.filterNot(bytes.toSet).foreach { case (name, _) => changedIn += name -> at }
+      bytes = read.toMap
+    }
+
+    /** Versions with a file of a history that was left: what their other file says cannot be told without it. */
+    def ofTwoHistories: Set[Int] = changedIn.collect {
+      case (name, at) if isV1 && writtenIn.get(versionOf(name)).exists(_ > at) => versionOf(name)
+    }.toSet
+  }
+
+  /** Histories in each format. */
+  private val mixed = sys.env.get("STATEMARK_MIXED").fold(6)(_.toInt)
+
+  /** What `verify` says is what a restore does: right rows, or a failure. */
+  private def agrees(history: History): Unit = {
+    val outcomes = (1 to history.newest).map(v => v.toLong -> history.outcome(v))
+    assert(!outcomes.exists(_._2 == WrongRows), outcomes)
+    says(history, outcomes.collect { case (v, Restored) => v })
+  }
+
+  private def says(history: History, restored: Seq[Long]): Unit =
+    for (isDeep <- Seq(false, true)) {
+      val report = history.report(isDeep)
+      withClue(s"deep $isDeep, ${report.findings}: ")(assert(report.restorable == restored))
+      val lost = report.findings.flatMap(_.lost).toSet
+      withClue(s"deep $isDeep, ${report.findings}: ") {
+        assert(restored.forall(v => !lost(v)))
+      }
+    }
+
+  for ((format, more) <- formats)
+    test(s"both providers, rolled back, whole and damaged ($format)") {
+      val faults = (0 until mixed).flatMap { seed =>
+        val random = new Random(s"$format mixed $seed".hashCode.toLong)
+        val log = new StringBuilder(s"seed $seed: ")
+        val writer = new Mixed(random, more, log)
+        try {
+          val history = new History(more, repairs, _ => writer.written())
+          says(history, 1L to history.newest.toLong)
+          assert(Seq(history.newest, 1 + random.nextInt(history.newest)).forall(history.restores))
+          val shared = writer.ofTwoHistories
+          isSpared = name => shared(name.takeWhile(_.isDigit).toInt)
+          val (name, damage) = damages(random.nextInt(damages.length))
+          log ++= s"$name "
+          damage(random)
+          agrees(history)
+          None
+        } catch {
+          case e: org.scalatest.exceptions.TestFailedException => Some(s"$log\n  ${e.getMessage}")
+        } finally {
+          closeAll()
+          denied = Set.empty
+          isSpared = _ => false
+          statemark.spark.local.LocalDirectory.deleteTree(queryDir.toFile)
+          Files.createDirectories(queryDir)
+        }
+      }
+      assert(faults.isEmpty, faults.mkString("\n", "\n", ""))
+    }
+}
+
+private object RestorableSuite {
+
+  /** The committed versions of a history: the id of each, and the value of the key `kv` that version `v + 1` added. */
+  final case class Written(ids: Vector[Option[String]], values: Vector[Int]) {
+    def newest: Int = values.size
+    def head: Option[String] = ids.last
+    def take(versions: Int): Written = Written(ids.take(versions + 1), values.take(versions))
+    def rows(version: Int): Map[String, Int] =
+      values.take(version).zipWithIndex.map { case (value, v) => s"k$v" -> value }.toMap
+  }
+
+  /** What a restore of a version makes of it. */
+  sealed trait Outcome
+  case object Restored extends Outcome
+  case object WrongRows extends Outcome
+  final case class Failed(why: Throwable) extends Outcome
 }
