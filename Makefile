@@ -153,10 +153,17 @@ crash-kafka: tests-built ## the Kafka sink under 200 kills of driver, executor a
 
 # A heap so small that what is not counted fills it; files in memory, as each is written to disk several times.
 STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m
-stress: tests-built ## random histories of rollbacks, interrupts and runs that overlap, for MINUTES=20 from SEED=1 on, or HISTORIES=1
+ifdef REVERT
+stress: $(VENV)/.installed
+	PYTHONPATH=tests $(PY) -m runner.reverted $(REVERT) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),20) \
+	  $(if $(ONLY),--only "$(ONLY)")
+else
+stress: tests-built ## random histories of rollbacks, interrupts, runs that overlap and Spark's provider in between, for MINUTES=20 from SEED=1 on, or HISTORIES=1; ONLY="RollBack ShortJobs" picks actions, REVERT=1 proves that what was mended is still found
 	tmp=$$(mktemp -d -p $(or $(wildcard /dev/shm),/tmp) statemark-XXXXXX) && $(STRESS) -Djava.io.tmpdir=$$tmp \
 	  -Dstatemark.stress.seed=$(or $(SEED),1) -Dstatemark.stress.minutes=$(or $(MINUTES),20) \
-	  $(if $(HISTORIES),-Dstatemark.stress.histories=$(HISTORIES)) statemark.spark.stress.Stress && rm -rf $$tmp
+	  $(if $(HISTORIES),-Dstatemark.stress.histories=$(HISTORIES)) $(if $(ONLY),-Dstatemark.stress.only="$(ONLY)") \
+	  statemark.spark.stress.Stress && rm -rf $$tmp
+endif
 
 check: check-python ## formatters, linters, type checkers, house rules, documents
 	$(SBT) scalafmtCheckAll scalafmtSbtCheck

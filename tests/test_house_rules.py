@@ -8,10 +8,12 @@ own, so that a rule that finds nothing any more is noticed.
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from runner import reverted
 from support import packages
 
 if TYPE_CHECKING:
@@ -247,6 +249,17 @@ def one_gateway(root: Path) -> Iterator[str]:
                 )
 
 
+def stale_patches(root: Path) -> Iterator[str]:
+    for number, files in reverted.patches(root).items():
+        command = ["git", "apply", "--check", *map(str, files)]
+        said = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
+        if said.returncode or number not in reverted.FAULTS:
+            yield (
+                f"{files[0].relative_to(root)}: does not apply; make it again from the code of now "
+                f"instead, for one of {', '.join(reverted.FAULTS)}: {said.stderr.strip()}"
+            )
+
+
 RULES = [
     sleeps,
     clocks,
@@ -267,6 +280,7 @@ RULES = [
     unowned_tasks,
     cited_invariants,
     one_gateway,
+    stale_patches,
 ]
 
 
@@ -306,7 +320,16 @@ _CLEAN = {
     ),
     "tests/test_it.py": '"""I4."""\n# TO' + "DO(#12) more\n",
 }
+_STALE_PATCH = """\
+--- a/bin/run
++++ b/bin/run
+@@ -1 +1 @@
+-another line
++and its change
+"""
 _PLANTED = [
+    (stale_patches, f"{reverted.FOLDER}/1-stale.patch", _STALE_PATCH),
+    (stale_patches, f"{reverted.FOLDER}/0-unknown.patch", _STALE_PATCH),
     (sleeps, f"{SPARK}/statemark/spark/B.scala", "object B { Thread.sleep(10) }"),
     (clocks, f"{CORE}/statemark/engine/B.scala", "object B { val t = System.nanoTime() }"),
     (clocks, f"{SPARK}/statemark/spark/Clock.scala", "class C { System.currentTimeMillis() }"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.processes import wait_for
 
-from runner import full, report, results, slots
+from runner import full, report, results, reverted, slots
 from runner.durations import Durations
 from runner.jobs import FAILED_SUITES, SHARED_S, Job, grouped
 from runner.results import FAILED, PASSED, SKIPPED, Case
@@ -232,3 +232,29 @@ def test_what_failed_of_a_part_runs_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert full.run("crash", again=True) == 1  # nothing is left
     (line,) = full.status()
     assert line.endswith("up to date; 2 suites again at second")
+
+
+# ---- what was mended, taken back
+
+
+@pytest.mark.parametrize(
+    ("log", "code"),
+    [
+        ("FAULT, seed 7:\n…OutOfMemoryError…\nfound after 1.5 minutes", 0),
+        ("40 histories", 1),
+        ("FAULT, seed 7:\nNullPointerException\nfound after 1.5 minutes", 2),
+    ],
+)
+def test_only_the_fault_that_a_patch_brings_back_counts_as_found(
+    log: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reverted.verdict(reverted.FAULTS["2"], log) == code
+    if code == 0:
+        assert "seed 7, 1.5 minutes" in capsys.readouterr().out
+
+
+def test_a_fault_without_a_patch_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reverted, "ROOT", tmp_path)
+    assert reverted.main(["1"]) == 2
