@@ -12,6 +12,7 @@ import org.rocksdb._
   * @param tableFormatVersion version of the block-based table
   * @param mergeDelimiter bytes between merged values; pinned by the checkpoint
   * @param maxOpenFiles -1 for no limit
+  * @param maxManifestBytes the size of a manifest above which RocksDB begins another
   */
 final case class EngineOptions(
     blockCache: Cache,
@@ -24,7 +25,8 @@ final case class EngineOptions(
     tableFormatVersion: Int,
     mergeDelimiter: String,
     maxOpenFiles: Int,
-    allowFallocate: Boolean
+    allowFallocate: Boolean,
+    maxManifestBytes: Long = EngineOptions.MaxManifestBytes
 ) {
 
   /** Returns the size at which a memtable is full. */
@@ -37,7 +39,8 @@ final case class EngineOptions(
     * destroys what it works with, so that the process ends as if it had failed (docs/adr/0016).
     *
     * No room set aside for the manifest: RocksDB's 4 MiB for each database stay allocated while it is open, and after its
-    * process was killed. A manifest has a few KB, and grows with the flushes (docs/adr/0023).
+    * process was killed. A manifest has a few KB, and grows with the flushes, up to a bound: each snapshot has a copy
+    * (docs/adr/0023).
     */
   private[engine] def database[A <: DBOptionsInterface[A] with MutableDBOptionsInterface[A]](
       db: A
@@ -48,6 +51,7 @@ final case class EngineOptions(
     db.setStatsDumpPeriodSec(0)
     db.setStatsPersistPeriodSec(0)
     db.setManifestPreallocationSize(0)
+    db.setMaxManifestFileSize(maxManifestBytes)
     writeBufferManager.foreach(db.setWriteBufferManager)
     db
   }
@@ -71,4 +75,7 @@ final case class EngineOptions(
 
 object EngineOptions {
   private val RocksDBsWriteBuffer = 64L * 1024 * 1024
+
+  /** A manifest that begins anew names all files: a few thousand fit, so that this is once in hundreds of flushes. */
+  private[engine] val MaxManifestBytes = 256L * 1024
 }

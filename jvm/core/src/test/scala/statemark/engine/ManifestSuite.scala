@@ -93,21 +93,82 @@ class ManifestSuite extends AnyFunSuite {
       }
     }
 
+  test("a manifest begins anew before it grows over its bound, and every image and reopened store is whole") {
+    val bound = 4096L
+    val options = TestStores.options.copy(maxManifestBytes = bound)
+    withDirectory { directory =>
+      def size = manifestOf(directory).length
+      def manifests = directory.list.filter(_.startsWith("MANIFEST-"))
+      val engine = RocksEngine.open(directory, options)
+      var seen = Set.empty[String]
+      try
+        for (flush <- 0 until 60) {
+          engine.note(Seq(s"key$flush".getBytes -> s"$flush".getBytes))
+          engine.flush()
+          seen ++= manifests
+          // Records of a flush and of a compaction may lie above the bound.
+          assert(size <= bound + 2048, s"after flush $flush")
+          if (flush % 10 == 9) {
+            val image = new File(directory.getParentFile, s"image-$flush")
+            engine.checkpoint(image)
+            RocksManifest.check(image)
+            assert(notes(image, options) == flush + 1)
+            image.listFiles.foreach(_.delete())
+          }
+        }
+      finally engine.close()
+      assert(seen.size > 3, "it began anew several times")
+      assert(manifests.length == 1)
+      RocksManifest.check(directory)
+      assert(notes(directory, options) == 60)
+    }
+  }
+
+  test("so many flushes take more than the bound: the test above can fail") {
+    withDirectory { directory =>
+      val engine = RocksEngine.open(directory, TestStores.options)
+      try
+        for (flush <- 0 until 60) {
+          engine.note(Seq(s"key$flush".getBytes -> s"$flush".getBytes))
+          engine.flush()
+        }
+      finally engine.close()
+      val size = manifestOf(directory).length
+      assert(size > 3 * 4096 && size < EngineOptions.MaxManifestBytes, s"60 flushes: $size bytes")
+    }
+  }
+
+  /** The number of the records that the test wrote. */
+  private def notes(directory: File, options: EngineOptions): Int = {
+    val engine = RocksEngine.reopen(directory, options)
+    try (0 until 60).count(i => engine.offsetsRecord(s"key$i".getBytes).isDefined)
+    finally engine.close()
+  }
+
+  private def manifestOf(directory: File): File =
+    new File(directory, Files.readString(directory.toPath.resolve("CURRENT")).trim)
+
   /** Where records begin. */
   private def recordsOf(bytes: Array[Byte]): Seq[Int] =
     Iterator.iterate(0)(at => at + 7 + ((bytes(at + 4) & 0xff) | (bytes(at + 5) & 0xff) << 8))
       .takeWhile(_ < bytes.length).toSeq
 
-  private def withManifest(body: (File, Path) => Unit): Unit = {
-    val directory = Files.createTempDirectory("statemark-manifest-").toFile
+  private def withManifest(body: (File, Path) => Unit): Unit = withDirectory { directory =>
     val engine = RocksEngine.open(directory, TestStores.options)
     try engine.flush()
     finally engine.close()
-    val name = Files.readString(directory.toPath.resolve("CURRENT")).trim
-    try body(directory, directory.toPath.resolve(name))
+    body(directory, manifestOf(directory).toPath)
+  }
+
+  private def withDirectory(body: File => Unit): Unit = {
+    val root = Files.createTempDirectory("statemark-manifest-").toFile
+    try body(new File(root, "base"))
     finally {
       val walk = Files.walk(directory.toPath)
       try walk.sorted(Comparator.reverseOrder[Path]()).forEach(Files.delete(_))
+
+      val walk = Files.walk(root.toPath)
+      try walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.delete(p))
       finally walk.close()
     }
   }
