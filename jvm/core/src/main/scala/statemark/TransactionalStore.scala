@@ -335,13 +335,16 @@ final class TransactionalStore private[statemark] (
   }
 
   /** Remembers that a snapshot of `at` is in the checkpoint location, and forgets the lineage before
-    * it. ''Source:'' Spark 4.2 `RocksDB.uploadSnapshot`.
+    * it; a later process that uses the base does so too. ''Source:'' Spark 4.2 `RocksDB.uploadSnapshot`.
     */
   def markSnapshot(at: VersionId): Unit = synchronized {
+    val before = base
     versions = versions.copy(
       base = withSnapshot(base, at),
       prepared = prepared.map(p => p.copy(state = withSnapshot(p.state, at)))
     )
+    if (!isClosed && base != before)
+      engine.note(Seq(OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(base)))
   }
 
   private def withSnapshot(state: StoreState, at: VersionId): StoreState =

@@ -6,7 +6,7 @@ import java.util.{Map => JMap}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
 import org.apache.spark.{SparkContext, SparkEnv}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
-import org.slf4j.LoggerFactory
+import org.slf4j.{Logger, LoggerFactory}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.spark.cluster.{
@@ -25,6 +25,7 @@ import statemark.spark.live.ReadRouter
 import statemark.spark.local.{ReusableStores, StoreDirectory}
 import statemark.spark.memory.{NativePool, UncommittedStores}
 import statemark.spark.process.{Executors, JvmState}
+import statemark.spark.provider.OverdueSnapshots
 import statemark.spark.reads.{LiveRead, ReadService}
 
 /** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
@@ -46,6 +47,11 @@ private object StatemarkPlugin {
   /** Under this name reads are answered. */
   val Reads = "statemark-reads"
 
+  /** Takes snapshots that are overdue. What fails is no reason for the application not to end. */
+  def end(log: Logger): Unit =
+    try OverdueSnapshots.applicationEnds()
+    catch { case NonFatal(e) => log.warn("Stores end without the snapshots that are overdue.", e) }
+
   /** Registers the gauges of this process. */
   def register(context: PluginContext): Unit = {
     val memory = UncommittedStores.memory
@@ -65,6 +71,7 @@ private object StatemarkPlugin {
 }
 
 private final class StatemarkDriverPlugin extends DriverPlugin {
+  private val log = LoggerFactory.getLogger(classOf[StatemarkDriverPlugin])
   @volatile private var hasStores = false
 
   override def init(sc: SparkContext, context: PluginContext): JMap[String, String] = {
@@ -81,6 +88,9 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
   /** Registers the gauges of stores where the driver is the executor, too. */
   override def registerMetrics(appId: String, context: PluginContext): Unit =
     if (hasStores) StatemarkPlugin.register(context)
+
+  /** Waits for the stores where the driver is the executor, too: Spark does not wait for the end of that. */
+  override def shutdown(): Unit = if (hasStores) StatemarkPlugin.end(log)
 
   override def receive(message: Any): AnyRef = message match {
     case attempt: AttemptBegun => AttemptRegistry.begun(attempt)
@@ -112,7 +122,9 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     if (context.executorID() != Executors.Driver) StatemarkPlugin.register(context)
   }
 
-  override def shutdown(): Unit = JvmState.askDriver.clear()
+  override def shutdown(): Unit =
+    try StatemarkPlugin.end(log)
+    finally JvmState.askDriver.clear()
 
   private def serveReads(context: PluginContext): Unit = {
     val driver = StatemarkBridge.driversEndpoint(StatemarkPlugin.Reads)

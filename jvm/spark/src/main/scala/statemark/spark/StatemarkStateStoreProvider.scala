@@ -35,7 +35,7 @@ import statemark.TransactionalStore
   * `doMaintenance` may run beside it.
   * ''Source:'' Spark 4.2 `StateStoreProvider`, `SupportsFineGrainedReplay`.
   */
-final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
+final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner with OverdueStore {
   // The driver makes providers without init, many times per batch: nothing is done here.
   // Lazy here and in what a provider makes: to find a logger takes a walk over the stack.
   private lazy val log = LoggerFactory.getLogger(classOf[StatemarkStateStoreProvider])
@@ -43,6 +43,8 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
   @volatile private var holding: Option[StoreLifecycle] = None
   private val events = new EventCounts
   private val maintenance = new Object
+  // Until one attempt has ended without a failure; maintenance tries it again.
+  @volatile private var owesSnapshot = false
 
   override def init(
       stateStoreId: StateStoreId,
@@ -101,9 +103,9 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
         begin(hasChangelog = false)
       }
     else
-      checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
+      writable(checkedOut(version, isReadOnly = false, forceSnapshotOnCommit) {
         positioned(VersionId(version, idOf(uniqueId)))
-      }
+      })
 
   override def getReadStore(version: Long, uniqueId: Option[String]): ReadStateStore =
     handOut(checkedOut(version, isReadOnly = true, forceSnapshot = false) {
@@ -128,7 +130,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
       require(store.isReadOnly, "Existing store must be readOnly, but got a read-write store")
       store.verifyStamp()
       store.becomeWritable(forceSnapshotOnCommit)
-      store
+      writable(store)
     case _ => getStore(version, uniqueId, forceSnapshotOnCommit, loadEmpty = false)
   }
 
@@ -188,8 +190,45 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
 
   /** Uploads a snapshot where one is due. */
   override def doSnapshotMaintenance(): Unit = maintaining {
-    keeper.generation.foreach(context.snapshotTaker.ifDue(_, keeper.isCommittedAttempt))
+    keeper.generation.foreach { generation =>
+      if (owesSnapshot) takeOverdue(generation)
+      context.snapshotTaker.ifDue(generation, keeper.isCommittedAttempt)
+    }
   }
+
+  /** Has a batch go on from a store. Where it was loaded for that, its overdue snapshot is taken concurrently: processes
+    * that end within a minute never come to maintenance.
+    */
+  private def writable(
+      store: StatemarkRocksDBStateStore
+  ): StatemarkRocksDBStateStore = {
+    if (keeper.takeLoaded() && context.isOfBatch) {
+      owesSnapshot = true
+      OverdueSnapshots.loaded(this)
+    }
+    store
+  }
+
+  private[spark] override def takeOverdueSnapshot(isEnd: Boolean): Unit =
+    try
+      maintaining {
+        keeper.generation.foreach { generation =>
+          if (isEnd) context.snapshotTaker.ifOverdueAtEnd(generation, isKnownAttempt): Unit
+          else if (owesSnapshot) takeOverdue(generation)
+        }
+      }
+    catch { case _: StateStoreInvalidStateMachineTransition => () } // the store is closed
+
+  private def takeOverdue(generation: LoadedStore): Unit = {
+    if (context.snapshotTaker.ifOverdue(generation))
+      context.retention.deleteOld(generation.store.base.version)
+    owesSnapshot = false
+  }
+
+  /** Tells whether a prepared version counts; not where the driver, which knows, is gone already. */
+  private def isKnownAttempt(at: VersionId): Boolean =
+    try keeper.isCommittedAttempt(at)
+    catch { case NonFatal(_) => false }
 
   /** Deletes what retention no longer needs. */
   override def doCleanupMaintenance(): Unit = maintaining {
@@ -211,6 +250,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner {
   }
 
   override def close(): Unit = initialized.filter(_.stateMachine.close()).foreach { context =>
+    OverdueSnapshots.closed(this)
     maintenance.synchronized {
       try keeper.close()
       finally context.close()

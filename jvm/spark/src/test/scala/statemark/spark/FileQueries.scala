@@ -80,8 +80,8 @@ trait FileQueries extends StoppedMaintenance with OneSession with BeforeAndAfter
     (0 until added).foreach(_ => addFile())
     val place =
       Option.when(hasLocalDir)(s"${StoreSettings.Prefix}localDir" -> local.toString).toMap
-    val all = place ++ settings +
-      (s"$stateStore.providerClass" -> classOf[StatemarkStateStoreProvider].getName)
+    val ours = s"$stateStore.providerClass" -> classOf[StatemarkStateStoreProvider].getName
+    val all = place + ours ++ settings
     all.foreach { case (k, v) => spark.conf.set(k, v) }
     val query =
       try

@@ -20,7 +20,8 @@ import statemark.spark.rows.RowChecksums
   *
   * @param manager opens them, with a checksum beside each where that is wanted
   * @param counted is below `manager`
-  * @param proofs take fingerprints of all files that are written and read; None where they are not needed
+  * @param proofs take fingerprints of all files that are written; None where they are not needed
+  * @param proofsOfLast take those of the files that loads end with; None where they are not needed
   * @param proofsOn a base take that of the next version, which may need one all the same
   */
 final class ChangelogFiles(
@@ -29,6 +30,7 @@ final class ChangelogFiles(
     manager: => CheckpointFileManager,
     counted: => CountedFiles,
     proofs: Option[FileProofs],
+    proofsOfLast: Option[FileProofs],
     proofsOn: StoreState => Option[FileProofs],
     codecName: String,
     usesFamilies: Boolean,
@@ -71,16 +73,16 @@ final class ChangelogFiles(
     * @param isLast whether the changelog brings the wanted version, whose fingerprint the store needs
     */
   def open(at: VersionId, isLast: Boolean): OpenChangelog =
-    proofs.filter(_ => isLast && at.checkpointId.isEmpty) match {
+    proofsOfLast.filter(_ => isLast && at.checkpointId.isEmpty) match {
       case None => new OpenChangelog(files.getChangelogReader(at.version, at.checkpointId), None)
-      case Some(proofs) =>
+      case Some(taken) =>
         // Before its bytes: if another takes its place meanwhile, this says so.
-        val status = proofs.statusOf(at.version)
+        val status = taken.statusOf(at.version)
         val path = new Path(directory, StoreFile.changelogName(at))
         val (reader, count) = counted.follow(path) {
           new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
         }
-        new OpenChangelog(reader, Some(new ReadProof(proofs, status, count)))
+        new OpenChangelog(reader, Some(new ReadProof(taken, status, count)))
     }
 
   private def openWriter(version: Long, path: Path): (StateStoreChangelogWriter, ByteCount) = {

@@ -7,11 +7,13 @@ import org.apache.spark.TaskContext
   * @param queryId persistent id of the streaming query, empty where none runs
   * @param partitions number of state partitions, -1 where unknown
   * @param hasTemporaryCheckpoint whether the query's checkpoint location is deleted when the driver's process ends
+  * @param isOfBatch whether the task belongs to a batch of the query; tasks of readers do not
   */
 final case class TaskInfo(
     queryId: String,
     partitions: Int,
-    hasTemporaryCheckpoint: Boolean = false
+    hasTemporaryCheckpoint: Boolean = false,
+    isOfBatch: Boolean = false
 )
 
 object TaskInfo {
@@ -24,6 +26,7 @@ object TaskInfo {
   def now(): TaskInfo = Option(TaskContext.get()).fold(none) { task =>
     val queryId = Option(task.getLocalProperty("sql.streaming.queryId")).getOrElse("")
     val isTemporary = Option(task.getLocalProperty(TemporaryCheckpoint)).contains("true")
-    TaskInfo(queryId, task.numPartitions(), isTemporary)
+    val isOfBatch = Option(task.getLocalProperty("streaming.sql.batchId")).isDefined
+    TaskInfo(queryId, task.numPartitions(), isTemporary, isOfBatch)
   }
 }

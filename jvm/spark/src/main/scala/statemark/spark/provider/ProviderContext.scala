@@ -55,6 +55,9 @@ final class ProviderContext(
   // A reader in a foreachBatch runs in tasks of the query's batch, but writes nothing.
   private val isSole = conf.usesCheckpointIds || !isOnCluster || liveRead.isDefined
 
+  /** Whether a batch of a query goes on from the store: a reader's does not. */
+  val isOfBatch: Boolean = task.isOfBatch
+
   /** What was opened since; a provider may be closed before it opened anything. */
   private val opened = new NativeHandles
 
@@ -69,7 +72,8 @@ final class ProviderContext(
     location,
     conf,
     clock,
-    homes.parent.isDefined || AttemptCheck.comparesFiles(isSole)
+    homes.parent.isDefined || AttemptCheck.comparesFiles(isSole),
+    needsProofsOfLoads = isOfBatch
   )
 
   /** Tells whether what this store has prepared is the attempt that counts. */
@@ -135,7 +139,8 @@ final class ProviderContext(
     conf,
     checkpoint,
     new CommittedVersions(storeId, location.runId, location.hadoopConf),
-    observer
+    observer,
+    clock
   )
 
   private[spark] val staleSnapshots = new StaleSnapshots(conf, checkpoint, snapshotTaker)

@@ -39,6 +39,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   private var wasDamaged = false
   private val staleSnapshots = context.staleSnapshots
   private var hasCommitted = false
+  private var isLoaded = false
   private var load_ = LoadStats.none
   private var confirmMs_ = 0L
 
@@ -196,7 +197,15 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     superseded = rest
     wasDamaged = false
     begin(generation, figures)
+    isLoaded = true
     context.observer.reached(CommitPhase.StoreLoaded)
+  }
+
+  /** Tells whether the store was loaded since this was asked last. */
+  def takeLoaded(): Boolean = {
+    val was = isLoaded
+    isLoaded = false
+    was
   }
 
   private def loading[A](body: StoreLoader => A): A = Using.resource(context.newLoad())(body)

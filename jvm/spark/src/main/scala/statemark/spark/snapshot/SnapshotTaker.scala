@@ -2,22 +2,24 @@ package statemark.spark.snapshot
 
 import java.io.File
 import org.slf4j.LoggerFactory
+import statemark.common.Clock
 import statemark.engine.{StoreState, VersionId}
-import statemark.spark.checkpoint.CommittedVersions
+import statemark.spark.checkpoint.{CommittedVersions, StoreFile}
 import statemark.spark.conf.StoreConf
 import statemark.spark.local.{LoadedStore, LocalDirectory}
 import statemark.transaction.{CommitObserver, CommitPhase, PreparedTransaction}
 
-/** Takes the snapshots of one provider: inside a commit that needs one, and from maintenance when one
-  * is due.
+/** Takes the snapshots of one provider: inside a commit that needs one, from maintenance when one is due, and beside the
+  * first batch, or at the end of the process, where maintenance does not come.
   *
-  * ''Thread:'' `inCommit` on the owner's, `ifDue` on the maintenance thread, also at the same time.
+  * ''Thread:'' `inCommit` on the owner's; the others on one at a time, also at the same time as `inCommit`.
   */
 final class SnapshotTaker(
     conf: StoreConf,
     checkpoint: StoreCheckpoint,
     committedVersions: CommittedVersions,
-    observer: CommitObserver
+    observer: CommitObserver,
+    clock: Clock
 ) {
   private lazy val log = LoggerFactory.getLogger(classOf[SnapshotTaker])
   @volatile private var lastUploaded_ = -1L
@@ -45,23 +47,68 @@ final class SnapshotTaker(
     * @param isCommittedAttempt whether the prepared version is the attempt that counts
     */
   def ifDue(generation: LoadedStore, isCommittedAttempt: VersionId => Boolean): Unit = {
-    val store = generation.store
-    def preparedAndCommitted = store.prepared.map(_.state).filter(isDue).filter { state =>
+    val due = base(generation)(isDue).orElse(prepared(generation, isCommittedAttempt)(isDue))
+    due.exists(take(generation, _)): Unit
+  }
+
+  /** Takes a snapshot of the base where one is [[SnapshotTaker.isOverdue overdue]]: processes of this query end before
+    * maintenance comes to them.
+    *
+    * @return whether one was taken
+    */
+  def ifOverdue(generation: LoadedStore): Boolean = {
+    val overdue = overdueNow()
+    takeDurably(generation, base(generation)(overdue))
+  }
+
+  /** Takes an overdue snapshot like [[ifOverdue]] when the process ends. The prepared version comes first: no later
+    * snapshot of this process shares files with one of the base, and the next start then replays nothing.
+    */
+  def ifOverdueAtEnd(generation: LoadedStore, isCommittedAttempt: VersionId => Boolean): Boolean = {
+    val overdue = overdueNow()
+    val last = prepared(generation, isCommittedAttempt)(overdue)
+    takeDurably(generation, last.orElse(base(generation)(overdue)))
+  }
+
+  /** Returns whether versions are overdue. Where the newest snapshot of a store is known to be of its version, the
+    * checkpoint location is not asked.
+    */
+  private def overdueNow(): StoreState => Boolean = {
+    lazy val files = checkpoint.list()
+    state =>
+      state.version > state.lastSnapshot.version &&
+        SnapshotTaker.isOverdue(state.at, files, conf, clock.epochMs())
+  }
+
+  private def base(generation: LoadedStore)(isWanted: StoreState => Boolean): Option[StoreState] =
+    Some(generation.store.base).filter(isWanted).filter(stands)
+
+  private def prepared(generation: LoadedStore, isCommittedAttempt: VersionId => Boolean)(
+      isWanted: StoreState => Boolean
+  ): Option[StoreState] =
+    generation.store.prepared.map(_.state).filter(isWanted).filter { state =>
       committedVersions.contains(state.at) && isCommittedAttempt(state.at)
-    }
-    Some(store.base).filter(isDue).filter(stands)
-      .orElse(preparedAndCommitted.filter(stands))
-      .foreach { due =>
-        withImage(generation) { image =>
-          prepare(generation)
-          store.snapshot(due.at, image).foreach { case (state, linked) =>
-            observer.reached(CommitPhase.SnapshotStarted)
-            val figures = upload(generation, image, state, linked)(keeps = stands(due))
-            observer.reached(CommitPhase.SnapshotEnded)
-            if (figures.isKept) store.markSnapshot(state.at)
-          }
-        }
+    }.filter(stands)
+
+  private def take(generation: LoadedStore, due: StoreState): Boolean =
+    withImage(generation) { image =>
+      prepare(generation)
+      generation.store.snapshot(due.at, image).exists { case (state, linked) =>
+        observer.reached(CommitPhase.SnapshotStarted)
+        val figures = upload(generation, image, state, linked)(keeps = stands(due))
+        observer.reached(CommitPhase.SnapshotEnded)
+        if (figures.isKept) generation.store.markSnapshot(state.at)
+        figures.isKept
       }
+    }
+
+  /** Takes a snapshot of which a later process knows even where this one is killed: else each process that ends early
+    * would name more versions in the headers of its changelogs than the one before, in format v2.
+    */
+  private def takeDurably(generation: LoadedStore, due: Option[StoreState]): Boolean = {
+    val isTaken = due.exists(take(generation, _))
+    if (isTaken && generation.home.isDurable) generation.store.flush()
+    isTaken
   }
 
   /** Compacts, as Spark's provider does before each snapshot, where the user asks for it. */
@@ -106,5 +153,38 @@ final class SnapshotTaker(
     val image = generation.home.fresh("snapshot")
     try take(image)
     finally LocalDirectory.deleteTree(image)
+  }
+}
+
+object SnapshotTaker {
+
+  /** Tells whether a snapshot of a version should be there already, by the files of its store: the processes that wrote
+    * the versions since the newest snapshot have ended before maintenance came to them, or nothing tells that they have
+    * not. There are three ways to tell:
+    *   - Enough versions have passed for maintenance to take one.
+    *   - The newest two snapshots are closer to each other than maintenance takes them, so that the process between them
+    *     has ended early as well; where there is one at most, the store counts as empty before.
+    *   - The version is older than the interval of maintenance, and nothing has come after it: its process has ended.
+    *
+    * A query that goes on for long and is started again has none of them: its snapshots lie as far apart as
+    * maintenance takes them, and its last version is young.
+    *
+    * @param files the files of the store's directory with their modification times
+    * @param nowMs the time of this machine; where it is wrong, a snapshot comes early, or with maintenance
+    */
+  private[spark] def isOverdue(
+      at: VersionId,
+      files: Seq[(StoreFile, Long)],
+      conf: StoreConf,
+      nowMs: Long
+  ): Boolean = {
+    val snapshots = files.collect { case (StoreFile.Snapshot(of), _) => of }
+    val before = snapshots.map(_.version).filter(_ < at.version).distinct.sorted.reverse
+    val (newest, second) = (before.headOption.getOrElse(0L), before.lift(1).getOrElse(0L))
+    def isLeft = files.exists { case (file, modifiedMs) =>
+      file == StoreFile.Changelog(at) && nowMs - modifiedMs > conf.spark.maintenanceInterval
+    }
+    !snapshots.contains(at) &&
+    (conf.isSnapshotDue(at.version, newest) || !conf.isSnapshotDue(newest, second) || isLeft)
   }
 }

@@ -17,12 +17,14 @@ import statemark.spark.process.Relocated.CheckpointFileManager
   * ''Thread:'' any.
   *
   * @param needsProofs whether every version needs a fingerprint; asked once, and in checkpoint format v1 only
+  * @param needsProofsOfLoads whether the version that a load leads to needs one in any case: it may get a snapshot
   */
 final class StoreCheckpoint(
     val location: StoreLocation,
     conf: StoreConf,
     clock: Clock,
-    needsProofs: => Boolean
+    needsProofs: => Boolean,
+    needsProofsOfLoads: Boolean
 ) extends AutoCloseable {
   private val opened = new NativeHandles
 
@@ -66,6 +68,7 @@ final class StoreCheckpoint(
     checkedFiles,
     counted,
     proofsOfAll,
+    proofsOfAll.orElse(proofs.filter(_ => needsProofsOfLoads)),
     base =>
       proofs.filter(_ => conf.isSnapshotDue(base.version + 1, base.lastSnapshot.version)),
     conf.rocksDb.compressionCodec,
@@ -86,13 +89,14 @@ final class StoreCheckpoint(
   /** Lists the snapshots that are there now, of either checkpoint format. Spark's own listings fail on a name of the
     * other one.
     */
-  def listSnapshots(): Seq[VersionId] = {
+  def listSnapshots(): Seq[VersionId] = list().collect { case (StoreFile.Snapshot(at), _) => at }
+
+  /** Lists the files that are there now, with their modification times in ms since the epoch. */
+  def list(): Seq[(StoreFile, Long)] = {
     val found =
-      try
-        listing.list(location.directory, (path: Path) => path.getName.endsWith(".zip")).toSeq
+      try listing.list(location.directory).toSeq
       catch { case _: FileNotFoundException => Nil }
-    found.map(status => StoreFile.of(status.getPath.getName))
-      .collect { case StoreFile.Snapshot(at) => at }
+    found.map(status => StoreFile.of(status.getPath.getName) -> status.getModificationTime)
   }
 
   /** Tells Spark's coordinator of the newest snapshot of the store. A session that only reads state may have no
