@@ -15,7 +15,7 @@ class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
       run: String = "run",
       store: String = "0-0-default"
   ) =
-    AttemptRegistry.begun(AttemptBegun(run, store, base, executor))
+    AttemptRegistry.begun(AttemptBegun(run, store, base, executor)).map(_._1)
 
   private def writerOf(version: Long) =
     AttemptRegistry.writer(WriterOf("run", "0-0-default", version))
@@ -27,6 +27,13 @@ class AttemptsSuite extends AnyFunSuite with BeforeAndAfterEach {
     assert(begin(1, "b") == Right(Some("a")))
     assert(writerOf(1) == Some("a") && writerOf(2) == None)
     assert(begin(2, "b") == Right(None))
+  }
+
+  test("an attempt is told of one that another executor has begun before") {
+    def isShared(base: Long, executor: String): Boolean =
+      AttemptRegistry.begun(AttemptBegun("run", "0-0-default", base, executor)).exists(_._2)
+    assert(!isShared(0, "a") && !isShared(0, "a") && isShared(0, "b") && isShared(0, "a"))
+    assert(!isShared(1, "b"))
   }
 
   test("who comes after the query went on is refused; runs and stores stand alone") {

@@ -245,6 +245,20 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
     checkNext(queryDir.resolve("elsewhere"))
   }
 
+  if (Line.hasStoreOf42)
+    test("the second action of a batch, on another executor, makes no snapshot as the first did") {
+      JvmState.runsOnCluster.set(() => true)
+      try {
+        val second = open()
+        commits(second, 0 until 2): Unit
+        val first = open(Map(localDir -> queryDir.resolve("first").toString))
+        commit(first, 2, Map("lost" -> 1), force = true): Unit
+        commit(second, 2, Map("other2" -> 2)): Unit
+        assert(rowsAt(3, className = Providers.sparksOwn) == rewritten)
+        assert(rowsAt(3, extra = Map(localDir -> queryDir.resolve("third").toString)) == rewritten)
+      } finally JvmState.runsOnCluster.clear()
+    }
+
   test("a store of the format before is restored, once") {
     val ids = write(3, Map.empty)
     val cache = new LRUCache(1 << 20)

@@ -24,6 +24,11 @@ private[spark] sealed trait AttemptCheck {
 
   /** Whether what it has prepared as `at` counts. */
   def isPrepared(at: VersionId): Boolean
+
+  /** Tells whether another executor may have committed the version already that this store is about to commit: each
+    * action of a `foreachBatch` makes every version again.
+    */
+  def isShared: Boolean
 }
 
 private[spark] object AttemptCheck {
@@ -48,6 +53,7 @@ private[spark] object AttemptCheck {
     override def begin(at: VersionId): Unit = ()
     override def prepared(version: StoreState): Unit = ()
     override def isPrepared(at: VersionId): Boolean = true
+    override def isShared: Boolean = false
   }
 
   /** Without the plugin: the changelog in the checkpoint location is still the one that was written here. */
@@ -55,6 +61,8 @@ private[spark] object AttemptCheck {
     @volatile private var known: Option[StoreState] = None
 
     override def begin(at: VersionId): Unit = ()
+
+    override def isShared: Boolean = true
 
     override def prepared(version: StoreState): Unit = known = Some(version)
 
@@ -76,10 +84,15 @@ private[spark] object AttemptCheck {
 
     // Never changes again: the driver refuses attempts that begin on an older version.
     @volatile private var known: Option[(Long, Any)] = None
+    @volatile private var isShared_ = false
+
+    override def isShared: Boolean = isShared_
 
     override def begin(at: VersionId): Unit = if (isTask) {
       ask(AttemptBegun(runId, store, at.version, executor)) match {
-        case Right(writer) => known = Some(at.version -> writer)
+        case Right((writer, isShared: Boolean)) =>
+          known = Some(at.version -> writer)
+          isShared_ = isShared
         case Left(newest: Long) => throw new StaleTaskException(id.toString, at.version, newest)
         case answer => throw new IllegalStateException(s"The driver answers $answer.")
       }

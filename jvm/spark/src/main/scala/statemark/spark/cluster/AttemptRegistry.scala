@@ -42,17 +42,18 @@ object AttemptRegistry {
     }
   )
 
-  /** Who wrote the version that the attempt builds on. Left is the version that attempts build on by now, where
-    * the run has gone on: what this one writes would replace a file of a batch that is done.
+  /** Who wrote the version that the attempt builds on, and whether an attempt on another executor has begun to build on
+    * it before. Left is the version that attempts build on by now, where the run has gone on: what this one writes would
+    * replace a file of a batch that is done.
     */
-  def begun(attempt: AttemptBegun): Either[Long, Writer] = synchronized {
+  def begun(attempt: AttemptBegun): Either[Long, (Writer, Boolean)] = synchronized {
     val store = of(attempt.runId, attempt.store)
     if (attempt.base < store.newest) Left(store.newest)
     else {
       store.newest = attempt.base
       store.begun.filterInPlace((base, _) => base >= attempt.base - 1)
       store.begun(attempt.base) += attempt.executor
-      Right(writer(store, attempt.base))
+      Right((writer(store, attempt.base), store.begun(attempt.base).size > 1))
     }
   }
 

@@ -103,7 +103,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   def isCommittedAttempt(at: VersionId): Boolean = attempts.isPrepared(at)
 
   /** Whether a snapshot of `version`, which is about to be committed, must be replaced. */
-  def hasStaleSnapshot(version: Long): Boolean = staleSnapshots.has(version)
+  def hasStaleSnapshot(version: Long): Boolean = staleSnapshots.has(version, attempts.isShared)
 
   /** Leaves the store to a later process, where it outlives this one. What a reader made goes with it, and
     * what nobody has a use for.

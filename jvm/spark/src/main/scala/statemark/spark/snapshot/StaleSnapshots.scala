@@ -27,10 +27,11 @@ private[spark] final class StaleSnapshots(
   /** Tells whether there is a snapshot of `version`, which is about to be committed. Every commit asks. The first
     * after a load lists the versions above, as a query may have been rolled back by any number of batches. Later
     * commits look up to the highest of those, and where an earlier attempt of the same run may have left a snapshot.
+    * @param isShared whether that may have been on another executor
     */
-  def has(version: Long): Boolean = !conf.usesCheckpointIds && {
+  def has(version: Long, isShared: => Boolean): Boolean = !conf.usesCheckpointIds && {
     if (isFirstCommit) highest = newest()
-    (version <= highest || taker.lastUploaded >= version || isRetry) &&
+    (version <= highest || taker.lastUploaded >= version || isRetry || isShared) &&
     checkpoint.files.existsSnapshotFile(version)
   }
 
