@@ -74,6 +74,8 @@ def test_another_process_opens_the_stores_of_the_one_before(
     assert _run(source, tmp_path, checkpoint_format) == (
         'DONE {"served": {"statemarkLoadNewCount": 4}, "replayed": 0, "total": 600}'
     )
+    # The end of the application has taken a snapshot of each store's last version.
+    assert len([*(tmp_path / "checkpoint/state/0").glob("*/2*.zip")]) == 4
     # Before anything is started, it is known what a start reads.
     conf = {
         f"{STATE_STORE}.statemark.localDir": str(tmp_path / "local"),

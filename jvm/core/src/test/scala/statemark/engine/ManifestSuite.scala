@@ -93,7 +93,9 @@ class ManifestSuite extends AnyFunSuite {
       }
     }
 
-  test("a manifest begins anew before it grows over its bound, and every image and reopened store is whole") {
+  test(
+    "a manifest begins anew before it grows over its bound, and every image and reopened store is whole"
+  ) {
     val bound = 4096L
     val options = TestStores.options.copy(maxManifestBytes = bound)
     withDirectory { directory =>
@@ -164,11 +166,8 @@ class ManifestSuite extends AnyFunSuite {
     val root = Files.createTempDirectory("statemark-manifest-").toFile
     try body(new File(root, "base"))
     finally {
-      val walk = Files.walk(directory.toPath)
-      try walk.sorted(Comparator.reverseOrder[Path]()).forEach(Files.delete(_))
-
       val walk = Files.walk(root.toPath)
-      try walk.sorted(Comparator.reverseOrder[Path]()).forEach(p => Files.delete(p))
+      try walk.sorted(Comparator.reverseOrder[Path]()).forEach(Files.delete(_))
       finally walk.close()
     }
   }

@@ -10,7 +10,9 @@ class EarlyEndSuite extends AnyFunSuite with FileQueries {
   private val deadlineNanos = 60000000000L
 
   for (format <- Seq("1", "2"))
-    test(s"seven runs of one batch leave six snapshots, from which Spark's provider goes on (format v$format)") {
+    test(
+      s"seven runs of one batch leave six snapshots, from which Spark's provider goes on (format v$format)"
+    ) {
       val settings = Map(
         s"$stateStore.checkpointFormatVersion" -> format,
         s"$stateStore.rocksdb.changelogCheckpointing.enabled" -> "true"

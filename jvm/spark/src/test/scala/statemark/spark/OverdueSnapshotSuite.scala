@@ -251,7 +251,9 @@ class OverdueSnapshotSuite extends AnyFunSuite with LocalStores {
       assert(snapshots.isEmpty)
     }
 
-    test(s"at the end of the application the last version gets one, and the start replays nothing ($format)") {
+    test(
+      s"at the end of the application the last version gets one, and the start replays nothing ($format)"
+    ) {
       val first = open(extra)
       val ids = batch(first, Vector(None))
       OverdueSnapshots.applicationEnds()
