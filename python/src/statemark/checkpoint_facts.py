@@ -109,6 +109,8 @@ class Checkpoint:
         The former and the new number of partitions of a `repartition` that was interrupted.
     owners : tuple of str
         Directories that show a command at work.
+    switched_ns : int or None
+        When the provider was switched last, nanoseconds since the epoch; None where it never was.
     batch_s : float or None
         Seconds from one commit to the next, the median; None where it is not known.
     """
@@ -126,6 +128,7 @@ class Checkpoint:
     unfinished: tuple[str, ...] = ()
     repartition: tuple[str, str] | None = None
     owners: tuple[str, ...] = ()
+    switched_ns: int | None = None
     batch_s: float | None = None
 
     @property

@@ -93,8 +93,16 @@ def _read(root: Path) -> Checkpoint:
         ),
         repartition=logs.repartition,
         owners=tuple(str(path) for path in sorted(own.glob("owner-*"))),
+        switched_ns=_modified_ns(own / "mark"),
         batch_s=commits.step_s,
     )
+
+
+def _modified_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _query_id(path: Path) -> str | None:

@@ -38,13 +38,16 @@ class Home:
     problem: str
 
 
-def homes_in(folder: Path) -> Iterator[Home]:
+def homes_in(folder: Path, *, switched_ns: int | None = None) -> Iterator[Home]:
     """Yield the directories that earlier processes have left of a store.
 
     Parameters
     ----------
     folder : pathlib.Path
         The directory of the store.
+    switched_ns : int or None
+        When the query's provider was switched last: a directory that was last flushed before is of
+        no use. The JVM knows it by the checkpoint's mark, which only RocksDB can read.
 
     Yields
     ------
@@ -64,10 +67,10 @@ def homes_in(folder: Path) -> Iterator[Home]:
     for path in found:
         # A process that runs deletes homes meanwhile.
         with contextlib.suppress(OSError):
-            yield from _home(path)
+            yield from _home(path, switched_ns)
 
 
-def _home(path: Path) -> Iterator[Home]:
+def _home(path: Path, switched_ns: int | None) -> Iterator[Home]:
     lock = path / _LOCK
     if path.is_symlink() or path.name.startswith(_TEMPORARY) or not _is_regular(lock):
         return
@@ -75,6 +78,9 @@ def _home(path: Path) -> Iterator[Home]:
         yield Home(None, in_use=False, problem="the local directory is another user's")
     elif not _is_regular(path / "base" / "CURRENT"):
         yield Home(None, in_use=False, problem="the local directory holds no RocksDB")
+    elif switched_ns is not None and lock.stat().st_mtime_ns < switched_ns:
+        why = "the local directory is older than the last switch of providers"
+        yield Home(None, _is_held(lock), why)
     else:
         # At 0 its first version has not gone to disk.
         version = number(_note(lock)) or None

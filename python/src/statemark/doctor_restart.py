@@ -127,7 +127,8 @@ def look(about: Situation) -> Restart | None:
     loads, in_use = [], False
     most = about.max_repair
     for store in checkpoint.stores:
-        homes = () if folder is None else tuple(homes_in(folder / store.text))
+        switched = checkpoint.switched_ns
+        homes = () if folder is None else tuple(homes_in(folder / store.text, switched_ns=switched))
         in_use = in_use or any(home.in_use for home in homes)
         if checkpoint.provider != settings.PROVIDER_CLASS:
             loads.append(

@@ -66,6 +66,19 @@ def test_which_local_directories_are_used(world: World, version: int, why: str |
         assert (first["snapshotBytes"], first["changelogBytes"]) == (0, 100 * (12 - version))
 
 
+def test_a_local_directory_from_before_a_switch_is_of_no_use(world: World) -> None:
+    homes = [world.home(partition, 12) for partition in (0, 1)]
+    mark = world.checkpoint / "_statemark/mark"
+    mark.parent.mkdir(exist_ok=True)
+    mark.write_text("v1\n0a1b\n")
+    for home, seconds in zip(homes, (99, 101), strict=True):
+        os.utime(home / "owner.lock", (seconds, seconds))
+    os.utime(mark, (100, 100))
+    first, second = _loads(world.diagnose())["stores"]
+    assert first["why"] == "the local directory is older than the last switch of providers"
+    assert second["localVersion"] == 12
+
+
 def test_the_newest_local_directory_counts(world: World) -> None:
     world.home(0, 9, "nine")
     world.home(0, 11, "eleven")

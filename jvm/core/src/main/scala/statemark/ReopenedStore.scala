@@ -19,8 +19,10 @@ object ReopenedStore {
   /** Opens the base store that an earlier process left in `directory`. Its records are read and
     * nothing else: whether its version is part of the checkpoint's history is the caller's to prove.
     *
+    * @param mark the mark that the checkpoint has now; None where it has none
     * @param countsRows whether rows are counted from now on; where they were not before, all rows are read now
-    * @throws LocalRejectedException where it is not the store `identity`, or cannot be used
+    * @throws LocalRejectedException where it is not the store `identity`, was made under another mark, or cannot be
+    *   used
     */
   def open(
       directory: File,
@@ -30,7 +32,8 @@ object ReopenedStore {
       countsRows: Boolean,
       observer: CommitObserver,
       retention: ReadRetention = ReadRetention.none,
-      limit: Option[UncommittedLimit] = None
+      limit: Option[UncommittedLimit] = None,
+      mark: Option[String] = None
   ): ReopenedStore = {
     val engine =
       try RocksEngine.reopen(directory, options)
@@ -38,6 +41,7 @@ object ReopenedStore {
     try {
       val before = BaseRecords.read(engine)
       if (before.identity != identity) throw otherStore(directory, before.identity, identity)
+      if (before.mark != mark) throw otherMark(directory, before.mark, mark)
       before.intent.foreach(finish(engine, _, observer))
       val found = BaseRecords.read(engine)
       deleteStaged(directory)
@@ -127,4 +131,17 @@ object ReopenedStore {
 
   private def otherStore(directory: File, found: StoreIdentity, wanted: StoreIdentity): Throwable =
     new LocalRejectedException(RejectReason.OtherStore, s"$directory holds $found and not $wanted.")
+
+  private def otherMark(
+      directory: File,
+      found: Option[String],
+      wanted: Option[String]
+  ): Throwable = {
+    def shown(mark: Option[String]) = mark.fold("no mark")(id => s"the mark $id")
+    new LocalRejectedException(
+      RejectReason.OtherHistory,
+      s"$directory was made under ${shown(found)}, and the checkpoint has ${shown(wanted)}: the query's provider was " +
+        "switched since, or in another copy of the checkpoint."
+    )
+  }
 }

@@ -436,6 +436,7 @@ object TransactionalStore {
     * Writes all records of the offsets column family.
     *
     * @param usesFamilies keys begin with the id of a virtual column family
+    * @param mark the mark that the checkpoint has now; None where it has none
     */
   def create(
       directory: File,
@@ -445,12 +446,14 @@ object TransactionalStore {
       usesFamilies: Boolean,
       observer: CommitObserver,
       retention: ReadRetention = ReadRetention.none,
-      limit: Option[UncommittedLimit] = None
+      limit: Option[UncommittedLimit] = None,
+      mark: Option[String] = None
   ): TransactionalStore = {
     val engine = RocksEngine.open(directory, options)
     val header = Seq(
       OffsetsColumnFamily.FormatKey -> OffsetsColumnFamily.encodeFormat(FormatVersion.current),
-      OffsetsColumnFamily.IdentityKey -> OffsetsColumnFamily.encodeIdentity(identity)
+      OffsetsColumnFamily.IdentityKey -> OffsetsColumnFamily.encodeIdentity(identity),
+      OffsetsColumnFamily.MarkKey -> OffsetsColumnFamily.encodeMark(mark)
     )
     try {
       engine.note(header ++ records(state, None))

@@ -5,10 +5,12 @@ import statemark.common.{LocalRejectedException, RejectReason}
 
 /** All that the offsets column family of a base store says.
   *
+  * @param mark the mark of the checkpoint under which the base store was made; None where there was none
   * @param intent the version that was being written when the process died
   */
 final case class BaseRecords(
     identity: StoreIdentity,
+    mark: Option[String],
     state: StoreState,
     uploads: Vector[UploadedSst],
     intent: Option[Intent]
@@ -28,11 +30,11 @@ object BaseRecords {
       )
     )
     val format = decodeFormat(needed(FormatKey))
-    if (format != FormatVersion.current) {
+    if (!FormatVersion.continued.contains(format)) {
       throw new LocalRejectedException(
         RejectReason.OtherFormat,
-        s"${engine.directory} is in format ${format.number}; this release writes and continues " +
-          s"${FormatVersion.current.number}."
+        s"${engine.directory} is in format ${format.number}; this release continues " +
+          s"${FormatVersion.continued.map(_.number).mkString(" and ")}."
       )
     }
     val families = decodeFamilies(needed(FamiliesKey))
@@ -40,6 +42,7 @@ object BaseRecords {
     val proof = engine.offsetsRecord(ProofKey).map(decodeProof)
     BaseRecords(
       decodeIdentity(needed(IdentityKey)),
+      if (format == FormatVersion.V3) None else decodeMark(needed(MarkKey)),
       decodeState(needed(StateKey), families, position, proof),
       engine.offsetsRecord(UploadsKey).fold(Vector.empty[UploadedSst])(decodeUploads),
       engine.offsetsRecord(IntentKey).map(decodeIntent)

@@ -10,6 +10,7 @@ import statemark.common._
   * {{{
   *   key "format"    int32 format version
   *   key "identity"  utf queryId | int64 operator | int32 partition | utf store | int32 partitions
+  *   key "mark"      utf id of the change of the checkpoint that came last, empty where none
   *   key "state"     versionId | int64 keys | int64 internalKeys | versionId lastSnapshot
   *                   | int32 n | n x versionId lineage
   *   key "families"  int16 maxId | int32 n | n x (utf name | int16 id | int8 internal)
@@ -29,6 +30,7 @@ object OffsetsColumnFamily {
 
   val FormatKey: Array[Byte] = "format".getBytes(UTF_8)
   val IdentityKey: Array[Byte] = "identity".getBytes(UTF_8)
+  val MarkKey: Array[Byte] = "mark".getBytes(UTF_8)
   val StateKey: Array[Byte] = "state".getBytes(UTF_8)
   val FamiliesKey: Array[Byte] = "families".getBytes(UTF_8)
   val PositionKey: Array[Byte] = "position".getBytes(UTF_8)
@@ -52,6 +54,12 @@ object OffsetsColumnFamily {
   def decodeIdentity(bytes: Array[Byte]): StoreIdentity = decode("identity", bytes) { in =>
     StoreIdentity(in.readUTF(), in.readLong(), in.readInt(), in.readUTF(), in.readInt())
   }
+
+  /** Encodes the mark of the checkpoint under which a base store was made; an empty text where there was none. */
+  def encodeMark(mark: Option[String]): Array[Byte] = encode(_.writeUTF(mark.getOrElse("")))
+
+  def decodeMark(bytes: Array[Byte]): Option[String] =
+    decode("mark", bytes)(in => Some(in.readUTF()).filter(_.nonEmpty))
 
   /** Returns all of a state but its column families, position and fingerprint, which have records of their own. */
   def encodeState(state: StoreState): Array[Byte] = encode { out =>
@@ -239,8 +247,14 @@ object FormatVersion {
   /** Record proof holds the fingerprint of a file, and comes with the rows. */
   case object V3 extends FormatVersion(3)
 
-  val all: Seq[FormatVersion] = Seq(V1, V2, V3)
-  val current: FormatVersion = V3
+  /** Record mark. */
+  case object V4 extends FormatVersion(4)
+
+  val all: Seq[FormatVersion] = Seq(V1, V2, V3, V4)
+  val current: FormatVersion = V4
+
+  /** The formats whose stores this release goes on with, as they are: one of V3 was made under no mark. */
+  val continued: Seq[FormatVersion] = Seq(V3, V4)
 
   /** @throws LocalRejectedException for a version that this release does not know */
   def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {

@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Paths}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
+import scala.jdk.CollectionConverters._
 import statemark.common._
 
 /** Pins the bytes of the offsets column family to a golden file, which FORMAT.md describes. Rewrite it
@@ -45,6 +46,8 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
   private def records: Seq[(String, Array[Byte])] = Seq(
     "format" -> OffsetsColumnFamily.encodeFormat(FormatVersion.current),
     "identity" -> OffsetsColumnFamily.encodeIdentity(identity),
+    "mark" -> OffsetsColumnFamily.encodeMark(Some("5d2c-mark")),
+    "mark, none" -> OffsetsColumnFamily.encodeMark(None),
     "state, checkpoint format v1" -> OffsetsColumnFamily.encodeState(v1),
     "state, checkpoint format v2" -> OffsetsColumnFamily.encodeState(v2),
     "families" -> OffsetsColumnFamily.encodeFamilies(families),
@@ -75,8 +78,10 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
 
   test("every record reads back") {
     val stored = records.toMap
-    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V3)
+    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V4)
     assert(OffsetsColumnFamily.decodeIdentity(stored("identity")) == identity)
+    assert(OffsetsColumnFamily.decodeMark(stored("mark")).contains("5d2c-mark"))
+    assert(OffsetsColumnFamily.decodeMark(stored("mark, none")).isEmpty)
     assert(OffsetsColumnFamily.decodeFamilies(stored("families")) == families)
     assert(OffsetsColumnFamily.decodePosition(stored("position")) == v2.position)
     assert(OffsetsColumnFamily.decodePosition(stored("position, unknown")).isEmpty)
@@ -105,6 +110,16 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     assert(OffsetsColumnFamily.decodeFormat(fromHex(number)) == FormatVersion.V2)
     val proof = lines.get(lines.indexOf("proof") + 1).trim
     intercept[StoreUnusableException](OffsetsColumnFamily.decodeProof(fromHex(proof)))
+  }
+
+  test("format 3, which has no mark, is continued; format 2 is not") {
+    val lines = Files.readAllLines(goldenOf(FormatVersion.V3))
+    val number = lines.get(lines.indexOf("format") + 1).trim
+    assert(OffsetsColumnFamily.decodeFormat(fromHex(number)) == FormatVersion.V3)
+    assert(FormatVersion.continued == Seq(FormatVersion.V3, FormatVersion.current))
+    // All that format 3 has is in format 4 as well, byte for byte.
+    val now = Files.readAllLines(goldenOf(FormatVersion.V4))
+    assert((lines.asScala.toSet - s"  $number").subsetOf(now.asScala.toSet))
   }
 
   private def fromHex(text: String): Array[Byte] =

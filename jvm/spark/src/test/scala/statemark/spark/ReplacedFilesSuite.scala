@@ -11,6 +11,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.RejectReason
 import statemark.engine.{EngineOptions, FormatVersion, OffsetsColumnFamily, RocksEngine}
 import statemark.spark.conf.StoreSettings
+import statemark.spark.load.CheckpointMark
 import statemark.spark.local.{LoadSource, ReusableStores}
 import statemark.spark.process.{BackgroundThreads, JvmState}
 import statemark.transaction.CommitPhase
@@ -259,8 +260,37 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
       } finally JvmState.runsOnCluster.clear()
     }
 
-  test("a store of the format before is restored, once") {
+  test("a store of format 2 is restored, once") {
     val ids = write(3, Map.empty)
+    writeFormat(FormatVersion.V2)
+    val next = open()
+    check(next, 3, ids, expected(3))
+    assertServed(next, 3, ids, LoadSource.Checkpoint, RejectReason.OtherFormat)
+    next.close()
+    val again = open()
+    again.getStore(4, None).abort()
+    assertLoad(again, LoadSource.Local)
+  }
+
+  test("a store of format 3, which remembers no mark, goes on where the checkpoint has none") {
+    val ids = write(3, Map.empty)
+    writeFormat(FormatVersion.V3)
+    val next = open()
+    check(next, 3, ids, expected(3))
+    assertLoad(next, LoadSource.Local)
+    next.close()
+    val mark = queryDir.resolve("_statemark/mark")
+    Files.createDirectories(mark.getParent)
+    Files.write(mark, CheckpointMark.encode(UUID.randomUUID()))
+    val marked = open()
+    check(marked, 3, ids, expected(3))
+    assertLoad(marked, LoadSource.Checkpoint, RejectReason.OtherHistory)
+  }
+
+  // ---- helpers
+
+  /** Has the store say that it is of another format, and nothing that this format does not know. */
+  private def writeFormat(format: FormatVersion): Unit = {
     val cache = new LRUCache(1 << 20)
     val options = EngineOptions(
       cache,
@@ -276,21 +306,15 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
       allowFallocate = false
     )
     val engine = RocksEngine.reopen(base.toFile, options)
-    val format = OffsetsColumnFamily.encodeFormat(FormatVersion.V2)
-    engine.note(Seq(OffsetsColumnFamily.FormatKey -> format))
+    // No decoder takes an empty record.
+    engine.note(Seq(
+      OffsetsColumnFamily.FormatKey -> OffsetsColumnFamily.encodeFormat(format),
+      OffsetsColumnFamily.MarkKey -> Array.emptyByteArray
+    ))
     engine.flush()
     engine.close()
     cache.close()
-    val next = open()
-    check(next, 3, ids, expected(3))
-    assertServed(next, 3, ids, LoadSource.Checkpoint, RejectReason.OtherFormat)
-    next.close()
-    val again = open()
-    again.getStore(4, None).abort()
-    assertLoad(again, LoadSource.Local)
   }
-
-  // ---- helpers
 
   /** Another run commits `rows` on version `at`, as the query was rolled back to it by hand. */
   private def replace(rows: Map[String, Int] = Map("other2" -> 2), at: Long = 2): Unit = {

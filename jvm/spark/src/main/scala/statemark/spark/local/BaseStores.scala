@@ -10,6 +10,8 @@ import statemark.transaction.{CommitObserver, UncommittedLimit}
   *
   * @param identity which store it is; a base of another one is refused
   * @param tracksRows whether rows are counted
+  * @param mark the mark that the checkpoint has now, by which later processes tell homes that are older; asked for
+  *   only where a home outlives its process
   */
 final class BaseStores(
     val identity: StoreIdentity,
@@ -18,7 +20,8 @@ final class BaseStores(
     tracksRows: Boolean,
     retention: ReadRetention,
     limit: Option[UncommittedLimit],
-    observer: CommitObserver
+    observer: CommitObserver,
+    mark: => Option[String]
 ) {
 
   /** Makes a store from the files of a snapshot in `home`, or an empty one where there are none. */
@@ -32,7 +35,8 @@ final class BaseStores(
       usesFamilies,
       observer,
       retention,
-      limit
+      limit,
+      if (home.isDurable) mark else None
     )
   }
 
@@ -45,7 +49,8 @@ final class BaseStores(
     tracksRows,
     observer,
     retention,
-    limit
+    limit,
+    mark
   )
 
   /** Returns the state of an empty store. */

@@ -10,7 +10,7 @@ import statemark.ReadRetention
 import statemark.spark.checkpoint.{CommittedVersions, StoreLocation}
 import statemark.spark.cluster.AttemptCheck
 import statemark.spark.conf.{LocalRoot, StoreConf}
-import statemark.spark.load.StoreLoader
+import statemark.spark.load.{CheckpointMark, StoreLoader}
 import statemark.spark.local.{BaseStores, StoreDirectories}
 import statemark.spark.memory.{NativeMemory, NativePool, UncommittedStores}
 import statemark.spark.process.TaskInfo
@@ -132,7 +132,8 @@ final class ProviderContext(
     conf.rocksDb.trackTotalNumberOfRows,
     ReadRetention(conf.own.readRetentionVersions, conf.own.readRetentionMs, clock),
     conf.own.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
-    observer
+    observer,
+    CheckpointMark.of(location)
   )
 
   val snapshotTaker = new SnapshotTaker(
