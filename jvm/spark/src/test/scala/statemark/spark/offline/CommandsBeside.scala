@@ -126,7 +126,8 @@ trait CommandsBeside extends OfflineSuite {
         val now = opened(path)
         assert(switching(ProviderClass.Statemark).holds(now) && now.isLastBatchCommitted)
         val left = Option(path.resolve("_statemark").toFile.list).toSeq.flatten
-        assert(left.forall(_.startsWith("switch-")), left)
+        assert(left.forall(name => name == "mark" || name.startsWith("switch-")), left)
+        start.check(path)
         if (round % every == every - 1)
           assert(nextOutput(path, ProviderClass.Statemark) == expected)
       }
@@ -196,6 +197,14 @@ object CommandsBeside {
     override def toString: String = name
   }
 
-  /** A checkpoint to begin with, and what may be done to it. */
-  final case class Start(name: String, checkpoint: JPath, actions: Seq[Action])
+  /** A checkpoint to begin with, and what may be done to it.
+    *
+    * @param check what holds in the end, when the query is on Statemark
+    */
+  final case class Start(
+      name: String,
+      checkpoint: JPath,
+      actions: Seq[Action],
+      check: JPath => Unit = _ => ()
+  )
 }

@@ -203,6 +203,7 @@ class ImportSuite extends OfflineSuite {
     job.run(ProviderClass.Hdfs, batches.slice(4, 6): _*)
     switchTo(ProviderClass.Statemark): Unit
     assert(!Files.exists(checkpoint.resolve("state/0/0/8.zip")))
+    assert(Files.exists(checkpoint.resolve("_statemark/switch-1/aside/state/0/0/8.zip")))
     assert(!Files.exists(checkpoint.resolve("state/0/0/4.zip")))
     job.run(ProviderClass.Hdfs, batches.drop(6): _*)
     val wanted = new Job(_.groupBy("key").count(), update, directory.resolve("reference"))

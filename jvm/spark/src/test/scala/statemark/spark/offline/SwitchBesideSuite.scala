@@ -2,6 +2,7 @@ package statemark.spark.offline
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path => JPath}
+import scala.jdk.CollectionConverters._
 import statemark.spark.offline.checkpoint.ProviderClass
 
 /** Two switches of one checkpoint at once. */
@@ -24,6 +25,72 @@ class SwitchBesideSuite extends CommandsBeside {
       Files.deleteIfExists(at.resolve(s"offsets/.$batch.crc"))
     }
     Start("two providers", at, switches)
+  }
+
+  /** Files of versions that no committed batch has written, as the query was rolled back by hand. */
+  private val above =
+    for (partition <- 0 to 1; kind <- Seq("changelog", "zip")) yield s"state/0/$partition/4.$kind"
+
+  private def rolledBack(): Start = {
+    val at = directory.resolve("rolled-back")
+    counts(at).run(RocksDb, history: _*): Unit
+    for (log <- Seq("offsets", "commits"); name <- Seq("3", ".3.crc"))
+      Files.deleteIfExists(at.resolve(s"$log/$name"))
+    for (file <- above if !Files.exists(at.resolve(file)))
+      Files.write(at.resolve(file), file.getBytes(UTF_8))
+    Start("rolled back", at, switches, path => assert(above.forall(isAside(path, _))))
+  }
+
+  private def isAside(checkpoint: JPath, file: String): Boolean = {
+    val list = Files.walk(checkpoint.resolve("_statemark"))
+    val isThere =
+      try list.iterator.asScala.exists(_.toString.endsWith(file))
+      finally list.close()
+    isThere && !Files.exists(checkpoint.resolve(file))
+  }
+
+  test("files that are set aside: each ends as it says, or refuses, and none is lost") {
+    interleave(Seq(rolledBack()), pairs(30), every = 10)
+  }
+
+  test("the same where a rename is a copy, and files are set aside") {
+    interleave(Seq(rolledBack()), pairs(16), every = 8, copies = true)
+  }
+
+  test("a switch that dies at any step is undone or finished by the next one, with its files") {
+    val start = rolledBack()
+    def ends(step: Int): Option[String] = {
+      val path = directory.resolve(s"dead-$step")
+      copyOf(start.checkpoint, path)
+      val place = Place(s"${SteppedFileSystem.Scheme}://$path", path)
+      val one = SteppedFileSystem.beside[Any]((_, _) => false, Some(step), Killed)(
+        switching(Statemark).run(place)
+      )(()).one
+      switching(RocksDb).run(Place(path.toString, path)): Unit
+      val now = opened(path)
+      assert(switching(RocksDb).holds(now))
+      val own = path.resolve("_statemark")
+      val isUndone = !Files.exists(own.resolve("switch-1/finished"))
+      withClue(s"step $step, $one: ") {
+        if (isUndone)
+          for (file <- above)
+            assert(
+              Files.readAllBytes(path.resolve(file)).toSeq ==
+                Files.readAllBytes(start.checkpoint.resolve(file)).toSeq
+            )
+        else above.foreach(file => assert(isAside(path, file), file))
+      }
+      val end =
+        if (one.isSuccess) None
+        else if (!isUndone) Some("finished")
+        else if (Files.exists(own.resolve("switch-1/undone"))) Some("undone")
+        else Some("never begun")
+      statemark.spark.local.LocalDirectory.deleteTree(path.toFile)
+      end
+    }
+    val found = Iterator.from(0).map(ends).takeWhile(_.isDefined).flatten.toSeq
+    info(found.groupMapReduce(identity)(_ => 1)(_ + _).mkString(", "))
+    assert(found.toSet == Set("never begun", "undone", "finished"))
   }
 
   test("entries of two providers: each ends as it says, or refuses") {

@@ -113,11 +113,13 @@ class SwitchSuite extends OfflineSuite {
 
   test("the manifest is in the format that FORMAT.md describes") {
     counts().run(Hdfs, batches.take(2): _*)
+    Files.createFile(checkpoint.resolve("state/0/1/7.zip"))
     switchTo(Statemark): Unit
     val manifest = Files.readString(checkpoint.resolve("_statemark/switch-1/manifest.json"))
       .replaceFirst("\"queryId\":\"[0-9a-f-]{36}\"", "\"queryId\":\"ID\"")
       .replaceFirst("\"startedAtMs\":\\d{13}", "\"startedAtMs\":0")
-    val golden = getClass.getResourceAsStream("/golden/switch-manifest-v1.json")
+      .replaceFirst("\"mark\":\"[0-9a-f-]{36}\"", "\"mark\":\"MARK\"")
+    val golden = getClass.getResourceAsStream("/golden/switch-manifest-v2.json")
     assert(manifest == new String(golden.readAllBytes(), UTF_8).trim)
   }
 
@@ -287,7 +289,7 @@ class SwitchSuite extends OfflineSuite {
       use(db.createColumnFamily(new ColumnFamilyDescriptor("private".getBytes(UTF_8)))): Unit
     }.get
     Using.Manager { use =>
-      val out = Files.newOutputStream(checkpoint.resolve("state/0/1/9.zip"))
+      val out = Files.newOutputStream(checkpoint.resolve("state/0/1/2.zip"))
       val zip = use(new ZipOutputStream(out))
       use(Files.list(local)).iterator.asScala
         .filter(_.getFileName.toString.matches("CURRENT|MANIFEST-.*")).foreach { file =>
@@ -297,7 +299,7 @@ class SwitchSuite extends OfflineSuite {
     }.get
     val before = offsetFiles()
     val message = refused(RocksDb)
-    assert(message.contains("/state/0/1/9.zip") && message.contains("default, private"))
+    assert(message.contains("/state/0/1/2.zip") && message.contains("default, private"))
     assert(offsetFiles() == before && !Files.exists(checkpoint.resolve("_statemark")))
   }
 

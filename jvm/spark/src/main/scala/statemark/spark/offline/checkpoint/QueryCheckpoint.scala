@@ -81,6 +81,12 @@ final class QueryCheckpoint private (
   /** The last batch of the offset log is in the commit log. */
   def isLastBatchCommitted: Boolean = lastCommit.contains(latestOffset.batch)
 
+  /** The version of the state after the last committed batch, which the next batch begins with. Files of later
+    * versions are of a batch that was not committed, or that was taken back.
+    */
+  def committedVersion: Long =
+    if (isLastBatchCommitted) latestOffset.batch + 1 else latestOffset.batch
+
   /** Checkpoint ids of a committed batch, by operator, partition and store; None in checkpoint format
     * v1.
     */

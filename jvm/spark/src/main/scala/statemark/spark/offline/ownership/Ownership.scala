@@ -13,7 +13,8 @@ import statemark.spark.offline.cli.UserError
   *
   * Each owner has a directory, `_statemark/owner-<token>`, with a file `held` in it. Whatever it changes in the
   * checkpoint is a rename out of that directory (what it writes) or into it (what it deletes), after a look
-  * whether `held` still stands. Who takes the checkpoint makes a directory of its own first, then takes away `held` and
+  * whether `held` still stands. Files that are set aside are renamed from place to place, into or out of a folder that
+  * the next owner renames before it reads what is in it. Who takes the checkpoint makes a directory of its own first, then takes away `held` and
   * the directory of every other owner, then reads what there is to do. So a step of an earlier owner's
   *
   *  - was staged after its directory went: the look, which comes after that, finds no `held`;
@@ -94,6 +95,32 @@ final class Ownership private (checkpoint: QueryCheckpoint, directory: Path) {
   def remove(path: Path): Unit = {
     requireHeld()
     if (fs.exists(path) && !moves.move(path, staged())) requireHeld()
+  }
+
+  /** Renames a file within the checkpoint, to where nothing is. An earlier owner may be about to do the same: see
+    * [[takeFolder]].
+    * @return false where it is not there, or something else is in its new place
+    */
+  def move(from: Path, to: Path): Boolean = {
+    fs.mkdirs(to.getParent)
+    requireHeld()
+    val isMoved =
+      try moves.move(from, to)
+      catch { case _: FileAlreadyExistsException => false }
+    if (!isMoved) requireHeld()
+    isMoved
+  }
+
+  /** Renames a folder into or out of which an earlier owner may be about to [[move]] a file: that finds nothing at the
+    * old name. The earlier owner makes the folder before it looks for its `held`, and so does not make it again.
+    * @return its new name, beside the old one
+    */
+  def takeFolder(folder: Path): Path = {
+    requireHeld()
+    val base = folder.getName.takeWhile(_ != '-')
+    val taken = new Path(folder.getParent, s"$base-${UUID.randomUUID()}")
+    if (!moves.move(folder, taken)) throw lost()
+    taken
   }
 
   /** Deletes a file whose name is given once, such as an SST file, which may be large where a rename is a copy:

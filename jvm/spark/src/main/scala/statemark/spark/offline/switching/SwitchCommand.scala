@@ -1,8 +1,22 @@
 package statemark.spark.offline.switching
 
-import statemark.spark.offline.checkpoint.{Activity, OffsetEntry, ProviderClass, QueryCheckpoint}
-import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
-import statemark.spark.offline.ownership.Ownership
+import statemark.spark.checkpoint.StoreFile
+import statemark.spark.offline.checkpoint.{
+  Activity,
+  OffsetEntry,
+  ProviderClass,
+  QueryCheckpoint,
+  StoreListing
+}
+import statemark.spark.offline.cli.{
+  Command,
+  CommandContext,
+  ExitCode,
+  Fields,
+  ProgressLines,
+  UserError
+}
+import statemark.spark.offline.ownership.{Ownership, SetAside}
 import statemark.spark.offline.verify.ColumnFamilyCheck
 
 /** `switch CHECKPOINT --to statemark|rocksdb [--dry-run]`: pins another provider in the offset log of a stopped
@@ -19,11 +33,13 @@ object SwitchCommand extends Command {
     * @param entries to change, oldest first
     * @param left entries that keep another provider than the target
     * @param imported the version of the state to write anew
+    * @param aside files above the committed version, to be taken out of the checkpoint
     */
   private final case class Plan(
       entries: Seq[OffsetEntry],
       left: Seq[OffsetEntry],
-      imported: Option[Long]
+      imported: Option[Long],
+      aside: Seq[String]
   )
 
   /** @param observe how many seconds the checkpoint is watched for signs of a running query
@@ -123,7 +139,7 @@ object SwitchCommand extends Command {
   }
 
   private def checkFamilies(checkpoint: QueryCheckpoint, context: CommandContext): Unit =
-    ColumnFamilyCheck.foreign(checkpoint.listedStores, context.spark, context.hadoopConf).headOption
+    ColumnFamilyCheck.foreign(committedFiles(checkpoint), context.spark, context.hadoopConf).headOption
       .foreach { case (snapshot, families) =>
         throw UserError(
           s"Spark's provider could not open the snapshot $snapshot",
@@ -132,17 +148,28 @@ object SwitchCommand extends Command {
         )
       }
 
+  /** The stores as they are without what is set aside. */
+  private def committedFiles(checkpoint: QueryCheckpoint): Seq[StoreListing] =
+    checkpoint.listedStores.map { store =>
+      store.copy(files =
+        store.files.filterNot(f =>
+          StoreFile.version(f.name).exists(_ > checkpoint.committedVersion)
+        )
+      )
+    }
+
   private def plan(checkpoint: QueryCheckpoint, to: ProviderClass): Plan = {
     val others = checkpoint.offsets.filterNot(_.provider.contains(to))
     val latest = checkpoint.latestOffset
+    val version = checkpoint.committedVersion
+    def aside = if (others.isEmpty) Nil else SetAside.above(checkpoint, version)
     if (latest.provider.contains(ProviderClass.Hdfs)) {
-      val version = if (checkpoint.isLastBatchCommitted) latest.batch + 1 else latest.batch
       val (from, before) = others.partition(_.batch >= version - 1)
-      Plan(from, before, Some(version))
+      Plan(from, before, Some(version), aside)
     } else {
       // Entries from before an import read the files of the HDFS-backed provider.
       val (same, hdfs) = others.partition(_.provider.exists(_.usesRocksDbFiles))
-      Plan(same, hdfs, None)
+      Plan(same, hdfs, None, if (same.isEmpty) Nil else aside)
     }
   }
 
@@ -204,7 +231,11 @@ object SwitchCommand extends Command {
       todo.entries,
       todo.left,
       checkpoint.offsets.length,
-      todo.imported
+      todo.imported,
+      committed = checkpoint.committedVersion,
+      aside = todo.aside.length,
+      asideFolder =
+        Option.when(todo.aside.nonEmpty)(Journal.nextAside(checkpoint).toString)
     )
 
   /** What stands in the way of a plan; nothing was changed yet. */
@@ -249,15 +280,25 @@ object SwitchCommand extends Command {
     if (todo.entries.isEmpty) report
     else {
       val stateImport = checked(checkpoint, to, todo, context)
+      // The stores were listed meanwhile: of a query that goes on, a file of its last batch may be among those above.
+      if (todo.aside.nonEmpty)
+        requireUnchanged(checkpoint, QueryCheckpoint.open(checkpoint.root.toString, context))
       val journal = Journal.begin(
         checkpoint,
         todo.entries.flatMap(_.provider).distinct,
         to,
         todo.entries,
+        todo.aside,
         todo.imported,
         context.clock.epochMs(),
         owner
       )
+      val lines = new ProgressLines(context.console, context.clock)
+      journal.prepare(owner) { done =>
+        lines.show(always = done == todo.aside.length) {
+          s"set aside $done of ${todo.aside.length} files"
+        }
+      }
       val imported = stateImport.map(_.run(owner))
       journal.carryOut(owner)
       report.copy(imported = imported, journal = Some(journal.directory.toString))

@@ -12,6 +12,9 @@ import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass}
   * @param offsets how many entries the log has
   * @param imports the version of the state that is written anew, where it is
   * @param imported what that came to
+  * @param committed the version of the state after the last committed batch
+  * @param aside how many files of later versions were taken out of the checkpoint, or would be
+  * @param asideFolder where they lie then
   * @param journal where the entries are kept as they were
   * @param basis why the query is taken for stopped, where that was looked at
   * @param settled what became of switches that were interrupted before
@@ -25,6 +28,9 @@ final case class SwitchReport(
     offsets: Int = 0,
     imports: Option[Long] = None,
     imported: Option[Imported] = None,
+    committed: Long = 0,
+    aside: Int = 0,
+    asideFolder: Option[String] = None,
     journal: Option[String] = None,
     basis: Option[String] = None,
     settled: Seq[String] = Nil,
@@ -40,9 +46,9 @@ final case class SwitchReport(
 
   private def changes: Seq[String] = {
     val names = from.mkString(" and ")
-    val (did, changed, kept) =
-      if (isDry) ("would be switched", "to be changed", "to be left")
-      else ("was switched", "changed", "left")
+    val (did, changed, kept, moved) =
+      if (isDry) ("would be switched", "to be changed", "to be left", "would be set aside")
+      else ("was switched", "changed", "left", "were set aside")
     Seq(s"$checkpoint $did from $names to $to") ++
       imported.map(i => s"  ${i.summary}") ++
       Option.when(isDry)(imports).flatten.map(v =>
@@ -56,6 +62,9 @@ final case class SwitchReport(
       Option.when(left.nonEmpty)(
         s"  offset entries $kept on ${left.flatMap(_.provider).distinct.mkString(" and ")}: ${ranges(left)}"
       ) ++
+      asideFolder.map(folder =>
+        s"  $aside files above version $committed, which no committed batch has written, $moved in $folder"
+      ) ++
       journal.map(j => s"  the entries as they were: $j") ++
       basis.map(b => s"  $b") ++
       Option.when(isDry)("nothing was done")
@@ -67,7 +76,8 @@ final case class SwitchReport(
       ("changedBatches" -> entries.map(_.batch).sorted) ~
       ("leftBatches" -> left.map(_.batch).sorted) ~
       ("importedVersion" -> imports) ~ ("importedStores" -> imported.map(_.stores)) ~
-      ("importedRows" -> imported.map(_.rows)) ~ ("journal" -> journal) ~ ("basis" -> basis) ~
+      ("importedRows" -> imported.map(_.rows)) ~ ("asideFiles" -> aside) ~
+      ("aside" -> asideFolder) ~ ("journal" -> journal) ~ ("basis" -> basis) ~
       ("settled" -> settled)
 
   /** `3 to 7, 9`. */
