@@ -40,15 +40,18 @@ class Counting:
     def arrive(self, keys: range) -> None:
         """Let a file arrive with an event for each key."""
         files = len(list((self.directory / "events").iterdir()))
-        text = "\n".join(json.dumps({"key": key}) for key in keys)
-        (self.directory / "events" / f"{files:04d}.json").write_text(text)
-        self._keys.update(keys)
+        self._write(files, keys)
 
     def replace(self, file: int, was: range, keys: range) -> None:
         """Let a file have other events than those that arrived with it."""
         self._keys.subtract(was)
+        self._write(file, keys)
+
+    def _write(self, file: int, keys: range) -> None:
         path = self.directory / "events" / f"{file:04d}.json"
         path.write_text("\n".join(json.dumps({"key": key}) for key in keys))
+        # Spark reads in the order of modification times.
+        os.utime(path, (1_700_000_000 + file,) * 2)
         self._keys.update(keys)
 
     def roll_back(self, first: int) -> None:

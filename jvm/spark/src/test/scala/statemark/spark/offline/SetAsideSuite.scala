@@ -109,13 +109,14 @@ class SetAsideSuite extends OfflineSuite {
     val entry = text(checkpoint.resolve("offsets/1"))
     switchTo(Statemark): Unit
     interrupted(1, entry)
-    // An attempt at the next batch has written a file since.
+    // An attempt at the next batch has written files since: one in its place, and one of another kind.
     put("state/0/1/11_3d.changelog", "anew")
+    put("state/0/1/left/4.changelog")
     val out = switchTo(RocksDb).text
     assert(out.contains("was undone: its entries are as they were"))
     assert(out.contains("is on rocksdb now"))
-    val stayed = above.filter(_.startsWith("state/0/1/11_3d")).toSet
-    assert(state == there)
+    val stayed = Set("state/0/1/11_3d.changelog", "state/0/1/left/4.zip")
+    assert(state == there - "state/0/1/left/4.zip" + "state/0/1/left/4.changelog")
     assert(text(checkpoint.resolve("state/0/1/11_3d.changelog")).endsWith("anew"))
     for (file <- above if !stayed(file)) assert(text(checkpoint.resolve(file)) == s"$file ")
     val kept = filesBelow(checkpoint.resolve("_statemark/switch-1")).filter(_.contains("state/"))

@@ -18,26 +18,30 @@ class SwitchBesideSuite extends CommandsBeside {
   private def mixed(): Start = {
     val at = directory.resolve("mixed")
     counts(at).run(RocksDb, history: _*): Unit
-    for (batch <- 2 to 3) {
+    pinStatemark(at, 2 to 3)
+    Start("two providers", at, switches)
+  }
+
+  private def pinStatemark(at: JPath, batches: Range): Unit =
+    for (batch <- batches) {
       val entry = at.resolve(s"offsets/$batch")
       val text = Files.readString(entry).replace(RocksDb.className, Statemark.className)
       Files.write(entry, text.getBytes(UTF_8))
       Files.deleteIfExists(at.resolve(s"offsets/.$batch.crc"))
     }
-    Start("two providers", at, switches)
-  }
 
   /** Files of versions that no committed batch has written, as the query was rolled back by hand. */
   private val above =
     for (partition <- 0 to 1; kind <- Seq("changelog", "zip")) yield s"state/0/$partition/4.$kind"
 
-  private def rolledBack(): Start = {
+  private def rolledBack(isMixed: Boolean): Start = {
     val at = directory.resolve("rolled-back")
     counts(at).run(RocksDb, history: _*): Unit
     for (log <- Seq("offsets", "commits"); name <- Seq("3", ".3.crc"))
       Files.deleteIfExists(at.resolve(s"$log/$name"))
     for (file <- above if !Files.exists(at.resolve(file)))
       Files.write(at.resolve(file), file.getBytes(UTF_8))
+    if (isMixed) pinStatemark(at, 2 to 2)
     Start("rolled back", at, switches, path => assert(above.forall(isAside(path, _))))
   }
 
@@ -50,22 +54,34 @@ class SwitchBesideSuite extends CommandsBeside {
   }
 
   test("files that are set aside: each ends as it says, or refuses, and none is lost") {
-    interleave(Seq(rolledBack()), pairs(30), every = 10)
+    interleave(Seq(rolledBack(isMixed = true)), pairs(30), every = 10)
   }
 
   test("the same where a rename is a copy, and files are set aside") {
-    interleave(Seq(rolledBack()), pairs(16), every = 8, copies = true)
+    interleave(Seq(rolledBack(isMixed = true)), pairs(16), every = 8, copies = true)
   }
 
   test("a switch that dies at any step is undone or finished by the next one, with its files") {
-    val start = rolledBack()
-    def ends(step: Int): Option[String] = {
-      val path = directory.resolve(s"dead-$step")
+    val start = rolledBack(isMixed = false)
+    def switched(name: String, isAt: (Int, String) => Boolean, deathAt: Option[Int]) = {
+      val path = directory.resolve(name)
       copyOf(start.checkpoint, path)
       val place = Place(s"${SteppedFileSystem.Scheme}://$path", path)
-      val one = SteppedFileSystem.beside[Any]((_, _) => false, Some(step), Killed)(
+      val one = SteppedFileSystem.beside[Any](isAt, deathAt, Killed)(
         switching(Statemark).run(place)
       )(()).one
+      (path, one)
+    }
+    // A death before a read is one after the change before it.
+    val changes = scala.collection.mutable.ArrayBuffer.empty[Int]
+    def note(step: Int, what: String): Boolean = {
+      if (Seq("create", "rename", "delete").exists(what.startsWith)) changes += step
+      false
+    }
+    assert(switched("whole", note, None)._2.isSuccess)
+    def ends(step: Int): String = {
+      val (path, one) = switched(s"dead-$step", (_, _) => false, Some(step))
+      assert(one.isFailure)
       switching(RocksDb).run(Place(path.toString, path)): Unit
       val now = opened(path)
       assert(switching(RocksDb).holds(now))
@@ -81,14 +97,13 @@ class SwitchBesideSuite extends CommandsBeside {
         else above.foreach(file => assert(isAside(path, file), file))
       }
       val end =
-        if (one.isSuccess) None
-        else if (!isUndone) Some("finished")
-        else if (Files.exists(own.resolve("switch-1/undone"))) Some("undone")
-        else Some("never begun")
+        if (!isUndone) "finished"
+        else if (Files.exists(own.resolve("switch-1/undone"))) "undone"
+        else "never begun"
       statemark.spark.local.LocalDirectory.deleteTree(path.toFile)
       end
     }
-    val found = Iterator.from(0).map(ends).takeWhile(_.isDefined).flatten.toSeq
+    val found = changes.toSeq.map(ends)
     info(found.groupMapReduce(identity)(_ => 1)(_ + _).mkString(", "))
     assert(found.toSet == Set("never begun", "undone", "finished"))
   }

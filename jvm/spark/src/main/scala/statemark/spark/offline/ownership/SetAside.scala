@@ -44,7 +44,7 @@ final class SetAside(
     // Otherwise the query has gone on without them.
     if (checkpoint.committedVersion == version)
       for {
-        of <- files.groupBy(stem).values if !of.map(placeOf).exists(isWrittenAnew)
+        (stem, of) <- files.groupBy(stemOf) if !isWrittenAnew(stem, of.toSet, folders)
         file <- of.filterNot(isChecksum)
         folder <- folders if owner.move(new Path(folder, file), placeOf(file))
         checksum <- of.filter(_ == s"$file$Checksum")
@@ -53,7 +53,16 @@ final class SetAside(
 
   private def placeOf(file: String): Path = new Path(checkpoint.root, file)
 
-  private def isWrittenAnew(place: Path): Boolean = checkpoint.files.exists(place)
+  /** Tells whether a file of a version was written since: one that this had not found, or in the place of one that is
+    * out. One that is in its place, and not out, was not taken yet.
+    */
+  private def isWrittenAnew(stem: String, found: Set[String], folders: Seq[Path]): Boolean = {
+    def isThere(path: Path) = checkpoint.files.exists(path)
+    Kinds.map(stem + _).exists { file =>
+      isThere(placeOf(file)) &&
+      (!found(file) || folders.exists(folder => isThere(new Path(folder, file))))
+    }
+  }
 
   private def foldersNow: Seq[Path] =
     StoreListing.entries(checkpoint.files, journal).filter(_.isDirectory).map(_.getPath)
@@ -63,6 +72,7 @@ final class SetAside(
 object SetAside {
   private val Name = "aside"
   private val Checksum = ".crc"
+  private val Kinds = Seq(".changelog", ".zip")
 
   /** Returns the files above a version, relative to the checkpoint, as its stores were listed. */
   def above(checkpoint: QueryCheckpoint, version: Long): Seq[String] = for {
@@ -78,7 +88,7 @@ object SetAside {
   private def isChecksum(file: String): Boolean = file.endsWith(Checksum)
 
   /** The path of a file without what tells changelog, snapshot and checksum apart. */
-  private def stem(file: String): String = {
+  private def stemOf(file: String): String = {
     val (directory, name) = file.splitAt(file.lastIndexOf('/') + 1)
     directory + name.takeWhile(_ != '.')
   }
