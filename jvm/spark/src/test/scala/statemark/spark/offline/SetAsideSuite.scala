@@ -102,7 +102,9 @@ class SetAsideSuite extends OfflineSuite {
     assert(state == there && !Files.exists(checkpoint.resolve("_statemark")))
   }
 
-  test("a switch that was interrupted is undone: files go back, where nothing of their versions is") {
+  test(
+    "a switch that was interrupted is undone: files go back, where nothing of their versions is"
+  ) {
     counts().run(RocksDb, batches.take(2): _*)
     above.foreach(put(_))
     val there = state
@@ -168,7 +170,9 @@ class SetAsideSuite extends OfflineSuite {
   }
 
   for (format <- Seq("1", "2"))
-    test(s"a batch whose sink failed is run by Spark's provider, with other rows (format v$format)") {
+    test(
+      s"a batch whose sink failed is run by Spark's provider, with other rows (format v$format)"
+    ) {
       SetAsideSuite.addend = 1
       val settings = Map(
         "spark.sql.streaming.stateStore.checkpointFormatVersion" -> format,

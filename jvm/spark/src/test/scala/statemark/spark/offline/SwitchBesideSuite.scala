@@ -54,7 +54,7 @@ class SwitchBesideSuite extends CommandsBeside {
   }
 
   test("files that are set aside: each ends as it says, or refuses, and none is lost") {
-    interleave(Seq(rolledBack(isMixed = true)), pairs(30), every = 10)
+    interleave(Seq(rolledBack(isMixed = true)), pairs(20), every = 10)
   }
 
   test("the same where a rename is a copy, and files are set aside") {

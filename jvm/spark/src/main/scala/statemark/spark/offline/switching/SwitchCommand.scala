@@ -139,7 +139,11 @@ object SwitchCommand extends Command {
   }
 
   private def checkFamilies(checkpoint: QueryCheckpoint, context: CommandContext): Unit =
-    ColumnFamilyCheck.foreign(committedFiles(checkpoint), context.spark, context.hadoopConf).headOption
+    ColumnFamilyCheck.foreign(
+      committedFiles(checkpoint),
+      context.spark,
+      context.hadoopConf
+    ).headOption
       .foreach { case (snapshot, families) =>
         throw UserError(
           s"Spark's provider could not open the snapshot $snapshot",
