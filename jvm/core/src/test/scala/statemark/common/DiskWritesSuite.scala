@@ -25,7 +25,11 @@ class DiskWritesSuite extends AnyFunSuite {
         "is full",
         new RocksDBException(new Status(Status.Code.IOError, Status.SubCode.NoSpace, "no"))
       ),
-      ("RocksDB's words", "is full", new RocksDBException(s"While appending to file: /a: $noSpace")),
+      (
+        "RocksDB's words",
+        "is full",
+        new RocksDBException(s"While appending to file: /a: $noSpace")
+      ),
       ("an object store", "is full", new IOException("XMinioStorageFull: (Status Code: 507, …)")),
       ("a quota", "has used up its quota", new IOException("Disk quota exceeded")),
       ("a quota of HDFS", "has used up its quota", new DSQuotaExceededException),
