@@ -241,7 +241,7 @@ final class TransactionalStore private[statemark] (
 
   private def apply(version: PreparedTransaction): Unit = {
     checkUsable()
-    val records = TransactionalStore.records(version.state, Some(base))
+    val records = OffsetsColumnFamily.records(version.state, Some(base))
     val redo = version.file.map(batch => Redo(batch.file.getName, records))
     isHalfApplied = true
     try {
@@ -456,7 +456,7 @@ object TransactionalStore {
       OffsetsColumnFamily.MarkKey -> OffsetsColumnFamily.encodeMark(mark)
     )
     try {
-      engine.note(header ++ records(state, None))
+      engine.note(header ++ OffsetsColumnFamily.records(state, None))
       new TransactionalStore(
         engine,
         state,
@@ -484,27 +484,5 @@ object TransactionalStore {
     val engine = RocksEngine.open(directory, options)
     try engine.countRows(families, usesFamilies)
     finally engine.close()
-  }
-
-  /** Column families and position have records of their own, written only where they changed; so has a fingerprint,
-    * where there is one. A record of an older version proves nothing.
-    */
-  private[statemark] def records(
-      state: StoreState,
-      before: Option[StoreState]
-  ): Seq[(Array[Byte], Array[Byte])] = {
-    val changed = Seq(
-      Option.when(!before.exists(_.families == state.families))(
-        OffsetsColumnFamily.FamiliesKey -> OffsetsColumnFamily.encodeFamilies(state.families)
-      ),
-      Option.when(!before.exists(_.position == state.position))(
-        OffsetsColumnFamily.PositionKey -> OffsetsColumnFamily.encodePosition(state.position)
-      ),
-      state.fingerprint.map { seen =>
-        OffsetsColumnFamily.ProofKey ->
-          OffsetsColumnFamily.encodeProof(HistoryProof(state.version, seen))
-      }
-    )
-    (OffsetsColumnFamily.StateKey -> OffsetsColumnFamily.encodeState(state)) +: changed.flatten
   }
 }

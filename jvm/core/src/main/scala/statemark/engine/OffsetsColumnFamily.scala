@@ -61,6 +61,23 @@ object OffsetsColumnFamily {
   def decodeMark(bytes: Array[Byte]): Option[String] =
     decode("mark", bytes)(in => Some(in.readUTF()).filter(_.nonEmpty))
 
+  /** Returns the records that come with a version. Column families and position have records of their own, written only
+    * where they changed; so has a fingerprint, where there is one. A record of an older version proves nothing.
+    * @param before the version before; None in a new store
+    */
+  def records(state: StoreState, before: Option[StoreState]): Seq[(Array[Byte], Array[Byte])] = {
+    val changed = Seq(
+      Option.when(!before.exists(_.families == state.families))(
+        FamiliesKey -> encodeFamilies(state.families)
+      ),
+      Option.when(!before.exists(_.position == state.position))(
+        PositionKey -> encodePosition(state.position)
+      ),
+      state.fingerprint.map(seen => ProofKey -> encodeProof(HistoryProof(state.version, seen)))
+    )
+    (StateKey -> encodeState(state)) +: changed.flatten
+  }
+
   /** Returns all of a state but its column families, position and fingerprint, which have records of their own. */
   def encodeState(state: StoreState): Array[Byte] = encode { out =>
     writeVersionId(out, state.at)
