@@ -5,10 +5,12 @@ import org.apache.spark.sql.{Column, DataFrame}
 import org.apache.spark.sql.functions._
 import org.apache.spark.sql.streaming.{GroupState, GroupStateTimeout, OutputMode}
 import statemark.spark.Tmpfs
+import statemark.spark.checkpoint.OperatorFacts
+import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.ownership.Ownership
-import statemark.spark.offline.switching.{StateImport, SwitchCommand}
+import statemark.spark.offline.switching.{StateImport, SwitchCommand, UndescribedStores}
 import statemark.spark.process.JvmState
 import statemark.transaction.CommitPhase
 
@@ -87,6 +89,7 @@ class ImportSuite extends OfflineSuite {
     val job = new Job(build, mode, checkpoint, settings)
     // The session's own provider counts for nothing once the checkpoint pins one.
     job.run(ProviderClass.Hdfs, crowded.take(3): _*)
+    requireKnownWithoutMetadata()
     assert(switchTo(ProviderClass.Statemark).text.contains("imported version 3 of the state"))
     job.run(ProviderClass.Hdfs, crowded.slice(3, 5): _*)
     assert(job.metrics.exists(_.startsWith("statemark")))
@@ -101,6 +104,22 @@ class ImportSuite extends OfflineSuite {
     if (!name.contains("join")) for (batch <- Seq(1, 2, 6))
       spark.read.format("statestore").option("batchId", batch.toString).load(checkpoint.toString)
         .collect(): Unit
+  }
+
+  /** Fails unless what Spark's metadata tells of the stores is known without it. */
+  private def requireKnownWithoutMetadata(): Unit = {
+    val opened = QueryCheckpoint.open(checkpoint.toString, context(new RecordingConsole))
+    val described = for {
+      operator <- opened.operators(opened.latestOffset.batch)
+      store <- OperatorFacts.storesOf(operator)
+    } yield (operator.operatorInfo.operatorId, store.storeName) -> store.numColsPrefixKey
+    assert(described.nonEmpty)
+    assert(UndescribedStores.problem(described.map(_._1).toSet, Set.empty).isEmpty)
+    for (((operator, store), columns) <- described) {
+      val schema =
+        opened.schemas(operator, store).getOrElse(fail(s"$operator $store has no schema"))
+      assert(UndescribedStores.prefixColumns(schema) == columns, s"$operator, $store")
+    }
   }
 
   private def provider(batch: Int): ProviderClass =
@@ -190,6 +209,52 @@ class ImportSuite extends OfflineSuite {
       spark.streams.active.foreach(_.stop())
       disk.foreach(_.unmount())
     }
+  }
+
+  private def deleteMetadata(operator: Int): Unit = {
+    val folder = checkpoint.resolve(s"state/$operator/_metadata")
+    Files.delete(folder.resolve("metadata"))
+    Files.deleteIfExists(folder.resolve(".metadata.crc")): Unit
+  }
+
+  test("without metadata, as before Spark 4.0, what is missing is named") {
+    val twice = new Job(
+      _.withWatermark("ts", late).dropDuplicatesWithinWatermark("key", "ts")
+        .groupBy(window(col("ts"), "5 seconds")).count(),
+      append,
+      checkpoint
+    )
+    twice.run(ProviderClass.Hdfs, batches.take(3): _*)
+    def refused(): String =
+      intercept[statemark.common.InvalidInputException](switchTo(
+        ProviderClass.Statemark
+      )).getMessage
+    // The metadata of one operator is lost: its files say enough.
+    deleteMetadata(0)
+    assert(switchTo(ProviderClass.Statemark, "--dry-run").text.contains("would be switched"))
+    deleteMetadata(1)
+    val strange = checkpoint.resolve("state/0/0/strange")
+    Files.createDirectory(strange)
+    assert(refused().contains("no operator of a Spark before 4.0 has the stores default, strange"))
+    Files.delete(strange)
+    Files.move(checkpoint.resolve("state/0"), directory.resolve("kept"))
+    assert(refused().contains("the directories of the operators 0 are missing"))
+    Files.move(directory.resolve("kept"), checkpoint.resolve("state/0"))
+    val schema = checkpoint.resolve("state/0/0/_metadata/schema")
+    Files.move(schema, directory.resolve("schema"))
+    assert(refused().contains("if the query last ran on a Spark before 3.1"))
+  }
+
+  test("a join without metadata needs all of its stores") {
+    new Job(join(_, "inner"), append, checkpoint).run(ProviderClass.Hdfs, batches.take(3): _*)
+    deleteMetadata(0)
+    for (p <- 0 until partitions)
+      LocalDirectory.deleteTree(checkpoint.resolve(s"state/0/$p/left-keyToNumValues").toFile)
+    val refused =
+      intercept[statemark.common.InvalidInputException](switchTo(
+        ProviderClass.Statemark
+      )).getMessage
+    assert(refused.contains("the stores left-keyToNumValues of the join, operator 0, are missing"))
   }
 
   test("leftovers of an import that was not finished disturb neither provider") {

@@ -55,17 +55,19 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Com
     if (version == 0) Nil
     else {
       val found = checkpoint.listedStores
-      val metadata = described(found)
-      checkPartitions(found)
+      val known = described(found)
+      checkPartitions(found, known.values.map(_.numPartitions).maxOption)
       found.groupBy(s => (s.operator, s.name)).toSeq.sortBy(_._1).flatMap {
         case ((operator, name), listings) =>
           val schema = schemaOf(operator, name)
+          val prefix = known.get((operator, name)).map(_.numColsPrefixKey)
+            .getOrElse(UndescribedStores.prefixColumns(schema))
           listings.map { listing =>
             StoreImport(
               checkpoint.storeId(operator, listing.partition, name),
               schema.keySchema,
               schema.valueSchema,
-              metadata((operator, name)).numColsPrefixKey,
+              prefix,
               version
             )
           }
@@ -132,20 +134,23 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Com
     conf
   }
 
-  /** The metadata of every store in the checkpoint, by operator and name. */
+  /** The metadata of every store whose operator has some, by operator and name. */
   private def described(found: Seq[StoreListing]): Map[(Long, String), StateStoreMetadata] = {
     val all = (for {
       operator <- checkpoint.operators(checkpoint.lastCommit.getOrElse(entry.batch))
       store <- OperatorFacts.storesOf(operator)
     } yield (operator.operatorInfo.operatorId, store.storeName) -> store).toMap
-    val there = found.map(s => (s.operator, s.name)).toSet
+    val (there, undescribed) =
+      found.map(s => (s.operator, s.name)).toSet.partition(s => all.keys.exists(_._1 == s._1))
+    UndescribedStores.problem(undescribed, there.map(_._1)).foreach { case (reason, remedy) =>
+      refuse(reason, remedy)
+    }
     val differing = (there -- all.keySet) ++ (all.keySet -- there)
     if (differing.nonEmpty) {
       val names = differing.toSeq.sorted.map { case (o, n) => s"operator $o, store $n" }
       refuse(
         s"the metadata of the operators and the directories of the stores differ in ${names.mkString("; ")}",
-        "if the query last ran on a Spark before 3.4, run one batch of it with this Spark; else files " +
-          "are missing: bring them back"
+        "files are missing: bring them back"
       )
     }
     all.collectFirst { case ((operator, _), _: StateStoreMetadataV2) => operator }.foreach { o =>
@@ -157,9 +162,12 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Com
     all
   }
 
-  /** An operator has a store in every partition, or in the first one only if its rows are not spread. */
-  private def checkPartitions(found: Seq[StoreListing]): Unit = {
-    val partitions = entry.partitions.getOrElse(refuse(
+  /** An operator has a store in every partition, or in the first one only if its rows are not spread.
+    *
+    * @param described the number of partitions by the metadata of the operators
+    */
+  private def checkPartitions(found: Seq[StoreListing], described: Option[Int]): Unit = {
+    val partitions = entry.partitions.orElse(described).getOrElse(refuse(
       s"the offset entry of batch ${entry.batch} does not name the number of partitions",
       "bring the file back as Spark wrote it"
     ))
@@ -179,7 +187,8 @@ final class StateImport(checkpoint: QueryCheckpoint, version: Long, context: Com
   private def schemaOf(operator: Long, name: String): StateStoreColFamilySchema =
     checkpoint.schemas(operator, name).getOrElse(refuse(
       s"the schema of operator $operator, store $name, is missing",
-      "run one batch of the query with this Spark, or bring the file back"
+      "if the query last ran on a Spark before 3.1, which wrote none, run one batch of it on this Spark with the " +
+        "provider that it has, which writes it; else bring the file back"
     ))
 
   private def refuse(reason: String, remedy: String): Nothing =
