@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.streaming.checkpointing.{
   MetadataVersionUtil,
   OffsetSeq
 }
+import org.apache.spark.sql.streaming.StreamingQuery
 import org.apache.spark.util.Utils
 import scala.io.Source
 
@@ -72,4 +73,12 @@ trait BridgeShims {
     * not there, so that the checkpoint has an operator more, which has no metadata.
     */
   val hasOldStateSource: Boolean = true
+
+  /** The setting from which Spark's format `statestore` takes the number of partitions of a state where an offset entry does
+    * not name it: entries of version 2 do not before the first restart of their query.
+    */
+  protected val StatePartitions: String = "spark.sql.streaming.internal.stateStore.partitions"
+
+  /** Returns the number of partitions of a running query's state where the offset entry of a batch does not name it. */
+  protected def unnamedPartitions(query: StreamingQuery, batch: Long): Option[Int] = None // entries of version 2 came with Spark 4.2
 }

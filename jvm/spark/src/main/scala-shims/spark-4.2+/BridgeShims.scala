@@ -5,6 +5,8 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, TaskContext}
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetMap, OffsetSeqBase}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.Utils
 
 /** Members of [[StatemarkBridge]] that differ between the lines of Spark. */
@@ -71,4 +73,16 @@ trait BridgeShims {
     * not there, so that the checkpoint has an operator more, which has no metadata.
     */
   val hasOldStateSource: Boolean = false
+
+  /** The setting from which Spark's format `statestore` takes the number of partitions of a state where an offset entry does
+    * not name it: entries of version 2 do not before the first restart of their query.
+    */
+  protected val StatePartitions: String = SQLConf.STATEFUL_SHUFFLE_PARTITIONS_INTERNAL.key
+
+  /** Returns the number of partitions of a running query's state where the offset entry of a batch does not name it. */
+  protected def unnamedPartitions(query: StreamExecution, batch: Long): Option[Int] = for {
+    metadata <- query.offsetLog.get(batch).flatMap(_.metadataOpt)
+    if !metadata.conf.contains(SQLConf.SHUFFLE_PARTITIONS.key)
+    partitions <- query.sparkSessionForStream.conf.getOption(StatePartitions)
+  } yield partitions.toInt
 }

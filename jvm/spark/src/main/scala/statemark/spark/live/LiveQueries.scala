@@ -17,9 +17,15 @@ final case class PinnedBatch(query: ActiveQuery, batch: Long) {
   /** Returns the version of its stores that the batch has made. */
   def version: Long = batch + 1
 
-  /** Runs a step of Spark's format `statestore` over the batch, whatever checkpoint format the session has. */
+  /** Runs a step of Spark's format `statestore` over the batch, whatever the session has for what the checkpoint does not
+    * say.
+    */
   def bySpark[A](step: => A): A =
-    StatemarkBridge.readingCheckpoint(SparkSession.active, query.idsOf(batch, 0L).isDefined)(step)
+    StatemarkBridge.readingCheckpoint(
+      SparkSession.active,
+      query.idsOf(batch, 0L).isDefined,
+      query.unnamedPartitions(batch)
+    )(step)
 }
 
 /** Finds running queries of the application, whichever session started them.

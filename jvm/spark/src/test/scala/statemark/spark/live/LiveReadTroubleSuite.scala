@@ -60,6 +60,7 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
       },
       placesByWholeKey = () => true,
       positionOf = _ => None,
+      unnamedPartitions = _ => None,
       idsOf = (_, _) => None
     )
     val queries = new LiveQueries(spark, Clock.system)

@@ -23,7 +23,7 @@ final case class OffsetEntry(batch: Long, text: String, metadata: JObject) {
   def provider: Option[ProviderClass] =
     confs.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key).map(ProviderClass.of)
 
-  /** The number of partitions of the state. */
+  /** The number of partitions of the state; None in entries of version 2 before the first restart of their query. */
   def partitions: Option[Int] =
     confs.get(SQLConf.SHUFFLE_PARTITIONS.key).flatMap(_.toIntOption)
 

@@ -60,13 +60,15 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
     "fileChecksums" -> Some(stores.exists(_.partitions.exists(_.checksumFiles > 0)).toString)
   )
 
-  val partitions: Option[Int] = checkpoint.latestOffset.partitions
+  private val metadata: Seq[OperatorFacts] =
+    lastCommitted.fold(Seq.empty[OperatorStateMetadata])(checkpoint.operators).map(OperatorFacts.of)
+
+  val partitions: Option[Int] =
+    checkpoint.latestOffset.partitions.orElse(metadata.map(_.partitions).maxOption)
 
   /** Every operator with its stores: those that metadata names, and those that lie there without. */
   val operators: Seq[OperatorView] = {
-    val metadata = lastCommitted.fold(Seq.empty[OperatorStateMetadata])(checkpoint.operators)
-    val named = metadata.map { m =>
-      val facts = OperatorFacts.of(m)
+    val named = metadata.map { facts =>
       OperatorView(
         facts.id,
         Some(facts.name),

@@ -386,7 +386,8 @@ final class Repartition(
   private def unpinned(batch: Long) = UserError(
     s"the number of partitions of $location is not known",
     s"the offset entry of batch $batch does not record ${SQLConf.SHUFFLE_PARTITIONS.key}",
-    "run one batch of the query with this Spark"
+    "start the query and stop it after a batch, with the spark.sql.shuffle.partitions that it began with: offset " +
+      "entries name the number from the next start on"
   )
 }
 

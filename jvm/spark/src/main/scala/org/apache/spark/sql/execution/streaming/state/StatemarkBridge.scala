@@ -81,16 +81,24 @@ object StatemarkBridge extends BridgeShims {
     ShutdownHookManager.hasShutdownDeleteDir(new File(path.toUri.getPath))
   }
 
-  /** Runs a step of Spark's format `statestore`, whatever checkpoint format the session has.
+  /** Runs a step of Spark's format `statestore`, whatever the session has for what the checkpoint does not say.
     * @param hasIds whether the checkpoint is of format v2
+    * @param partitions the number of partitions of the state, where the batch's offset entry does not name it
     */
-  def readingCheckpoint[A](spark: SparkSession, hasIds: => Boolean)(step: => A): A = {
-    val key = SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key
+  def readingCheckpoint[A](spark: SparkSession, hasIds: => Boolean, partitions: Option[Int])(
+      step: => A
+  ): A = {
+    val formatKey = SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key
     lazy val format = if (hasIds) "2" else "1"
-    if (!hasOldStateSource || spark.conf.get(key) == format) step
+    val needed = Option.when(hasOldStateSource)(formatKey -> format).toSeq ++
+      partitions.map(StatePartitions -> _.toString)
+    val missing = needed.filterNot { case (key, value) =>
+      spark.conf.getOption(key).contains(value)
+    }
+    if (missing.isEmpty) step
     else {
       val own = classic(spark).cloneSession()
-      own.conf.set(key, format)
+      missing.foreach { case (key, value) => own.conf.set(key, value) }
       own.withActive(step)
     }
   }
@@ -116,6 +124,7 @@ object StatemarkBridge extends BridgeShims {
               .getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
           ),
         query.offsetLog.get(_).map(log => Position(endOffsets(log).map(_._2))),
+        unnamedPartitions(query, _),
         (batch, operator) =>
           commits.get(batch).flatMap(_.stateUniqueIds).flatMap(_.get(operator))
       )
@@ -308,6 +317,7 @@ final case class PlannedBatch(ends: Vector[(String, Option[String])], atMs: Opti
   * @param placesByWholeKey whether its operators' rows are known to be in the partition that all columns of the key
   *   give. Queries from before Spark 3.3 may be placed by some of the columns, as their input was
   * @param positionOf source offsets that a batch ends at
+  * @param unnamedPartitions the number of partitions of its state, where the offset entry of a batch does not name it
   * @param idsOf checkpoint ids that a batch committed for an operator, by partition and store, in checkpoint
   *   format v2
   */
@@ -321,6 +331,7 @@ final case class ActiveQuery(
     lastCommitted: () => Option[Long],
     placesByWholeKey: () => Boolean,
     positionOf: Long => Option[Position],
+    unnamedPartitions: Long => Option[Int],
     idsOf: (Long, Long) => Option[Array[Array[String]]]
 )
 
