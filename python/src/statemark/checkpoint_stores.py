@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from statemark import checkpoint_snapshots
 from statemark.checkpoint_facts import Store
 from statemark.checkpoint_snapshots import Snapshot
+from statemark.checkpoint_writers import Writers
 from statemark.units import number
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _SHARED = ("SSTs", "logs")
 _SNAPSHOTS = ("zip", "snapshot")
 #: A number that a damaged log names may be any: no more missing files of a store are listed.
 _MOST_LISTED = 1000
+_OF_ANOTHER_HISTORY = "it is of a history that was rolled back"
 _LARGEST_SCHEMA_BYTES = 64 * 1024 * 1024
 
 
@@ -96,13 +98,28 @@ class Stores:
                 snapshots[version] = path
             else:
                 changelogs[version] = (path, size)
+        in_v1 = {version: path for version, path in snapshots.items() if _is_v1_zip(path)}
+        writers = Writers(in_v1, changelogs)
+        for version in in_v1:
+            if writers.is_stale(version):
+                del snapshots[version]
         begin = max(snapshots, default=0)
         needed = range(begin + 1, self.version + 1)
         suffix = next((path.suffix for path, _ in changelogs.values()), ".changelog")
         where = directory.relative_to(self.root)
         gone = (f"{where}/{v}{suffix}" for v in needed if v not in changelogs)
         snapshot = Snapshot.of(snapshots[begin], self.root) if begin else Snapshot()
-        older = None if snapshot.is_whole else checkpoint_snapshots.older(snapshots, self.root)
+        overtaken = writers.overtaken(begin, self.version)
+        damaged = snapshot.damaged
+        if overtaken is not None:
+            damaged = (*damaged, (f"{where}/{overtaken}.changelog", _OF_ANOTHER_HISTORY))
+        older = None
+        if not snapshot.is_whole or overtaken is not None:
+            older = tuple(
+                (version, size)
+                for version, size in checkpoint_snapshots.older(snapshots, self.root)
+                if writers.overtaken(version, self.version) is None
+            )
         return Store(
             operator=operator,
             partition=partition,
@@ -117,7 +134,7 @@ class Stores:
                 *snapshot.missing,
                 *itertools.islice(gone, _MOST_LISTED),
             ),
-            damaged=snapshot.damaged,
+            damaged=damaged,
             older=older,
         )
 
@@ -130,6 +147,10 @@ class Stores:
         if of_operator is None or partition >= len(of_operator):
             return True
         return unique in of_operator[partition]
+
+
+def _is_v1_zip(path: Path) -> bool:
+    return path.suffix == ".zip" and "_" not in path.name
 
 
 def _has_one_key(operator: Path) -> bool:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -182,6 +183,45 @@ def test_a_start_that_repairs_itself(world: World) -> None:
     # A load that begins with this one does not look for another.
     (store / "8.changelog").unlink()
     assert names() == ["state-damaged"]
+
+
+def _mark(version: int, before: int) -> bytes:
+    """Return the end of a changelog of Statemark's."""
+    return struct.pack(">4sbqbi", b"SMcl", 1, version, before, 0)
+
+
+def test_no_repair_goes_over_a_changelog_of_another_history(world: World) -> None:
+    """Spark's provider wrote versions 11 and 12 as snapshots, and left Statemark's changelogs."""
+    store = world.checkpoint / "state/0/0"
+    world.home(1, 12)
+    for version in (11, 12):
+        (store / f"{version}.changelog").write_bytes(b"c" * 82 + _mark(version, 1))
+        world.snapshot(store / f"{version}.zip", rows=1000)
+        with zipfile.ZipFile(store / f"{version}.zip", "a") as image:
+            image.writestr("OPTIONS-000007", "o")
+
+    def names() -> list[str]:
+        world.conf[f"{REPAIRS}.enabled"] = "true"
+        return [finding.name for finding in world.diagnose().findings]
+
+    assert names() == []
+    (store / "12.zip").write_bytes((store / "12.zip").read_bytes()[:-30])
+    assert names() == ["state-damaged"]
+    (store / "12.zip").unlink()
+    assert names() == ["state-damaged"]
+    # One that Statemark wrote on the snapshot leads on.
+    (store / "12.changelog").write_bytes(b"c" * 82 + _mark(12, 2))
+    assert names() == []
+
+
+def test_a_snapshot_whose_changelog_was_written_anew_is_none(world: World) -> None:
+    store = world.checkpoint / "state/0/0"
+    begin = {100: 10, 101: 0}
+    for length, version in begin.items():
+        world.snapshot(store / "10.zip", rows=1000)
+        with zipfile.ZipFile(store / "10.zip", "a") as image:
+            image.writestr("statemark", struct.pack(">bbqi", 1, 1, length, 0))
+        assert _loads(world.diagnose())["stores"][0]["snapshotVersion"] == version
 
 
 def test_a_commit_log_that_is_gone(world: World) -> None:
