@@ -2,7 +2,16 @@ package statemark.spark
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.engine.VersionId
-import statemark.spark.checkpoint.{RepairLimits, RestoreRules}
+import statemark.spark.checkpoint.{
+  Before,
+  ChangelogMark,
+  FileBytes,
+  ListedVersions,
+  RepairLimits,
+  RestoreRules,
+  SnapshotWriter,
+  VersionWriters
+}
 
 /** What a restore may start with, and what leads from there. */
 class RestoreRulesSuite extends AnyFunSuite {
@@ -33,6 +42,63 @@ class RestoreRulesSuite extends AnyFunSuite {
     assert(RestoreRules.eligible(snapshots, v(8), lineage) == Vector(v(6), v(3), empty))
     assert(RestoreRules.eligible(snapshots, VersionId(8, None), None) ==
       Vector(VersionId(5, None), empty))
+  }
+
+  /** Versions 1 to 9 in checkpoint format v1, each with a changelog of ten bytes. */
+  private final class Written(
+      snapshots: Map[Long, SnapshotWriter],
+      foreign: Set[Long] = Set.empty,
+      before: Map[Long, Before] = Map.empty
+  ) extends VersionWriters {
+    override val listed: ListedVersions = ListedVersions(
+      snapshots.keys.map(VersionId(_, None)).toSeq,
+      (1L to 9L).map(_ -> 10L).toMap
+    )
+    override def changelog(version: Long): Option[ChangelogMark] =
+      Option.when(!foreign(version))(
+        ChangelogMark(version, before.getOrElse(version, Before.Own))
+      )
+    override def snapshot(version: Long): SnapshotWriter = snapshots(version)
+  }
+
+  private val own = SnapshotWriter.Own(Some(FileBytes(10, 1)))
+  private val rewritten = SnapshotWriter.Own(Some(FileBytes(11, 1)))
+
+  test("a snapshot is stale where it is ours, and its changelog another provider's of another length") {
+    val all = Map(3L -> own, 4L -> rewritten, 5L -> SnapshotWriter.Own(None)) ++
+      Map(6L -> SnapshotWriter.Foreign, 7L -> SnapshotWriter.Unknown)
+    def stale(foreign: Long*) =
+      all.keys.toSeq.sorted.filter(RestoreRules.isStale(_, new Written(all, foreign.toSet)))
+    assert(stale().isEmpty)
+    assert(stale((3L to 7L): _*) == Seq(4L))
+  }
+
+  test("a changelog of ours beside a snapshot of another's leads nowhere, ours beside any other does") {
+    def overtaken(snapshot: SnapshotWriter, foreign: Long*) =
+      RestoreRules.overtaken(3, 9, new Written(Map(3L -> own, 6L -> snapshot), foreign.toSet))
+    assert(overtaken(SnapshotWriter.Foreign).contains(6L))
+    assert(overtaken(SnapshotWriter.Foreign, 6).isEmpty)
+    assert(overtaken(own).isEmpty && overtaken(rewritten).isEmpty)
+    assert(overtaken(SnapshotWriter.Unknown).isEmpty)
+    assert(RestoreRules.overtaken(6, 9, new Written(Map(6L -> own))).isEmpty)
+  }
+
+  test("a changelog on a version of ours does not go on from a snapshot of another's") {
+    def overtaken(before: Before) = RestoreRules.overtaken(
+      6,
+      9,
+      new Written(Map(6L -> SnapshotWriter.Foreign), before = Map(7L -> before))
+    )
+    assert(overtaken(Before.Own).contains(7L))
+    assert(overtaken(Before.Foreign).isEmpty)
+    val same = new Written(Map(6L -> SnapshotWriter.Foreign))
+    assert(RestoreRules.overtaken(6, 6, same).isEmpty)
+  }
+
+  test("local state counts where both files of a version are ours") {
+    val all = Map(3L -> own, 4L -> SnapshotWriter.Foreign, 5L -> SnapshotWriter.Unknown)
+    assert(all.keys.toSeq.filter(RestoreRules.areOwn(_, new Written(all))) == Seq(3L))
+    assert(!RestoreRules.areOwn(3, new Written(all, foreign = Set(3L))))
   }
 
   test("a repair goes no further than it may, and does not try the same snapshot again") {

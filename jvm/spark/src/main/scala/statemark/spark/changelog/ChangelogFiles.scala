@@ -1,19 +1,29 @@
 package statemark.spark.changelog
 
-import org.apache.hadoop.fs.{FileStatus, Path}
+import org.apache.hadoop.fs.Path
+import org.apache.spark.io.LZ4CompressionCodec
 import org.apache.spark.sql.execution.streaming.state._
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
 import statemark.common.{Clock, Disk, DiskWrites, Fingerprint}
 import statemark.engine.{StoreState, VersionId}
-import statemark.spark.checkpoint.{ByteCount, CountedFiles, FileProofs, StoreFile}
+import statemark.spark.checkpoint.{
+  Before,
+  ByteCount,
+  ChangelogMark,
+  CountedFiles,
+  FileBytes,
+  FileProof,
+  FileProofs,
+  StoreFile
+}
 import statemark.spark.errors.StoreFailures
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.rows.RowChecksums
 
-/** The changelogs of one store in the checkpoint location, through Spark's writers and readers. Where versions need
-  * proofs, their bytes are counted below the compression of Spark's; Spark's manager of these files has no place for
-  * that, so that what it does with them is done here.
+/** The changelogs of one store in the checkpoint location, through Spark's writers and readers. In checkpoint format v1
+  * their bytes are counted below the compression of Spark's, and they end with a mark; Spark's manager of these files
+  * has no place for that, so that what it does with them is done here.
   *
   * ''Thread:'' any; one of them writes.
   * ''Source:'' Spark 4.2 `RocksDBFileManager.getChangeLogWriter` and `getChangelogReader`.
@@ -37,6 +47,9 @@ final class ChangelogFiles(
     clock: Clock
 ) {
 
+  /** The newest versions that this store has written, or was brought to. */
+  @volatile private var known = Map.empty[Long, Known]
+
   /** Returns a changelog for version `base + 1`.
     * @param id the checkpoint id of the new version, in format v2
     */
@@ -47,19 +60,25 @@ final class ChangelogFiles(
   ): ChangelogWriter = {
     val version = base.version + 1
     val path = new Path(directory, StoreFile.changelogName(VersionId(version, id)))
-    def sparks() = files.getChangeLogWriter(
-      version,
-      usesFamilies,
-      id,
-      id.map(_ => LineageItems.toItems(base.lineage))
-    )
     val (writer, fingerprint) =
       try
-        proofs.orElse(proofsOn(base)).filter(_ => id.isEmpty) match {
-          case None => (sparks(), () => None)
-          case Some(proofs) =>
-            val (writer, count) = openWriter(version, path)
-            (writer, () => count.whole.flatMap(proofs.written(version, _, base.fingerprint)))
+        id match {
+          case Some(_) =>
+            val lineage = Some(LineageItems.toItems(base.lineage))
+            (files.getChangeLogWriter(version, usesFamilies, id, lineage), () => None)
+          case None =>
+            val (writer, count) = openWriter(ChangelogMark(version, before(base.version)), path)
+            (
+              writer,
+              () => {
+                count.whole.foreach(bytes => note(version, isOwn = true, Some(bytes)))
+                for {
+                  proofs <- proofs.orElse(proofsOn(base))
+                  bytes <- count.whole
+                  seen <- proofs.written(version, bytes, base.fingerprint)
+                } yield seen
+              }
+            )
         }
       catch {
         case NonFatal(e) =>
@@ -73,50 +92,79 @@ final class ChangelogFiles(
     * @param isLast whether the changelog brings the wanted version, whose fingerprint the store needs
     */
   def open(at: VersionId, isLast: Boolean): OpenChangelog =
-    proofsOfLast.filter(_ => isLast && at.checkpointId.isEmpty) match {
-      case None => new OpenChangelog(files.getChangelogReader(at.version, at.checkpointId), None)
-      case Some(taken) =>
-        // Before its bytes: if another takes its place meanwhile, this says so.
-        val status = taken.statusOf(at.version)
-        val path = new Path(directory, StoreFile.changelogName(at))
-        val (reader, count) = counted.follow(path) {
-          new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
-        }
-        new OpenChangelog(reader, Some(new ReadProof(taken, status, count)))
+    if (!isLast || at.checkpointId.isDefined)
+      new OpenChangelog(files.getChangelogReader(at.version, at.checkpointId), None)
+    else {
+      // Before its bytes: if another takes its place meanwhile, this says so.
+      val status = proofsOfLast.flatMap(_.statusOf(at.version))
+      val path = new Path(directory, StoreFile.changelogName(at))
+      val (reader, count) = counted.follow(path) {
+        new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
+      }
+      def ended() = {
+        val isOwn = count.mark.exists(_.version == at.version)
+        count.whole.foreach(bytes => note(at.version, isOwn, Some(bytes)))
+        for (proofs <- proofsOfLast; bytes <- count.whole; seen <- proofs.found(status, bytes)) yield seen
+      }
+      new OpenChangelog(reader, Some(new ReadToEnd(count, () => ended())))
     }
 
-  private def openWriter(version: Long, path: Path): (StateStoreChangelogWriter, ByteCount) = {
+  /** Records what the file of a version has told that brought it to the store, in checkpoint format v1: the changelogs of
+    * the versions after it say so.
+    *
+    * @param isOwn whether it has a mark
+    * @param changelog the bytes of the changelog, where it is that
+    */
+  def note(version: Long, isOwn: Boolean, changelog: Option[FileBytes]): Unit =
+    known = known.filter(_._1 >= version - 1) + (version -> Known(isOwn, changelog))
+
+  /** Returns the bytes of the changelog of a version, as the store has written or read it; None where it does not know
+    * them, or the version has none.
+    */
+  def bytesOf(state: StoreState): Option[FileBytes] =
+    state.fingerprint.flatMap(FileProof.of).map(_.file) match {
+      case Some(file) => Option.when(!file.isSnapshot)(file.bytes)
+      case None => known.get(state.version).flatMap(_.changelog)
+    }
+
+  private def before(base: Long): Before =
+    if (base == 0) Before.Empty
+    else if (known.get(base).exists(_.isOwn)) Before.Own
+    else Before.Foreign
+
+  private def openWriter(mark: ChangelogMark, path: Path): (StateStoreChangelogWriter, ByteCount) = {
     // A later version has one before it, whose files lie there.
-    if (version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
+    if (mark.version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
+    val marked = new MarkedFiles(manager, mark)
+    /* Spark's readers look for the name of a version first, and read a changelog of version 1 that has no record to its end
+     * for that, where a mark is. LZ4 takes so few bytes for the end, other codecs for damage. */
+    val hasName = usesFamilies || !codec.isInstanceOf[LZ4CompressionCodec]
     counted.follow(path) {
-      if (usesFamilies) new StateStoreChangelogWriterV2(manager, path, codec)
-      else new StateStoreChangelogWriterV1(manager, path, codec)
+      if (hasName) new StateStoreChangelogWriterV2(marked, path, codec)
+      else new StateStoreChangelogWriterV1(marked, path, codec)
     }
   }
 
   private def codec = StatemarkBridge.codec(codecName)
 }
 
+/** @param isOwn whether the file of a version has a mark */
+private final case class Known(isOwn: Boolean, changelog: Option[FileBytes])
+
 /** A changelog that is open for reading. */
-final class OpenChangelog(val reader: StateStoreChangelogReader, proof: Option[ReadProof]) {
+final class OpenChangelog(val reader: StateStoreChangelogReader, toEnd: Option[ReadToEnd]) {
 
   /** Reads the changelog to its end. Returns its fingerprint with the result, where that is wanted. */
   def readAll[A](body: StateStoreChangelogReader => A): (A, Option[Fingerprint]) = {
-    proof.foreach(_.count.isWanted = true)
+    toEnd.foreach(_.count.isWanted = true)
     val result =
       try body(reader)
       finally reader.closeIfNeeded()
-    (result, proof.flatMap(_.fingerprint))
+    (result, toEnd.flatMap(_.fingerprint()))
   }
 
   def close(): Unit = reader.closeIfNeeded()
 }
 
-/** @param status the status of the file from before it was opened */
-private[spark] final class ReadProof(
-    proofs: FileProofs,
-    status: Option[FileStatus],
-    val count: ByteCount
-) {
-  def fingerprint: Option[Fingerprint] = count.whole.flatMap(proofs.found(status, _))
-}
+/** @param fingerprint is asked for once the whole file has passed */
+private[spark] final class ReadToEnd(val count: ByteCount, val fingerprint: () => Option[Fingerprint])

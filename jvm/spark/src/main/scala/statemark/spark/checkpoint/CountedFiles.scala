@@ -18,6 +18,7 @@ final class ByteCount {
   private val crc = new CRC32C
   private var length = 0L
   private var isWhole = false
+  private val last = new Array[Byte](ChangelogMark.Length)
 
   /** Tells whether a stream that is closed before its end is read to the end, so that all of the file is counted. */
   @volatile var isWanted: Boolean = false
@@ -25,11 +26,16 @@ final class ByteCount {
   def add(bytes: Array[Byte], from: Int, n: Int): Unit = {
     crc.update(bytes, from, n)
     length += n
+    val fresh = math.min(n, last.length)
+    System.arraycopy(last, fresh, last, 0, last.length - fresh)
+    System.arraycopy(bytes, from + n - fresh, last, last.length - fresh, fresh)
   }
 
   def add(byte: Int): Unit = {
     crc.update(byte)
     length += 1
+    System.arraycopy(last, 1, last, 0, last.length - 1)
+    last(last.length - 1) = byte.toByte
   }
 
   /** Ends the count: all of the file has passed, or the rest of it will not. */
@@ -37,6 +43,9 @@ final class ByteCount {
 
   /** Returns length and checksum, where the whole file has passed. */
   def whole: Option[FileBytes] = Option.when(isWhole)(FileBytes(length, crc.getValue.toInt))
+
+  /** Returns the mark of a changelog, where the whole file has passed and has one. */
+  def mark: Option[ChangelogMark] = Option.when(isWhole)(last).flatMap(ChangelogMark.of)
 }
 
 /** A file manager that counts the bytes of files on their way, as they lie there: Spark's classes compress above it.

@@ -61,7 +61,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
   /** Returns the fingerprint of the file of a version before its snapshot is read, by reading the file. */
   def found(version: Long): Option[Fingerprint] = for {
     there <- fileOf(version)
-    bytes <- bytesOf(there.status)
+    bytes <- bytesOf(there.status).flatMap(_.whole)
     if bytes.length == there.status.getLen
   } yield FileProof(
     SeenFile(there.isSnapshot, bytes, there.status.getModificationTime),
@@ -72,15 +72,27 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
   def stands(version: Long, known: Fingerprint): Boolean =
     Interrupts.apart(FileProof.of(known).exists(proof => stands(version, proof.file)))
 
-  /** Checks that the history which led to a version still stands.
+  /** Checks that the history which led to a version still stands, and that the versions after it are of it.
+    *
+    * A version with a changelog and a snapshot is of none where Statemark has not written both: Spark's provider may
+    * have written the one, and left the other standing. The version before needs no such look: whoever writes that anew
+    * writes this one too, and a changelog on a version of Spark's says so in its mark.
+    *
+    * @param after versions whose changelogs are replayed on it
+    * @return whether the file of the version has a mark
     * @throws LocalRejectedException where it does not, or where nothing tells
     * @throws InterruptedException where it was interrupted, which tells nothing
     */
-  def check(base: VersionId, known: Option[Fingerprint]): Unit = Interrupts.apart {
+  def check(
+      base: VersionId,
+      known: Option[Fingerprint],
+      after: Seq[Long],
+      writers: VersionWriters
+  ): Boolean = Interrupts.apart {
     val version = base.version
     val proof = known.flatMap(FileProof.of)
       .getOrElse(throw unproven(s"nothing is known of the file of its version $version"))
-    if (!stands(version, proof.file)) throw replaced(version)
+    val there = standing(version, proof.file).getOrElse(throw replaced(version))
     if (version > 1) {
       val isOlder = proof.origin match {
         case FileProof.Written(None) =>
@@ -95,14 +107,24 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
       if (proof.file.hasWholeSecond && !isOlder)
         throw unproven(s"the files of versions ${version - 1} and $version are of one second")
     }
+    (version +: after).find(v => writers.listed.both(v) && !RestoreRules.areOwn(v, writers))
+      .foreach { v =>
+        if (RestoreRules.isOvertaken(v, writers)) throw replaced(v)
+        throw unproven(
+          s"version $v has a changelog and a snapshot in the checkpoint, and Statemark has not written both"
+        )
+      }
+    there.mark.exists(_.version == version)
   }
 
-  private def stands(version: Long, known: SeenFile): Boolean =
-    fileOf(version).exists { there =>
+  private def stands(version: Long, known: SeenFile): Boolean = standing(version, known).isDefined
+
+  /** Returns the bytes of the file of a version, where it is the known one. */
+  private def standing(version: Long, known: SeenFile): Option[ByteCount] =
+    fileOf(version).filter { there =>
       there.isSnapshot == known.isSnapshot && there.status.getLen == known.bytes.length &&
-      there.status.getModificationTime == known.modifiedMs &&
-      bytesOf(there.status).contains(known.bytes)
-    }
+      there.status.getModificationTime == known.modifiedMs
+    }.flatMap(there => bytesOf(there.status)).filter(_.whole.contains(known.bytes))
 
   private def seen(status: Option[FileStatus], bytes: FileBytes): Option[SeenFile] =
     status.filter(_.getLen == bytes.length)
@@ -123,7 +145,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     catch { case _: FileNotFoundException => None }
 
   /** None where it is gone, or Hadoop's own checksum says that it is not what was written. */
-  private def bytesOf(file: FileStatus): Option[FileBytes] =
+  private def bytesOf(file: FileStatus): Option[ByteCount] =
     try {
       val opened = file.getPath.getFileSystem(hadoopConf).openFile(file.getPath)
         .withFileStatus(file)
@@ -134,7 +156,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
         val chunk = new Array[Byte](ChunkBytes)
         Iterator.continually(in.read(chunk)).takeWhile(_ >= 0).foreach(count.add(chunk, 0, _))
         count.end(isWhole = true)
-        count.whole
+        Some(count)
       }
     } catch { case _: FileNotFoundException | _: ChecksumException => None }
 

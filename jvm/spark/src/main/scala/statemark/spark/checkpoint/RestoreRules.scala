@@ -98,6 +98,47 @@ object RestoreRules {
   def uncovered(lineage: Vector[VersionId], snapshot: Long, at: VersionId): Seq[Long] =
     ((snapshot + 1 to at.version).toSet -- lineage.map(_.version)).toSeq.sorted
 
+  /** Tells whether the snapshot of a version, in checkpoint format v1, is of a history that is gone: it is Statemark's
+    * and names another changelog than the one beside it, which Spark's provider has written over that.
+    */
+  def isStale(version: Long, writers: VersionWriters): Boolean =
+    writers.listed.changelogs.get(version).exists { length =>
+      writers.snapshot(version) match {
+        case SnapshotWriter.Own(Some(named)) =>
+          named.length != length && writers.changelog(version).isEmpty
+        case _ => false
+      }
+    }
+
+  /** Tells whether changelog and snapshot of a version are both Statemark's, in checkpoint format v1. */
+  def areOwn(version: Long, writers: VersionWriters): Boolean =
+    writers.changelog(version).isDefined &&
+      (writers.snapshot(version) match {
+        case _: SnapshotWriter.Own => true
+        case _ => false
+      })
+
+  /** Tells whether the changelog of a version that has a snapshot as well is of a history that is gone, in checkpoint
+    * format v1: Statemark has written it, and Spark's provider the snapshot after it, without a changelog.
+    */
+  def isOvertaken(version: Long, writers: VersionWriters): Boolean =
+    writers.listed.both(version) && writers.snapshot(version) == SnapshotWriter.Foreign &&
+      writers.changelog(version).isDefined
+
+  /** Returns the first changelog on the way from a snapshot to `at` that is of a history that is gone, in checkpoint
+    * format v1: no restore goes over it.
+    */
+  def overtaken(snapshot: Long, at: Long, writers: VersionWriters): Option[Long] = {
+    // Statemark wrote it on a version of its own, and the snapshot of that is Spark's.
+    def isOnAnother = snapshot > 0 && snapshot < at && writers.listed.hasSnapshot(snapshot) &&
+      writers.snapshot(snapshot) == SnapshotWriter.Foreign &&
+      writers.changelog(snapshot + 1).exists(_.before == Before.Own)
+    if (isOnAnother) Some(snapshot + 1)
+    else
+      writers.listed.both.filter(v => v > snapshot && v <= at).toSeq.sorted
+        .find(isOvertaken(_, writers))
+  }
+
   /** Returns the versions whose changelogs lead from a snapshot to `at`, ascending. */
   def after(
       snapshot: Long,

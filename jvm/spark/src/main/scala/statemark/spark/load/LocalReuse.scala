@@ -7,7 +7,6 @@ import scala.util.control.NonFatal
 import statemark.common._
 import statemark.engine.VersionId
 import statemark.ReopenedStore
-import statemark.spark.checkpoint.FileProofs
 import statemark.spark.local.{
   BaseStores,
   LoadSource,
@@ -20,6 +19,7 @@ import statemark.spark.local.{
   UploadedFile,
   UploadedFiles
 }
+import statemark.spark.snapshot.StoreCheckpoint
 import statemark.transaction.{CommitObserver, CommitPhase}
 
 /** The result of [[LocalReuse.adopt]].
@@ -39,17 +39,20 @@ final case class Reused(
   *
   * ''Thread:'' the owner of the store.
   *
-  * @param proofs prove versions in checkpoint format v1; None in v2
+  * @param checkpoint proves versions in checkpoint format v1
   */
 final class LocalReuse(
     homes: StoreDirectories,
     bases: BaseStores,
-    proofs: Option[FileProofs],
+    checkpoint: StoreCheckpoint,
     path: ChangelogPath,
     observer: CommitObserver,
     clock: Clock
 ) {
   private lazy val log = LoggerFactory.getLogger(classOf[LocalReuse])
+
+  /** The files of versions, as they were when a home was compared with them first. */
+  private lazy val writers = checkpoint.writersOf(checkpoint.list())
 
   /** @param held homes of this store that the caller holds already; where this throws, they are released */
   def adopt(at: VersionId, held: Seq[StoreDirectory]): Reused = {
@@ -128,8 +131,12 @@ final class LocalReuse(
         "its first version never went to disk"
       )
     val deltas = path.find(base, at)
-    if (base.checkpointId.isEmpty)
-      proofs.getOrElse(throw inOtherFormat).check(base, reopened.store.base.fingerprint)
+    if (base.checkpointId.isEmpty) {
+      val proofs = checkpoint.proofsOfAll.getOrElse(throw inOtherFormat)
+      val isOwn =
+        proofs.check(base, reopened.store.base.fingerprint, deltas.map(_.version), writers)
+      checkpoint.changelogs.note(base.version, isOwn, None)
+    }
     observer.reached(CommitPhase.HomeProven)
     try path.replay(reopened.store, deltas, LoadStats(LoadSource.Local))
     catch {

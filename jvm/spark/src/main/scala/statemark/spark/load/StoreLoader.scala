@@ -3,12 +3,21 @@ package statemark.spark.load
 import java.io.File
 import java.nio.file.Files
 import org.apache.spark.sql.execution.streaming.state._
+import scala.annotation.tailrec
 import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common._
 import statemark.engine._
 import statemark.spark.changelog.{ChangelogPrefetch, CheckpointLineage}
-import statemark.spark.checkpoint.{FileDamage, RestoreRules, StoreFile}
+import statemark.spark.checkpoint.{
+  FileDamage,
+  FileWriters,
+  ListedVersions,
+  RestoreRules,
+  SnapshotMark,
+  SnapshotWriter,
+  StoreFile
+}
 import statemark.spark.conf.StoreConf
 import statemark.spark.errors.CheckpointDamagedException
 import statemark.spark.local.{
@@ -50,11 +59,20 @@ final class StoreLoader(
   private val lineages = new CheckpointLineage(files, changelogs)
   private val path = new ChangelogPath(conf, checkpoint, changelogs, lineages, checksums, clock)
   private val search = new SnapshotSearch(
-    () => checkpoint.listSnapshots(),
+    () => {
+      listing = checkpoint.list()
+      writers = writersOf(listing)
+      listing.snapshots
+    },
     lineages,
     conf.spark,
     bases.identity.toString
   )
+
+  private var listing = ListedVersions.none
+
+  // In checkpoint format v1, where files of one version may be of two histories.
+  private var writers = Option.empty[FileWriters]
 
   /** Returns an empty store at `version`. */
   def empty(version: Long): LoadedStore = {
@@ -63,7 +81,7 @@ final class StoreLoader(
     createEmpty(version)
   }
 
-  private val adoption = new LocalReuse(homes, bases, checkpoint.proofsOfAll, path, observer, clock)
+  private val adoption = new LocalReuse(homes, bases, checkpoint, path, observer, clock)
 
   /** Returns the store at exactly `at` (I5), from a home that was left or from the checkpoint location.
     * @param held homes of the store that the caller holds; they are this method's from now on
@@ -116,7 +134,8 @@ final class StoreLoader(
 
   /** Returns the store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (LoadedStore, LoadStats) = {
-    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, isWanted = false))
+    if (!conf.usesCheckpointIds) writers = writersOf(checkpoint.list())
+    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, end))
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
       else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
@@ -137,7 +156,7 @@ final class StoreLoader(
       fromNewest(at) { snapshot =>
         // No older snapshot is tried: a disk without room is no reason to pass one over.
         unwritable.foreach(throw _)
-        try importSnapshot(snapshot, isWanted = snapshot == at)
+        try importSnapshot(snapshot, at)
         catch {
           case e: DiskUnwritableException =>
             unwritable = Some(e)
@@ -162,19 +181,40 @@ final class StoreLoader(
 
   private def unreadable(snapshot: VersionId, why: Throwable, cause: Option[Throwable]) =
     new CheckpointDamagedException(
-      s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: $why.",
+      s"The snapshot ${StoreFile.snapshotName(snapshot)} cannot be loaded: ${reasonOf(why)}.",
       "Bring it, and the SST files that it names, back from a copy; `statemark verify` shows what is damaged.",
       cause
     )
 
+  private def reasonOf(why: Throwable): String = why match {
+    case stale: StaleSnapshotException => stale.getMessage
+    case other => other.toString
+  }
+
   private def fromNewest(at: VersionId)(load: VersionId => LoadedStore)
       : (LoadedStore, LoadStats) = {
     var imported: Option[LoadedStore] = None
+    val stale = mutable.Set.empty[VersionId]
     val ((lineage, repaired), snapshotMs) = Clock.timedMs(clock) {
       search.load(at) { (snapshot, lineage) =>
-        lineage.foreach(checkCovers(_, snapshot.version, at))
-        changelogs.open(RestoreRules.after(snapshot.version, lineage, at))
-        imported = Some(load(snapshot))
+        @tailrec def from(start: VersionId): LoadedStore = {
+          lineage.foreach(checkCovers(_, start.version, at))
+          changelogs.open(RestoreRules.after(start.version, lineage, at))
+          val loaded =
+            try Right(load(start))
+            catch { case e: StaleSnapshotException => Left(e) }
+          loaded match {
+            case Right(store) => store
+            // A snapshot of another history is none; only the first is not one of a repair.
+            case Left(e) =>
+              val eligible = RestoreRules.eligible(listing.snapshots, at, lineage)
+              val isFirst = eligible.takeWhile(_ != start).forall(stale)
+              if (!isFirst) throw unreadable(start, e, Some(e))
+              stale += start
+              from(eligible.filter(_.version < start.version).head)
+          }
+        }
+        imported = Some(from(snapshot))
       }
     }
     val generation = imported.getOrElse(
@@ -217,16 +257,18 @@ final class StoreLoader(
     }
   }
 
-  /** @param isWanted whether the snapshot is of the version that the task asks for
+  /** @param wanted the version that the task asks for
     * @throws InterruptedException where it was interrupted, which says nothing about the snapshot
+    * @throws StaleSnapshotException where it is of a history that is gone
     */
-  private def importSnapshot(at: VersionId, isWanted: Boolean): LoadedStore = Interrupts.apart {
+  private def importSnapshot(at: VersionId, wanted: VersionId): LoadedStore = Interrupts.apart {
     val home = homes.create()
     val target = home.base
     try {
       // Before the snapshot is read: what is written in its place later is another file.
       val seen =
-        checkpoint.proofsOfAll.filter(_ => isWanted && at.version > 0).flatMap(_.found(at.version))
+        checkpoint.proofsOfAll.filter(_ => at == wanted && at.version > 0)
+          .flatMap(_.found(at.version))
       val (state, uploaded) =
         if (at.version == 0) (bases.empty(0), Map.empty[String, UploadedFile])
         else {
@@ -234,18 +276,46 @@ final class StoreLoader(
           val metadata = DiskWrites.to(Disk.Local, target.getPath) {
             files.loadCheckpointFromDfs(at.version, target, new RocksDBFileMapping, at.checkpointId)
           }
+          writers.foreach(_.note(at.version, SnapshotMark.take(target)))
           val present =
             metadata.immutableFiles.map(f => f.localFileName -> UploadedFile(at.version, f))
           (stateOf(at, metadata, target), present.toMap)
         }
+      writers.foreach(checkHistory(at.version, wanted.version, _))
       checkpoint.reportSnapshot(at.version)
-      val generation = create(home, state.copy(fingerprint = seen), uploaded)
+      // The rows are those of the snapshot: a changelog of another history beside it does not prove them.
+      val proof = seen.filterNot(_ => writers.exists(RestoreRules.isOvertaken(at.version, _)))
+      val generation = create(home, state.copy(fingerprint = proof), uploaded)
       if (verifies) verify(generation, at)
       generation
     } catch {
       case e: Throwable =>
         home.delete(): Unit
         throw e
+    }
+  }
+
+  private def writersOf(listed: ListedVersions): Option[FileWriters] =
+    Option.when(!conf.usesCheckpointIds)(checkpoint.writersOf(listed))
+
+  /** Checks that a snapshot, and the changelogs after it up to `wanted`, are of one history. */
+  private def checkHistory(snapshot: Long, wanted: Long, writers: FileWriters): Unit = {
+    if (RestoreRules.isStale(snapshot, writers)) throw new StaleSnapshotException(snapshot)
+    RestoreRules.overtaken(snapshot, wanted, writers).foreach { version =>
+      throw new CheckpointDamagedException(
+        s"The changelog $version.changelog does not lead from version ${version - 1} to $version: it is of a history " +
+          "that was rolled back, after which Spark's provider wrote these versions as snapshots.",
+        s"Bring $version.zip, and the SST files that it names, back from a copy, or restart the query from a batch " +
+          "before it; `statemark verify` shows which batches can be restored.",
+        None
+      )
+    }
+    if (snapshot > 0) {
+      val isOwn = writers.snapshot(snapshot) match {
+        case _: SnapshotWriter.Own => true
+        case _ => false
+      }
+      checkpoint.changelogs.note(snapshot, isOwn, None)
     }
   }
 
@@ -301,3 +371,10 @@ final class StoreLoader(
 
   override def close(): Unit = changelogs.close()
 }
+
+/** A snapshot of Statemark's is of a history that is gone. */
+private final class StaleSnapshotException(version: Long)
+    extends RuntimeException(
+      s"it is of a history that was rolled back, as it names another $version.changelog than the one beside it, " +
+        "which Spark's provider has written since"
+    )

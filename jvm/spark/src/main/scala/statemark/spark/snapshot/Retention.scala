@@ -16,7 +16,7 @@ private[spark] final class Retention(
 ) {
 
   /** The newest snapshot when it was asked for first. Those that came since are the store's own. */
-  private lazy val found = checkpoint.listSnapshots().map(_.version).maxOption.getOrElse(0L)
+  private lazy val found = checkpoint.list().snapshots.map(_.version).maxOption.getOrElse(0L)
 
   /** @param base the newest version that the query is known to have committed */
   def deleteOld(base: Long): Unit = {

@@ -74,7 +74,7 @@ final class SnapshotTaker(
     * checkpoint location is not asked.
     */
   private def overdueNow(): StoreState => Boolean = {
-    lazy val files = checkpoint.list()
+    lazy val files = checkpoint.listTimes()
     state =>
       state.version > state.lastSnapshot.version &&
         SnapshotTaker.isOverdue(state.at, files, conf, clock.epochMs())

@@ -5,6 +5,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.common.{Clock, Disk, DiskWrites}
 import statemark.engine.{StoreState, VersionId}
+import statemark.spark.checkpoint.{FileBytes, SnapshotMark}
 import statemark.spark.local.{UploadedFile, UploadedFiles}
 
 /** The figures of an upload. @param isKept whether the snapshot is there
@@ -17,11 +18,13 @@ final case class SnapshotStats(files: RocksDBFileManagerMetrics, totalMs: Long, 
   * ''Thread:'' any; one upload at a time.
   *
   * @param snapshotPath the path of a snapshot, as messages name it
+  * @param changelogOf returns the changelog that the mark of a snapshot names, if any; None where it needs no mark
   */
 final class SnapshotUploader(
     files: RocksDBFileManager,
     snapshotPath: VersionId => String,
     delete: VersionId => Unit,
+    changelogOf: StoreState => Option[Option[FileBytes]],
     conf: RocksDBConf,
     clock: Clock
 ) {
@@ -53,6 +56,7 @@ final class SnapshotUploader(
         val mapping = planned.map { case (name, (file, since)) =>
           name -> UploadRules.file(file, since)
         }
+        changelogOf(state).foreach(SnapshotMark.write(image, _))
         // The metadata are written into the image first. A disk without a free byte is full, whichever was written.
         def isLocal = image.getUsableSpace == 0
         DiskWrites.to(

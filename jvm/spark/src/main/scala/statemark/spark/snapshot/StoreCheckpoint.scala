@@ -1,13 +1,20 @@
 package statemark.spark.snapshot
 
 import java.io.{File, FileNotFoundException}
-import org.apache.hadoop.fs.Path
+import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StatemarkBridge}
 import statemark.common.Clock
-import statemark.engine.{NativeHandles, VersionId}
+import statemark.engine.NativeHandles
 import statemark.spark.changelog.ChangelogFiles
-import statemark.spark.checkpoint.{CountedFiles, FileProofs, StoreFile, StoreLocation}
+import statemark.spark.checkpoint.{
+  CountedFiles,
+  FileProofs,
+  FileWriters,
+  ListedVersions,
+  StoreFile,
+  StoreLocation
+}
 import statemark.spark.conf.StoreConf
 import statemark.spark.local.LocalDirectory
 import statemark.spark.process.Relocated.CheckpointFileManager
@@ -80,24 +87,31 @@ final class StoreCheckpoint(
     files,
     snapshotPath(_).toString,
     at => checkedFiles.delete(snapshotPath(at)),
+    state => Option.when(state.at.checkpointId.isEmpty)(changelogs.bytesOf(state)),
     conf.rocksDb,
     clock
   )
 
   private def snapshotPath(at: VersionId) = new Path(location.directory, StoreFile.snapshotName(at))
 
-  /** Lists the snapshots that are there now, of either checkpoint format. Spark's own listings fail on a name of the
-    * other one.
-    */
-  def listSnapshots(): Seq[VersionId] = list().collect { case (StoreFile.Snapshot(at), _) => at }
+  /** Lists the snapshots that are there now, of either checkpoint format, and changelogs. */
+  def list(): ListedVersions =
+    ListedVersions.of(listed().map(status => (status.getPath.getName, status.getLen)))
 
-  /** Lists the files that are there now, with their modification times in ms since the epoch. */
-  def list(): Seq[(StoreFile, Long)] = {
-    val found =
-      try listing.list(location.directory).toSeq
-      catch { case _: FileNotFoundException => Nil }
-    found.map(status => StoreFile.of(status.getPath.getName) -> status.getModificationTime)
+  /** Lists the same files with their modification times, in ms since the epoch. */
+  def listTimes(): Seq[(StoreFile, Long)] =
+    listed().map(status => StoreFile.of(status.getPath.getName) -> status.getModificationTime)
+
+  /** Spark's own listings fail on a name of the other checkpoint format. */
+  private def listed(): Seq[FileStatus] = {
+    def isVersion(path: Path) = path.getName.endsWith(".zip") || path.getName.endsWith(".changelog")
+    try listing.list(location.directory, isVersion(_)).toSeq
+    catch { case _: FileNotFoundException => Nil }
   }
+
+  /** Returns what the listed files tell of who has written them, in checkpoint format v1. */
+  def writersOf(listed: ListedVersions): FileWriters =
+    new FileWriters(location.directory, location.hadoopConf, listed)
 
   /** Tells Spark's coordinator of the newest snapshot of the store. A session that only reads state may have no
     * coordinator; no thread waits for the report there.

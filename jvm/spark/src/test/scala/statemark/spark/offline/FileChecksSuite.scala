@@ -5,7 +5,7 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.checkpoint.RepairLimits
+import statemark.spark.checkpoint.{ChangelogMark, RepairLimits}
 import statemark.spark.{Line, Providers, Tmpfs}
 import statemark.spark.offline.verify.{
   ChangelogCheck,
@@ -112,10 +112,12 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       val check = new ChangelogCheck(stream, hasRowChecksums = true, delimiterBytes = 0)
       def found(bytes: Array[Byte]): Either[String, ChangelogFacts] = {
         Files.write(copy.toPath, bytes)
-        check.changelog(copy)
+        check.changelog(copy, Some(1))
       }
-      def read(bytes: Array[Byte]): Seq[Byte] =
-        stream.compressedInputStream(new ByteArrayInputStream(bytes)).readAllBytes().toSeq
+      def read(bytes: Array[Byte]): Seq[Byte] = {
+        val compressed = new ByteArrayInputStream(bytes.dropRight(ChangelogMark.Length))
+        stream.compressedInputStream(compressed).readAllBytes().toSeq
+      }
       assert(found(good) == Right(ChangelogFacts(None, 8)))
       val content = read(good)
       for (at <- good.indices; bit <- Seq(at % 8, 7)) {

@@ -6,6 +6,7 @@ import org.json4s.{JArray, JInt, JString}
 import org.json4s.jackson.JsonMethods.parse
 import scala.util.control.NonFatal
 import statemark.engine.VersionId
+import statemark.spark.checkpoint.ChangelogMark
 
 /** What a changelog holds.
   *
@@ -29,10 +30,27 @@ final class ChangelogCheck(
 ) {
   import ChangelogCheck._
 
-  /** @param file a copy, which may be cut
+  /** @param file a copy, which may be cut; the mark of Statemark's at its end is taken off
+    * @param version of the changelog in checkpoint format v1, whose mark it may have
     * @return why the file is no whole changelog, or what it holds
     */
-  def changelog(file: File): Either[String, ChangelogFacts] = decoded(file)(facts)
+  def changelog(file: File, version: Option[Long]): Either[String, ChangelogFacts] = {
+    version.foreach(takeMarkOff(file, _))
+    decoded(file)(facts)
+  }
+
+  private def takeMarkOff(file: File, version: Long): Unit = {
+    val copy = new RandomAccessFile(file, "rw")
+    try {
+      val length = copy.length - ChangelogMark.Length
+      if (length >= 0) {
+        val end = new Array[Byte](ChangelogMark.Length)
+        copy.seek(length)
+        copy.readFully(end)
+        if (ChangelogMark.of(end).exists(_.version == version)) copy.setLength(length)
+      }
+    } finally copy.close()
+  }
 
   private def facts(in: DataInputStream): ChangelogFacts = {
     val version = versionOf(in)

@@ -94,8 +94,9 @@ final class DeepCheck(
       val earlier = chain.before(end).flatMap(chain.copy(snapshots = whole).path(_).toOption)
       earlier.map(path => (path.snapshot.getOrElse(VersionId(0, None)), end))
     }.filterNot { case (start, end) =>
-      // What headers say is reported by itself.
-      waysTo(chain, start, end).exists(chain.lineageProblem(_).isDefined)
+      // What headers say is reported by itself, and no load goes over changelogs of another history.
+      waysTo(chain, start, end).exists(chain.lineageProblem(_).isDefined) ||
+      chain.overtaken(start.version, end).isDefined
     }
   }
 

@@ -83,12 +83,24 @@ final class RestoreVerdict(
     chains.restored(at, bad, limits).exists(path => !broken.exists(isDoubted(path, _)))
   }.map(_.version)
 
+  /** Changelogs of another history, where nothing else leads to a committed version. */
+  private val overtaken: Seq[Problem] = for {
+    at <- committed if chains.restored(at, bad, limits).isEmpty
+    path <- chains.path(at).toSeq
+    version <- chains.rocksDb.overtaken(path.snapshot.fold(0L)(_.version), at)
+  } yield Problem(
+    StoreFile.changelogName(version),
+    FindingKind.BrokenLineage,
+    s"it is of a history that was rolled back, and the snapshot ${StoreFile.snapshotName(version)} of the one after it " +
+      "is not there"
+  )
+
   def findings: Seq[Finding] = {
     val holes = missing.groupBy(_._1).toSeq.sortBy(_._2.head._2).map { case (file, at) =>
       val versions = at.map(_._2)
       toFinding(Problem(file, FindingKind.Missing, "it is not there"), versions, versions)
     }
-    holes ++ broken.distinctBy(p => (p.file, p.kind)).map(finding)
+    holes ++ (broken ++ overtaken).distinctBy(p => (p.file, p.kind)).map(finding)
   }
 
   def finding(problem: Problem): Finding = {

@@ -2,7 +2,7 @@ package statemark.spark.offline.verify
 
 import scala.annotation.tailrec
 import statemark.engine.VersionId
-import statemark.spark.checkpoint.{RepairLimits, RestoreRules, StoreFile}
+import statemark.spark.checkpoint.{RepairLimits, RestoreRules, StoreFile, VersionWriters}
 
 /** What restores a version: a snapshot, None for the empty store, and changelogs after it. */
 final case class RestorePath(snapshot: Option[VersionId], changelogs: Vector[VersionId])
@@ -15,12 +15,14 @@ final case class BadFiles(snapshots: Set[VersionId], changelogs: Set[VersionId])
   * @param headers in checkpoint format v2, the versions that the header of a changelog names
   * @param families the column families that a snapshot has, where its metadata can be read; empty maps in a
   *   store without column families
+  * @param writers tell in checkpoint format v1 which files of one version are of two histories
   */
 final case class StoreChain(
     snapshots: Set[VersionId],
     changelogs: Set[VersionId],
     headers: Map[VersionId, Vector[VersionId]],
-    families: Map[VersionId, Map[String, Short]] = Map.empty
+    families: Map[VersionId, Map[String, Short]] = Map.empty,
+    writers: VersionWriters = VersionWriters.None
 ) {
 
   /** How a provider restores `at` where some files fail when they are read: as [[RestoreRules]] says, it
@@ -29,14 +31,16 @@ final case class StoreChain(
   def restored(at: VersionId, bad: BadFiles, limits: RepairLimits): Option[RestorePath] =
     lineageOf(at).flatMap { initial =>
       def loads(lineage: Option[Vector[VersionId]])(snapshot: VersionId): Boolean =
-        !bad.snapshots(snapshot) &&
+        !bad.snapshots(snapshot) && overtaken(snapshot.version, at).isEmpty &&
           lineage.forall(RestoreRules.uncovered(_, snapshot.version, at).isEmpty)
-      val first = RestoreRules.eligible(snapshots, at, initial).head
+      // Whether a damaged snapshot is stale no load learns.
+      val counted = snapshots.filter(s => bad.snapshots(s) || !isStale(s))
+      val first = RestoreRules.eligible(counted, at, initial).head
       val start =
         if (loads(initial)(first)) Some((first, initial))
         else {
           val lineage = initial.map(longer(_, at, limits))
-          RestoreRules.forRepair(RestoreRules.eligible(snapshots, at, lineage), first, at, limits)
+          RestoreRules.forRepair(RestoreRules.eligible(counted, at, lineage), first, at, limits)
             .find(loads(lineage)).map((_, lineage))
         }
       start.map { case (snapshot, lineage) =>
@@ -46,6 +50,15 @@ final case class StoreChain(
         )
       }.filter(p => p.changelogs.forall(c => changelogs(c) && !bad.changelogs(c)) && isReplayed(p))
     }
+
+  /** Tells whether a snapshot is of a history that is gone. */
+  def isStale(snapshot: VersionId): Boolean =
+    snapshot.checkpointId.isEmpty && RestoreRules.isStale(snapshot.version, writers)
+
+  /** Returns the changelog on the way from a snapshot to `at` that is of a history that is gone. */
+  def overtaken(snapshot: Long, at: VersionId): Option[VersionId] =
+    if (at.checkpointId.isDefined) None
+    else RestoreRules.overtaken(snapshot, at.version, writers).map(VersionId(_, None))
 
   /** A change of column families is in a snapshot only: changelogs cannot lead past it. */
   private def isReplayed(path: RestorePath): Boolean = path.snapshot match {
@@ -76,7 +89,7 @@ final case class StoreChain(
   def path(at: VersionId): Either[VersionId, RestorePath] = {
     @tailrec def back(here: VersionId, found: Vector[VersionId]): Either[VersionId, RestorePath] =
       if (here.version == 0) Right(RestorePath(None, found))
-      else if (snapshots(here)) Right(RestorePath(Some(here), found))
+      else if (snapshots(here) && !isStale(here)) Right(RestorePath(Some(here), found))
       else if (!changelogs(here)) Left(here)
       else {
         before(here) match {

@@ -7,7 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.{RocksDBCheckpointMetadata
 import scala.collection.mutable
 import statemark.common.{Disk, DiskWrites}
 import statemark.engine.VersionId
-import statemark.spark.checkpoint.StoreFile
+import statemark.spark.checkpoint.{FileWriters, ListedVersions, StoreFile}
 import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.checkpoint.{ListedFile, StoreListing}
 
@@ -45,16 +45,22 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     val maps = byKind.collect { case (f, StoreFile.FullMap(v)) => VersionId(v, None) -> f }.toMap
 
     val whole = changelogs.toSeq.sortBy(_._1.version).flatMap { case (at, f) =>
-      changelogFacts(f.name).map(at -> _)
+      changelogFacts(at, f.name).map(at -> _)
     }.toMap
     val headers = whole.collect { case (at, ChangelogFacts(Some(lineage), _)) => at -> lineage }
     deltas.values.foreach(f => checked(f.name)(changelogCheck.map(_, isDelta = true)))
     maps.values.foreach(f => checked(f.name)(changelogCheck.map(_, isDelta = false)))
     val checks = new SnapshotSetCheck(files, settings, listed, problems += _, relate)
     val metadata = checks.run(snapshots.keys.toSeq)
+    val writers = new FileWriters(
+      files.directory,
+      hadoopConf,
+      ListedVersions.of(listed.map(f => (f.name, f.bytes)))
+    )
     if (settings.isDeep) {
-      new DeepCheck(task, settings, hadoopConf, problems += _)
-        .run(StoreChain(Set.empty, whole.keySet, headers), checks.rows, metadata)
+      val chain = StoreChain(Set.empty, whole.keySet, headers, writers = writers)
+      val rows = checks.rows.filterNot { case (at, _) => chain.isStale(at) }
+      new DeepCheck(task, settings, hadoopConf, problems += _).run(chain, rows, metadata)
     }
 
     val chains = Chains(
@@ -62,7 +68,8 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
         snapshots.keySet,
         changelogs.keySet,
         headers,
-        metadata.map { case (at, m) => at -> m.columnFamilyMapping.fold(noFamilies)(_.toMap) }
+        metadata.map { case (at, m) => at -> m.columnFamilyMapping.fold(noFamilies)(_.toMap) },
+        writers
       ),
       StoreChain(maps.keySet, deltas.keySet, Map.empty)
     )
@@ -89,10 +96,11 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     snapshotsOf(file) = snapshotsOf(file) + snapshot
 
   /** What a load gets from a changelog; it stops at the mark of the end, whatever follows. */
-  private def changelogFacts(name: String): Option[ChangelogFacts] = {
+  private def changelogFacts(at: VersionId, name: String): Option[ChangelogFacts] = {
     var read = Option.empty[ChangelogFacts]
     files.withCopy(name) { copy =>
-      changelogCheck.changelog(copy).left.map { detail =>
+      val inV1 = Option.when(at.checkpointId.isEmpty)(at.version)
+      changelogCheck.changelog(copy, inV1).left.map { detail =>
         read = changelogCheck.upToMark(copy)
         val effect = if (read.isDefined) Effect.None else Effect.FailsLoad
         Problem(name, FindingKind.Damaged, detail, effect)

@@ -1,0 +1,55 @@
+package statemark.spark.changelog
+
+import java.io.{FilterOutputStream, OutputStream}
+import org.apache.hadoop.fs._
+import statemark.spark.checkpoint.ChangelogMark
+import statemark.spark.process.Relocated.CheckpointFileManager
+import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
+
+/** A file manager that ends a new file with a mark. It stands above the one that writes checksums, so that these cover
+  * the mark.
+  *
+  * ''Thread:'' any.
+  */
+private[changelog] final class MarkedFiles(under: CheckpointFileManager, mark: ChangelogMark)
+    extends CheckpointFileManager {
+  override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream =
+    new MarkedOutput(under.createAtomic(path, overwrite), mark)
+
+  override def open(path: Path): FSDataInputStream = under.open(path)
+  override def list(path: Path, filter: PathFilter): Array[FileStatus] = under.list(path, filter)
+  override def mkdirs(path: Path): Unit = under.mkdirs(path)
+  override def exists(path: Path): Boolean = under.exists(path)
+  override def delete(path: Path): Unit = under.delete(path)
+  override def isLocal: Boolean = under.isLocal
+  override def createCheckpointDirectory(): Path = under.createCheckpointDirectory()
+}
+
+private final class MarkedOutput(
+    stream: CancellableFSDataOutputStream,
+    out: EndedOutput
+) extends CancellableFSDataOutputStream(out) {
+  def this(stream: CancellableFSDataOutputStream, mark: ChangelogMark) =
+    this(stream, new EndedOutput(stream, mark.bytes))
+
+  /** Cancels the file: closing the stream after this makes none. */
+  override def cancel(): Unit = {
+    out.isCancelled = true
+    stream.cancel()
+  }
+}
+
+private final class EndedOutput(under: OutputStream, end: Array[Byte])
+    extends FilterOutputStream(under) {
+  private var isOpen = true
+  var isCancelled = false
+
+  override def write(bytes: Array[Byte], from: Int, n: Int): Unit = under.write(bytes, from, n)
+
+  /** Closes the stream: the file is there when this returns. */
+  override def close(): Unit = if (isOpen) {
+    isOpen = false
+    if (!isCancelled) under.write(end)
+    under.close()
+  }
+}

@@ -1,0 +1,159 @@
+package statemark.spark.checkpoint
+
+import java.io._
+import java.nio.ByteBuffer
+import java.nio.charset.StandardCharsets.{ISO_8859_1, US_ASCII}
+import java.nio.file.Files
+import java.util.zip.{CRC32C, ZipInputStream}
+import scala.util.control.NonFatal
+
+/** The version on which a changelog builds, as its store knew it. */
+sealed abstract class Before(private[checkpoint] val code: Byte)
+
+object Before {
+
+  /** Nothing. */
+  case object Empty extends Before(0)
+
+  /** A version whose file has a mark. */
+  case object Own extends Before(1)
+
+  /** A version whose file has none, or one of which that is not known. */
+  case object Foreign extends Before(2)
+
+  private[checkpoint] def of(code: Byte): Option[Before] =
+    Seq(Empty, Own, Foreign).find(_.code == code)
+}
+
+/** The mark behind the compressed bytes of a changelog that Statemark has written, in checkpoint format v1. Readers stop
+  * at the record of the end, and never see it.
+  * {{{
+  *   "SMcl" | int8 format: 1 | int64 version | int8 before: 0 empty, 1 own, 2 foreign | int32 CRC32C of all that
+  * }}}
+  * Integers are big endian. FORMAT.md is the reader's and writer's contract, a golden file pins the bytes.
+  */
+final case class ChangelogMark(version: Long, before: Before) {
+  def bytes: Array[Byte] = {
+    val buffer = ByteBuffer.allocate(ChangelogMark.Length)
+    buffer.put(ChangelogMark.Magic).put(ChangelogMark.Format).putLong(version).put(before.code)
+    buffer.putInt(ChangelogMark.sum(buffer.array)).array
+  }
+}
+
+object ChangelogMark {
+
+  /** Fewer bytes than the header of a block of LZ4 has: a reader that goes on behind the last block sees the end. */
+  val Length: Int = 18
+  private val Magic = "SMcl".getBytes(US_ASCII)
+  private val Format: Byte = 1
+
+  /** Returns the mark at the end of a changelog's bytes; None where there is none, or none that is whole.
+    * @param bytes the last bytes of the file, as many as there are of [[Length]] at least
+    */
+  def of(bytes: Array[Byte]): Option[ChangelogMark] =
+    if (bytes.length < Length) None
+    else {
+      val mark = bytes.takeRight(Length)
+      val in = ByteBuffer.wrap(mark)
+      val magic = new Array[Byte](Magic.length)
+      in.get(magic)
+      val (format, version, before, crc) = (in.get(), in.getLong(), in.get(), in.getInt())
+      Before.of(before).filter(_ => magic.sameElements(Magic) && format == Format && crc == sum(mark))
+        .map(ChangelogMark(version, _))
+    }
+
+  private def sum(mark: Array[Byte]): Int = {
+    val crc = new CRC32C
+    crc.update(mark, 0, Length - Integer.BYTES)
+    crc.getValue.toInt
+  }
+}
+
+/** The provider that has uploaded a snapshot, as far as its zip tells. */
+sealed trait SnapshotWriter
+
+object SnapshotWriter {
+
+  /** Statemark.
+    * @param changelog the changelog of the same version, as the store knew it; None where it knew none
+    */
+  final case class Own(changelog: Option[FileBytes]) extends SnapshotWriter
+
+  /** Spark's. */
+  case object Foreign extends SnapshotWriter
+
+  /** Statemark 0.1, or a zip that is damaged beyond recognition. */
+  case object Unknown extends SnapshotWriter
+}
+
+/** The mark in a snapshot that Statemark has uploaded, in checkpoint format v1: a small file in the zip. RocksDB and
+  * Spark's provider pass it over.
+  * {{{
+  *   int8 format: 1 | int8 knows the changelog [| int64 length | int32 CRC32C]
+  * }}}
+  * Spark's snapshots have RocksDB's options instead, which those of Statemark never had.
+  */
+object SnapshotMark {
+  val FileName: String = "statemark"
+  private val Format: Byte = 1
+  private val OptionsPrefix = "OPTIONS-"
+
+  /** Adds the mark to an image. */
+  def write(image: File, changelog: Option[FileBytes]): Unit =
+    Files.write(new File(image, FileName).toPath, encode(changelog)): Unit
+
+  /** Returns who has uploaded an unpacked snapshot, and takes the mark out of it. */
+  def take(image: File): SnapshotWriter = {
+    val mark = new File(image, FileName).toPath
+    if (Files.exists(mark)) {
+      val bytes = Files.readAllBytes(mark)
+      Files.delete(mark)
+      SnapshotWriter.Own(decode(bytes))
+    } else if (Option(image.list()).exists(_.exists(_.startsWith(OptionsPrefix))))
+      SnapshotWriter.Foreign
+    else SnapshotWriter.Unknown
+  }
+
+  /** Returns who has uploaded a zip, which may be damaged: the names in its headers tell. */
+  def ofZip(zip: Array[Byte]): SnapshotWriter = {
+    val text = new String(zip, ISO_8859_1)
+    def names(prefix: String) = Headers.exists { case (signature, nameAt) =>
+      Iterator.iterate(text.indexOf(signature))(at => text.indexOf(signature, at + 1))
+        .takeWhile(_ >= 0).exists(at => text.startsWith(prefix, at + nameAt))
+    }
+    if (names(FileName)) SnapshotWriter.Own(content(zip).flatMap(decode))
+    else if (names(OptionsPrefix)) SnapshotWriter.Foreign
+    else SnapshotWriter.Unknown
+  }
+
+  /** Signatures of the headers of a zip, and where the name of the entry stands behind them. */
+  private val Headers = Seq("PK\u0003\u0004" -> 30, "PK\u0001\u0002" -> 46)
+
+  private[spark] def encode(changelog: Option[FileBytes]): Array[Byte] = {
+    val bytes = new ByteArrayOutputStream()
+    val out = new DataOutputStream(bytes)
+    out.writeByte(Format.toInt)
+    out.writeBoolean(changelog.isDefined)
+    changelog.foreach { file =>
+      out.writeLong(file.length)
+      out.writeInt(file.crc)
+    }
+    bytes.toByteArray
+  }
+
+  /** Returns the changelog that a mark names; None for a mark of another format as well. */
+  private[spark] def decode(bytes: Array[Byte]): Option[FileBytes] =
+    try {
+      val in = new DataInputStream(new ByteArrayInputStream(bytes))
+      Option.when(in.readByte() == Format && in.readBoolean())(
+        FileBytes(in.readLong(), in.readInt())
+      )
+    } catch { case _: EOFException => None }
+
+  private def content(zip: Array[Byte]): Option[Array[Byte]] =
+    try {
+      val in = new ZipInputStream(new ByteArrayInputStream(zip))
+      Iterator.continually(in.getNextEntry).takeWhile(_ != null).find(_.getName == FileName)
+        .map(_ => in.readAllBytes())
+    } catch { case NonFatal(_) => None }
+}

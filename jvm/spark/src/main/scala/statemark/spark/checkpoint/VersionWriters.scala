@@ -1,0 +1,108 @@
+package statemark.spark.checkpoint
+
+import java.io.{EOFException, FileNotFoundException}
+import java.nio.file.AccessDeniedException
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{ChecksumFileSystem, FSDataInputStream, Path}
+import org.apache.hadoop.security.AccessControlException
+import scala.collection.mutable
+import scala.util.Using
+import statemark.engine.VersionId
+
+/** The files of a store's versions, as one listing of its directory has them.
+  *
+  * @param snapshots of either checkpoint format
+  * @param changelogs the lengths of those of checkpoint format v1, by version
+  */
+final case class ListedVersions(snapshots: Seq[VersionId], changelogs: Map[Long, Long]) {
+  private val inV1 = snapshots.filter(_.checkpointId.isEmpty).map(_.version).toSet
+
+  /** The versions with a changelog and a snapshot, which may be of two histories. */
+  val both: Set[Long] = inV1.filter(changelogs.contains)
+
+  def hasSnapshot(version: Long): Boolean = inV1(version)
+}
+
+object ListedVersions {
+  val none: ListedVersions = ListedVersions(Nil, Map.empty)
+
+  /** @param files names and lengths */
+  def of(files: Seq[(String, Long)]): ListedVersions = {
+    val byKind = files.map { case (name, length) => (StoreFile.of(name), length) }
+    ListedVersions(
+      byKind.collect { case (StoreFile.Snapshot(at), _) => at },
+      byKind.collect { case (StoreFile.Changelog(VersionId(v, None)), length) => v -> length }.toMap
+    )
+  }
+}
+
+/** Tells who has written the files of versions, for [[RestoreRules]], in checkpoint format v1. */
+trait VersionWriters {
+  def listed: ListedVersions
+
+  /** Returns the mark of a version's changelog; None where it has none. */
+  def changelog(version: Long): Option[ChangelogMark]
+
+  /** Returns who has uploaded the snapshot of a version. */
+  def snapshot(version: Long): SnapshotWriter
+}
+
+object VersionWriters {
+
+  /** No version has two files. */
+  object None extends VersionWriters {
+    override val listed: ListedVersions = ListedVersions.none
+    override def changelog(version: Long): Option[ChangelogMark] = scala.None
+    override def snapshot(version: Long): SnapshotWriter = SnapshotWriter.Unknown
+  }
+}
+
+/** The writers as the files themselves tell. A file is read when it is asked for first: the end of a changelog, or a zip.
+  *
+  * ''Thread:'' one at a time.
+  *
+  * @param directory the store's directory in the checkpoint location
+  */
+final class FileWriters(directory: Path, hadoopConf: Configuration, val listed: ListedVersions)
+    extends VersionWriters {
+  private val changelogs = mutable.Map.empty[Long, Option[ChangelogMark]]
+  private val snapshots = mutable.Map.empty[Long, SnapshotWriter]
+
+  /** Records who has uploaded a snapshot, which was read just now. */
+  def note(version: Long, writer: SnapshotWriter): Unit = snapshots(version) = writer
+
+  override def changelog(version: Long): Option[ChangelogMark] =
+    changelogs.getOrElseUpdate(
+      version,
+      read(StoreFile.changelogName(VersionId(version, None))) { in =>
+        val length = listed.changelogs.getOrElse(version, 0L)
+        in.seek(math.max(length - ChangelogMark.Length, 0))
+        // A file that has grown since it was listed is another one.
+        ChangelogMark.of(in.readNBytes(ChangelogMark.Length))
+      }.flatten.filter(_.version == version)
+    )
+
+  override def snapshot(version: Long): SnapshotWriter =
+    snapshots.getOrElseUpdate(
+      version,
+      read(StoreFile.snapshotName(VersionId(version, None))) { in =>
+        SnapshotMark.ofZip(in.readAllBytes())
+      }.getOrElse(SnapshotWriter.Unknown)
+    )
+
+  /** None where the file is gone, or may not be read. Hadoop's own checksums are left aside: a damaged file tells who has
+    * written it as well.
+    */
+  private def read[A](name: String)(body: FSDataInputStream => A): Option[A] = {
+    val path = new Path(directory, name)
+    val files = path.getFileSystem(hadoopConf) match {
+      case checked: ChecksumFileSystem => checked.getRawFileSystem
+      case other => other
+    }
+    try Some(Using.resource(files.open(path))(body))
+    catch {
+      case _: FileNotFoundException | _: EOFException => None
+      case _: AccessControlException | _: AccessDeniedException => None
+    }
+  }
+}
