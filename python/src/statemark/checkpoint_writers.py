@@ -1,7 +1,8 @@
 """Which provider has written the files of a version, where these may be of two histories.
 
 In checkpoint format v1 Spark's provider may write the snapshot of a version and leave a changelog
-standing of a history that was rolled back, or the other way about. FORMAT.md says how marks tell.
+standing of a history that was rolled back, or the other way about. FORMAT.md says how signatures
+tell.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Writers:
         )
 
     def _before(self, version: int) -> int | None:
-        """Return what the mark of a changelog says of the version before; None without a mark."""
+        """Return what a changelog's signature says of the version before; None without one."""
         if version not in self.changelogs:
             return None
         with contextlib.suppress(OSError), self.changelogs[version][0].open("rb") as file:
@@ -149,9 +150,9 @@ def _named(path: Path) -> int | None:
         OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error
     ):
         with zipfile.ZipFile(path) as image:
-            mark = image.read(_SNAPSHOT_MARK.decode())
-        if len(mark) == _NAMES_CHANGELOG.size:
-            kind, has_one, length, _ = _NAMES_CHANGELOG.unpack(mark)
+            signature = image.read(_SNAPSHOT_MARK.decode())
+        if len(signature) == _NAMES_CHANGELOG.size:
+            kind, has_one, length, _ = _NAMES_CHANGELOG.unpack(signature)
             if (kind, has_one) == (1, 1):
                 return int(length)
     return None

@@ -49,7 +49,7 @@ def test_a_restart_without_local_directories(world: World) -> None:
     assert f"2 from the checkpoint: {why}" in str(found)
 
 
-@pytest.mark.parametrize(
+@pytest.signature.parametrize(
     ("version", "why"),
     [
         (12, None),
@@ -69,12 +69,12 @@ def test_which_local_directories_are_used(world: World, version: int, why: str |
 
 def test_a_local_directory_from_before_a_switch_is_of_no_use(world: World) -> None:
     homes = [world.home(partition, 12) for partition in (0, 1)]
-    mark = world.checkpoint / "_statemark/mark"
-    mark.parent.mkdir(exist_ok=True)
-    mark.write_text("v1\n0a1b\n")
+    signature = world.checkpoint / "_statemark/signature"
+    signature.parent.mkdir(exist_ok=True)
+    signature.write_text("v1\n0a1b\n")
     for home, seconds in zip(homes, (99, 101), strict=True):
         os.utime(home / "owner.lock", (seconds, seconds))
-    os.utime(mark, (100, 100))
+    os.utime(signature, (100, 100))
     first, second = _loads(world.diagnose())["stores"]
     assert first["why"] == "the local directory is older than the last switch of providers"
     assert second["localVersion"] == 12
@@ -98,7 +98,7 @@ def test_the_newest_local_directory_counts(world: World) -> None:
     assert _loads(world.diagnose())["stores"][0]["why"] == gone
 
 
-@pytest.mark.parametrize("place", ["home", "base", "store", "query"])
+@pytest.signature.parametrize("place", ["home", "base", "store", "query"])
 def test_nothing_of_another_user_is_opened(world: World, place: str) -> None:
     if os.geteuid():
         pytest.skip("only root can give a directory to another user")
@@ -110,8 +110,8 @@ def test_nothing_of_another_user_is_opened(world: World, place: str) -> None:
     assert store["why"] == "the local directory is another user's"
 
 
-@pytest.mark.parametrize("name", ["owner.lock", "base/CURRENT"])
-@pytest.mark.parametrize("kind", ["pipe", "link"])
+@pytest.signature.parametrize("name", ["owner.lock", "base/CURRENT"])
+@pytest.signature.parametrize("kind", ["pipe", "link"])
 def test_nothing_but_regular_files_is_opened(world: World, name: str, kind: str) -> None:
     file = world.home(0, 12) / name
     world.home(1, 12)
@@ -161,7 +161,7 @@ def test_files_that_only_a_local_directory_makes_up_for(world: World) -> None:
     assert "3 changelogs to replay (300 B)" in str(found)
 
 
-@pytest.mark.skipif(not REPAIRS, reason=WITHOUT_REPAIR)
+@pytest.signature.skipif(not REPAIRS, reason=WITHOUT_REPAIR)
 def test_a_start_that_repairs_itself(world: World) -> None:
     """As `RestoreRules` of the JVM does it."""
     store = world.checkpoint / "state/0/0"
@@ -185,7 +185,7 @@ def test_a_start_that_repairs_itself(world: World) -> None:
     assert names() == ["state-damaged"]
 
 
-def _mark(version: int, before: int) -> bytes:
+def _signature(version: int, before: int) -> bytes:
     """Return the end of a changelog of Statemark's."""
     return struct.pack(">4sbqbi", b"SMcl", 1, version, before, 0)
 
@@ -195,7 +195,7 @@ def test_no_repair_goes_over_a_changelog_of_another_history(world: World) -> Non
     store = world.checkpoint / "state/0/0"
     world.home(1, 12)
     for version in (11, 12):
-        (store / f"{version}.changelog").write_bytes(b"c" * 82 + _mark(version, 1))
+        (store / f"{version}.changelog").write_bytes(b"c" * 82 + _signature(version, 1))
         world.snapshot(store / f"{version}.zip", rows=1000)
         with zipfile.ZipFile(store / f"{version}.zip", "a") as image:
             image.writestr("OPTIONS-000007", "o")
@@ -210,7 +210,7 @@ def test_no_repair_goes_over_a_changelog_of_another_history(world: World) -> Non
     (store / "12.zip").unlink()
     assert names() == ["state-damaged"]
     # One that Statemark wrote on the snapshot leads on.
-    (store / "12.changelog").write_bytes(b"c" * 82 + _mark(12, 2))
+    (store / "12.changelog").write_bytes(b"c" * 82 + _signature(12, 2))
     assert names() == []
 
 

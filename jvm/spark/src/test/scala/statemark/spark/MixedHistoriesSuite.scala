@@ -9,7 +9,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.SparkException
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Causes
-import statemark.spark.checkpoint.{ChangelogMark, SnapshotMark}
+import statemark.spark.checkpoint.{ChangelogSignature, SnapshotSignature}
 import statemark.spark.errors.StoreException
 import statemark.spark.local.LoadSource
 import statemark.spark.offline.verify.{
@@ -93,11 +93,15 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     }
     val messages = Causes.of(e).flatMap(c => c +: c.getSuppressed.toSeq).map(_.toString).toSeq
     assert(names.forall(n => messages.exists(_.contains(n))), messages)
-    assert(Causes.of(e).exists {
-      case _: StoreException => true
-      case s: SparkException => Option(s.getCondition).exists(_.startsWith("CANNOT_LOAD_STATE_STORE"))
-      case _ => false
-    }, messages)
+    assert(
+      Causes.of(e).exists {
+        case _: StoreException => true
+        case s: SparkException =>
+          Option(s.getCondition).exists(_.startsWith("CANNOT_LOAD_STATE_STORE"))
+        case _ => false
+      },
+      messages
+    )
   }
 
   private def zip(version: Int): Path = storeDir.resolve(s"$version.zip")
@@ -182,7 +186,9 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     sparks()
     val provider = open(repairs)
     check(provider, newest, Vector.fill(newest + 1)(None), rewritten(newest))
-    keeperOf(provider).committed(keeperOf(provider).generation.get.store.base) // as one that is kept
+    keeperOf(
+      provider
+    ).committed(keeperOf(provider).generation.get.store.base) // as one that is kept
     provider.close()
     sparks(salt = 200)
     check(open(repairs), newest, Vector.fill(newest + 1)(None), rewritten(newest, 200))
@@ -213,15 +219,16 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
       }
     }
 
-  if (Line.hasStoreOf42) test("Spark's two newest snapshots are empty: no changelog of before leads over them") {
-    first()
-    sparks()
-    rewrite(zip(newest))(_ => Array.emptyByteArray)
-    rewrite(zip(newest - 1))(_ => Array.emptyByteArray)
-    assertRefused(newest, s"${newest - 1}.changelog")
-    val found = report(isDeep = true)
-    assert(found.restorable == all.filter(_ < newest - 1), found.findings)
-  }
+  if (Line.hasStoreOf42)
+    test("Spark's two newest snapshots are empty: no changelog of before leads over them") {
+      first()
+      sparks()
+      rewrite(zip(newest))(_ => Array.emptyByteArray)
+      rewrite(zip(newest - 1))(_ => Array.emptyByteArray)
+      assertRefused(newest, s"${newest - 1}.changelog")
+      val found = report(isDeep = true)
+      assert(found.restorable == all.filter(_ < newest - 1), found.findings)
+    }
 
   for (isDeep <- Seq(false, true))
     test(s"verify of a healthy checkpoint finds nothing wrong, deep: $isDeep") {
@@ -270,28 +277,29 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     }
   }
 
-  if (Line.hasStoreOf42) test("a snapshot of Statemark's is repaired after Spark's provider has run") {
-    sparks(from = 0, to = 3)
-    val provider = open(repairs)
-    (3 until newest).foreach { v =>
-      commit(provider, v.toLong, Map(s"k$v" -> v)): Unit
-      provider.getStore(v + 1L, None).abort()
-      provider.doMaintenance()
+  if (Line.hasStoreOf42)
+    test("a snapshot of Statemark's is repaired after Spark's provider has run") {
+      sparks(from = 0, to = 3)
+      val provider = open(repairs)
+      (3 until newest).foreach { v =>
+        commit(provider, v.toLong, Map(s"k$v" -> v)): Unit
+        provider.getStore(v + 1L, None).abort()
+        provider.doMaintenance()
+      }
+      provider.close()
+      val wanted = (0 until newest).map(v => s"k$v" -> (if (v < 3) v + 100 else v)).toMap
+      val newestZip = files(".zip").map(_.stripSuffix(".zip").toInt).max
+      assert(newestZip > 3)
+      halve(zip(newestZip))
+      checkElsewhere(newest, wanted)
     }
-    provider.close()
-    val wanted = (0 until newest).map(v => s"k$v" -> (if (v < 3) v + 100 else v)).toMap
-    val newestZip = files(".zip").map(_.stripSuffix(".zip").toInt).max
-    assert(newestZip > 3)
-    halve(zip(newestZip))
-    checkElsewhere(newest, wanted)
-  }
 
   /** Makes files what Statemark 0.1 would have written. */
   private def takeMarksOff(): Unit = {
     files(".changelog").map(storeDir.resolve).foreach { file =>
       rewrite(file) { bytes =>
-        assert(ChangelogMark.of(bytes).isDefined)
-        bytes.dropRight(ChangelogMark.Length)
+        assert(ChangelogSignature.of(bytes).isDefined)
+        bytes.dropRight(ChangelogSignature.Length)
       }
     }
     files(".zip").map(storeDir.resolve).foreach(rewrite(_)(withoutMark))
@@ -302,7 +310,7 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     val bytes = new ByteArrayOutputStream()
     val out = new ZipOutputStream(bytes)
     Iterator.continually(in.getNextEntry).takeWhile(_ != null)
-      .filterNot(_.getName == SnapshotMark.FileName).foreach { entry =>
+      .filterNot(_.getName == SnapshotSignature.FileName).foreach { entry =>
         out.putNextEntry(new ZipEntry(entry.getName))
         out.write(in.readAllBytes())
         out.closeEntry()
@@ -311,21 +319,22 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     bytes.toByteArray
   }
 
-  if (Line.hasStoreOf42) test("a checkpoint of 0.1, without marks, restores and is repaired as before") {
-    first()
-    takeMarksOff()
-    for (v <- 1 to newest) checkElsewhere(v, expected(v))
-    assert(report(isDeep = true).findings.isEmpty)
-    val newestZip = files(".zip").map(_.stripSuffix(".zip").toInt).max
-    halve(zip(newestZip))
-    checkElsewhere(newest, expected(newest))
-    assert(report(isDeep = true).restorable == all)
-    // The next release goes on from there.
-    val provider = open(elsewhere)
-    commit(provider, newest.toLong, Map("next" -> 1)): Unit
-    provider.close()
-    checkElsewhere(newest + 1, expected(newest) + ("next" -> 1))
-  }
+  if (Line.hasStoreOf42)
+    test("a checkpoint of 0.1, without signatures, restores and is repaired as before") {
+      first()
+      takeMarksOff()
+      for (v <- 1 to newest) checkElsewhere(v, expected(v))
+      assert(report(isDeep = true).findings.isEmpty)
+      val newestZip = files(".zip").map(_.stripSuffix(".zip").toInt).max
+      halve(zip(newestZip))
+      checkElsewhere(newest, expected(newest))
+      assert(report(isDeep = true).restorable == all)
+      // The next release goes on from there.
+      val provider = open(elsewhere)
+      commit(provider, newest.toLong, Map("next" -> 1)): Unit
+      provider.close()
+      checkElsewhere(newest + 1, expected(newest) + ("next" -> 1))
+    }
 
   private def lastRows(provider: StateStoreProvider, at: Int): Map[String, Int] = {
     val store = provider.getStore(at.toLong, None)

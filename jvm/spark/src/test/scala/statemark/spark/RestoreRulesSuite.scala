@@ -4,7 +4,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.{
   Before,
-  ChangelogMark,
+  ChangelogSignature,
   FileBytes,
   ListedVersions,
   RepairLimits,
@@ -54,9 +54,9 @@ class RestoreRulesSuite extends AnyFunSuite {
       snapshots.keys.map(VersionId(_, None)).toSeq,
       (1L to 9L).map(_ -> 10L).toMap
     )
-    override def changelog(version: Long): Option[ChangelogMark] =
+    override def changelog(version: Long): Option[ChangelogSignature] =
       Option.when(!foreign(version))(
-        ChangelogMark(version, before.getOrElse(version, Before.Own))
+        ChangelogSignature(version, before.getOrElse(version, Before.Own))
       )
     override def snapshot(version: Long): SnapshotWriter = snapshots(version)
   }
@@ -64,7 +64,9 @@ class RestoreRulesSuite extends AnyFunSuite {
   private val own = SnapshotWriter.Own(Some(FileBytes(10, 1)))
   private val rewritten = SnapshotWriter.Own(Some(FileBytes(11, 1)))
 
-  test("a snapshot is stale where it is ours, and its changelog another provider's of another length") {
+  test(
+    "a snapshot is stale where it is ours, and its changelog another provider's of another length"
+  ) {
     val all = Map(3L -> own, 4L -> rewritten, 5L -> SnapshotWriter.Own(None)) ++
       Map(6L -> SnapshotWriter.Foreign, 7L -> SnapshotWriter.Unknown)
     def stale(foreign: Long*) =
@@ -73,7 +75,9 @@ class RestoreRulesSuite extends AnyFunSuite {
     assert(stale((3L to 7L): _*) == Seq(4L))
   }
 
-  test("a changelog of ours beside a snapshot of another's leads nowhere, ours beside any other does") {
+  test(
+    "a changelog of ours beside a snapshot of another's leads nowhere, ours beside any other does"
+  ) {
     def overtaken(snapshot: SnapshotWriter, foreign: Long*) =
       RestoreRules.overtaken(3, 9, new Written(Map(3L -> own, 6L -> snapshot), foreign.toSet))
     assert(overtaken(SnapshotWriter.Foreign).contains(6L))

@@ -10,7 +10,7 @@ import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{
   Before,
   ByteCount,
-  ChangelogMark,
+  ChangelogSignature,
   CountedFiles,
   FileBytes,
   FileProof,
@@ -22,7 +22,7 @@ import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.rows.RowChecksums
 
 /** The changelogs of one store in the checkpoint location, through Spark's writers and readers. In checkpoint format v1
-  * their bytes are counted below the compression of Spark's, and they end with a mark; Spark's manager of these files
+  * their bytes are counted below the compression of Spark's, and they end with a signature; Spark's manager of these files
   * has no place for that, so that what it does with them is done here.
   *
   * ''Thread:'' any; one of them writes.
@@ -67,7 +67,8 @@ final class ChangelogFiles(
             val lineage = Some(LineageItems.toItems(base.lineage))
             (files.getChangeLogWriter(version, usesFamilies, id, lineage), () => None)
           case None =>
-            val (writer, count) = openWriter(ChangelogMark(version, before(base.version)), path)
+            val (writer, count) =
+              openWriter(ChangelogSignature(version, before(base.version)), path)
             (
               writer,
               () => {
@@ -102,9 +103,10 @@ final class ChangelogFiles(
         new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
       }
       def ended() = {
-        val isOwn = count.mark.exists(_.version == at.version)
+        val isOwn = count.signature.exists(_.version == at.version)
         count.whole.foreach(bytes => note(at.version, isOwn, Some(bytes)))
-        for (proofs <- proofsOfLast; bytes <- count.whole; seen <- proofs.found(status, bytes)) yield seen
+        for (proofs <- proofsOfLast; bytes <- count.whole; seen <- proofs.found(status, bytes))
+          yield seen
       }
       new OpenChangelog(reader, Some(new ReadToEnd(count, () => ended())))
     }
@@ -112,7 +114,7 @@ final class ChangelogFiles(
   /** Records what the file of a version has told that brought it to the store, in checkpoint format v1: the changelogs of
     * the versions after it say so.
     *
-    * @param isOwn whether it has a mark
+    * @param isOwn whether it has a signature
     * @param changelog the bytes of the changelog, where it is that
     */
   def note(version: Long, isOwn: Boolean, changelog: Option[FileBytes]): Unit =
@@ -132,23 +134,26 @@ final class ChangelogFiles(
     else if (known.get(base).exists(_.isOwn)) Before.Own
     else Before.Foreign
 
-  private def openWriter(mark: ChangelogMark, path: Path): (StateStoreChangelogWriter, ByteCount) = {
+  private def openWriter(
+      signature: ChangelogSignature,
+      path: Path
+  ): (StateStoreChangelogWriter, ByteCount) = {
     // A later version has one before it, whose files lie there.
-    if (mark.version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
-    val marked = new MarkedFiles(manager, mark)
+    if (signature.version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
+    val signed = new SignedFiles(manager, signature)
     /* Spark's readers look for the name of a version first, and read a changelog of version 1 that has no record to its end
-     * for that, where a mark is. LZ4 takes so few bytes for the end, other codecs for damage. */
+     * for that, where a signature is. LZ4 takes so few bytes for the end, other codecs for damage. */
     val hasName = usesFamilies || !codec.isInstanceOf[LZ4CompressionCodec]
     counted.follow(path) {
-      if (hasName) new StateStoreChangelogWriterV2(marked, path, codec)
-      else new StateStoreChangelogWriterV1(marked, path, codec)
+      if (hasName) new StateStoreChangelogWriterV2(signed, path, codec)
+      else new StateStoreChangelogWriterV1(signed, path, codec)
     }
   }
 
   private def codec = StatemarkBridge.codec(codecName)
 }
 
-/** @param isOwn whether the file of a version has a mark */
+/** @param isOwn whether the file of a version has a signature */
 private final case class Known(isOwn: Boolean, changelog: Option[FileBytes])
 
 /** A changelog that is open for reading. */
@@ -167,4 +172,7 @@ final class OpenChangelog(val reader: StateStoreChangelogReader, toEnd: Option[R
 }
 
 /** @param fingerprint is asked for once the whole file has passed */
-private[spark] final class ReadToEnd(val count: ByteCount, val fingerprint: () => Option[Fingerprint])
+private[spark] final class ReadToEnd(
+    val count: ByteCount,
+    val fingerprint: () => Option[Fingerprint]
+)

@@ -18,7 +18,7 @@ final class ByteCount {
   private val crc = new CRC32C
   private var length = 0L
   private var isWhole = false
-  private val last = new Array[Byte](ChangelogMark.Length)
+  private val last = new Array[Byte](ChangelogSignature.Length)
 
   /** Tells whether a stream that is closed before its end is read to the end, so that all of the file is counted. */
   @volatile var isWanted: Boolean = false
@@ -44,8 +44,9 @@ final class ByteCount {
   /** Returns length and checksum, where the whole file has passed. */
   def whole: Option[FileBytes] = Option.when(isWhole)(FileBytes(length, crc.getValue.toInt))
 
-  /** Returns the mark of a changelog, where the whole file has passed and has one. */
-  def mark: Option[ChangelogMark] = Option.when(isWhole)(last).flatMap(ChangelogMark.of)
+  /** Returns the signature of a changelog, where the whole file has passed and has one. */
+  def signature: Option[ChangelogSignature] =
+    Option.when(isWhole)(last).flatMap(ChangelogSignature.of)
 }
 
 /** A file manager that counts the bytes of files on their way, as they lie there: Spark's classes compress above it.

@@ -76,10 +76,10 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     *
     * A version with a changelog and a snapshot is of none where Statemark has not written both: Spark's provider may
     * have written the one, and left the other standing. The version before needs no such look: whoever writes that anew
-    * writes this one too, and a changelog on a version of Spark's says so in its mark.
+    * writes this one too, and a changelog on a version of Spark's says so in its signature.
     *
     * @param after versions whose changelogs are replayed on it
-    * @return whether the file of the version has a mark
+    * @return whether the file of the version has a signature
     * @throws LocalRejectedException where it does not, or where nothing tells
     * @throws InterruptedException where it was interrupted, which tells nothing
     */
@@ -114,7 +114,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
           s"version $v has a changelog and a snapshot in the checkpoint, and Statemark has not written both"
         )
       }
-    there.mark.exists(_.version == version)
+    there.signature.exists(_.version == version)
   }
 
   private def stands(version: Long, known: SeenFile): Boolean = standing(version, known).isDefined

@@ -40,8 +40,8 @@ object ListedVersions {
 trait VersionWriters {
   def listed: ListedVersions
 
-  /** Returns the mark of a version's changelog; None where it has none. */
-  def changelog(version: Long): Option[ChangelogMark]
+  /** Returns the signature of a version's changelog; None where it has none. */
+  def changelog(version: Long): Option[ChangelogSignature]
 
   /** Returns who has uploaded the snapshot of a version. */
   def snapshot(version: Long): SnapshotWriter
@@ -52,7 +52,7 @@ object VersionWriters {
   /** No version has two files. */
   object None extends VersionWriters {
     override val listed: ListedVersions = ListedVersions.none
-    override def changelog(version: Long): Option[ChangelogMark] = scala.None
+    override def changelog(version: Long): Option[ChangelogSignature] = scala.None
     override def snapshot(version: Long): SnapshotWriter = SnapshotWriter.Unknown
   }
 }
@@ -65,20 +65,20 @@ object VersionWriters {
   */
 final class FileWriters(directory: Path, hadoopConf: Configuration, val listed: ListedVersions)
     extends VersionWriters {
-  private val changelogs = mutable.Map.empty[Long, Option[ChangelogMark]]
+  private val changelogs = mutable.Map.empty[Long, Option[ChangelogSignature]]
   private val snapshots = mutable.Map.empty[Long, SnapshotWriter]
 
   /** Records who has uploaded a snapshot, which was read just now. */
   def note(version: Long, writer: SnapshotWriter): Unit = snapshots(version) = writer
 
-  override def changelog(version: Long): Option[ChangelogMark] =
+  override def changelog(version: Long): Option[ChangelogSignature] =
     changelogs.getOrElseUpdate(
       version,
       read(StoreFile.changelogName(VersionId(version, None))) { in =>
         val length = listed.changelogs.getOrElse(version, 0L)
-        in.seek(math.max(length - ChangelogMark.Length, 0))
+        in.seek(math.max(length - ChangelogSignature.Length, 0))
         // A file that has grown since it was listed is another one.
-        ChangelogMark.of(in.readNBytes(ChangelogMark.Length))
+        ChangelogSignature.of(in.readNBytes(ChangelogSignature.Length))
       }.flatten.filter(_.version == version)
     )
 
@@ -86,7 +86,7 @@ final class FileWriters(directory: Path, hadoopConf: Configuration, val listed: 
     snapshots.getOrElseUpdate(
       version,
       read(StoreFile.snapshotName(VersionId(version, None))) { in =>
-        SnapshotMark.ofZip(in.readAllBytes())
+        SnapshotSignature.ofZip(in.readAllBytes())
       }.getOrElse(SnapshotWriter.Unknown)
     )
 

@@ -14,7 +14,7 @@ import statemark.spark.checkpoint.{
   FileWriters,
   ListedVersions,
   RestoreRules,
-  SnapshotMark,
+  SnapshotSignature,
   SnapshotWriter,
   StoreFile
 }
@@ -276,7 +276,7 @@ final class StoreLoader(
           val metadata = DiskWrites.to(Disk.Local, target.getPath) {
             files.loadCheckpointFromDfs(at.version, target, new RocksDBFileMapping, at.checkpointId)
           }
-          writers.foreach(_.note(at.version, SnapshotMark.take(target)))
+          writers.foreach(_.note(at.version, SnapshotSignature.take(target)))
           val present =
             metadata.immutableFiles.map(f => f.localFileName -> UploadedFile(at.version, f))
           (stateOf(at, metadata, target), present.toMap)

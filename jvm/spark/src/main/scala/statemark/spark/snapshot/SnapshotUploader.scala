@@ -5,7 +5,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.common.{Clock, Disk, DiskWrites}
 import statemark.engine.{StoreState, VersionId}
-import statemark.spark.checkpoint.{FileBytes, SnapshotMark}
+import statemark.spark.checkpoint.{FileBytes, SnapshotSignature}
 import statemark.spark.local.{UploadedFile, UploadedFiles}
 
 /** The figures of an upload. @param isKept whether the snapshot is there
@@ -18,7 +18,7 @@ final case class SnapshotStats(files: RocksDBFileManagerMetrics, totalMs: Long, 
   * ''Thread:'' any; one upload at a time.
   *
   * @param snapshotPath the path of a snapshot, as messages name it
-  * @param changelogOf returns the changelog that the mark of a snapshot names, if any; None where it needs no mark
+  * @param changelogOf returns the changelog that the signature of a snapshot names, if any; None where it needs no signature
   */
 final class SnapshotUploader(
     files: RocksDBFileManager,
@@ -56,7 +56,7 @@ final class SnapshotUploader(
         val mapping = planned.map { case (name, (file, since)) =>
           name -> UploadRules.file(file, since)
         }
-        changelogOf(state).foreach(SnapshotMark.write(image, _))
+        changelogOf(state).foreach(SnapshotSignature.write(image, _))
         // The metadata are written into the image first. A disk without a free byte is full, whichever was written.
         def isLocal = image.getUsableSpace == 0
         DiskWrites.to(

@@ -40,5 +40,7 @@ private[spark] final class StaleSnapshots(
 
   /** Returns the newest version that has a snapshot, 0 for none. */
   private def newest(): Long =
-    checkpoint.list().snapshots.filter(_.checkpointId.isEmpty).map(_.version).maxOption.getOrElse(0L)
+    checkpoint.list().snapshots.filter(
+      _.checkpointId.isEmpty
+    ).map(_.version).maxOption.getOrElse(0L)
 }

@@ -5,7 +5,7 @@ import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.{RocksDBFileManager, StatemarkBridge}
 import statemark.common.Clock
-import statemark.engine.NativeHandles
+import statemark.engine.{NativeHandles, VersionId}
 import statemark.spark.changelog.ChangelogFiles
 import statemark.spark.checkpoint.{
   CountedFiles,

@@ -5,7 +5,7 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.file.{Files, Path}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.spark.checkpoint.{ChangelogMark, RepairLimits}
+import statemark.spark.checkpoint.{ChangelogSignature, RepairLimits}
 import statemark.spark.{Line, Providers, Tmpfs}
 import statemark.spark.offline.verify.{
   ChangelogCheck,
@@ -115,7 +115,7 @@ class FileChecksSuite extends AnyFunSuite with Providers {
         check.changelog(copy, Some(1))
       }
       def read(bytes: Array[Byte]): Seq[Byte] = {
-        val compressed = new ByteArrayInputStream(bytes.dropRight(ChangelogMark.Length))
+        val compressed = new ByteArrayInputStream(bytes.dropRight(ChangelogSignature.Length))
         stream.compressedInputStream(compressed).readAllBytes().toSeq
       }
       assert(found(good) == Right(ChangelogFacts(None, 8)))

@@ -6,7 +6,7 @@ import org.json4s.{JArray, JInt, JString}
 import org.json4s.jackson.JsonMethods.parse
 import scala.util.control.NonFatal
 import statemark.engine.VersionId
-import statemark.spark.checkpoint.ChangelogMark
+import statemark.spark.checkpoint.ChangelogSignature
 
 /** What a changelog holds.
   *
@@ -15,8 +15,8 @@ import statemark.spark.checkpoint.ChangelogMark
 final case class ChangelogFacts(lineage: Option[Vector[VersionId]], records: Long)
 
 /** Decodes change files to their last byte: lengths are checked against what is there, and nothing may
-  * follow the mark of the end. (Spark's readers trust lengths, so that a damaged one asks for memory
-  * that is not there, and they stop at the mark.)
+  * follow the signature of the end. (Spark's readers trust lengths, so that a damaged one asks for memory
+  * that is not there, and they stop at the signature.)
   *
   * ''Source:'' Spark 4.2 `StateStoreChangelogReaderV1` to `V4`, `HDFSBackedStateStoreProvider`
   *
@@ -30,8 +30,8 @@ final class ChangelogCheck(
 ) {
   import ChangelogCheck._
 
-  /** @param file a copy, which may be cut; the mark of Statemark's at its end is taken off
-    * @param version of the changelog in checkpoint format v1, whose mark it may have
+  /** @param file a copy, which may be cut; the signature of Statemark's at its end is taken off
+    * @param version of the changelog in checkpoint format v1, whose signature it may have
     * @return why the file is no whole changelog, or what it holds
     */
   def changelog(file: File, version: Option[Long]): Either[String, ChangelogFacts] = {
@@ -42,12 +42,12 @@ final class ChangelogCheck(
   private def takeMarkOff(file: File, version: Long): Unit = {
     val copy = new RandomAccessFile(file, "rw")
     try {
-      val length = copy.length - ChangelogMark.Length
+      val length = copy.length - ChangelogSignature.Length
       if (length >= 0) {
-        val end = new Array[Byte](ChangelogMark.Length)
+        val end = new Array[Byte](ChangelogSignature.Length)
         copy.seek(length)
         copy.readFully(end)
-        if (ChangelogMark.of(end).exists(_.version == version)) copy.setLength(length)
+        if (ChangelogSignature.of(end).exists(_.version == version)) copy.setLength(length)
       }
     } finally copy.close()
   }
@@ -63,7 +63,7 @@ final class ChangelogCheck(
     ChangelogFacts(lineage, records)
   }
 
-  /** What a load reads of a file that is no whole changelog: all up to the mark of the end, if it gets there. */
+  /** What a load reads of a file that is no whole changelog: all up to the signature of the end, if it gets there. */
   def upToMark(file: File): Option[ChangelogFacts] =
     decodedOnce(file, toEnd = false)(facts).toOption
 
@@ -100,11 +100,11 @@ final class ChangelogCheck(
       val stream = codec.compressedInputStream(raw)
       val in = new DataInputStream(new BufferedInputStream(stream))
       val facts = read(in)
-      if (toEnd && in.read() != -1) Left("data follow the mark of its end")
+      if (toEnd && in.read() != -1) Left("data follow the signature of its end")
       else Right(facts)
     } catch {
       case e: BadRecord => Left(e.getMessage)
-      case _: EOFException => Left("it ends before the mark of its end")
+      case _: EOFException => Left("it ends before the signature of its end")
       case NonFatal(e) => Left(s"it cannot be decoded: ${StoreFiles.reason(e)}")
     } finally raw.close()
   }

@@ -95,7 +95,7 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
   private def relate(file: String, snapshot: VersionId): Unit =
     snapshotsOf(file) = snapshotsOf(file) + snapshot
 
-  /** What a load gets from a changelog; it stops at the mark of the end, whatever follows. */
+  /** What a load gets from a changelog; it stops at the signature of the end, whatever follows. */
   private def changelogFacts(at: VersionId, name: String): Option[ChangelogFacts] = {
     var read = Option.empty[ChangelogFacts]
     files.withCopy(name) { copy =>

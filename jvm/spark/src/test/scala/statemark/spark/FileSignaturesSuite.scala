@@ -5,55 +5,69 @@ import java.nio.file.{Files, Path}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.Using
-import statemark.spark.checkpoint.{Before, ChangelogMark, FileBytes, SnapshotMark, SnapshotWriter}
+import statemark.spark.checkpoint.{
+  Before,
+  ChangelogSignature,
+  FileBytes,
+  SnapshotSignature,
+  SnapshotWriter
+}
 
-/** The marks by which Statemark knows its own files in checkpoint format v1: their bytes, who has them, and that Spark's
+/** The signatures by which Statemark knows its own files in checkpoint format v1: their bytes, who has them, and that Spark's
   * provider does not see them (I10).
   */
-class FileMarksSuite extends AnyFunSuite with Providers {
+class FileSignaturesSuite extends AnyFunSuite with Providers {
   private val stateStore = "spark.sql.streaming.stateStore"
   private val changelogs =
     Map(s"$stateStore.rocksdb.changelogCheckpointing.enabled" -> "true")
   private val everyTwo = changelogs + (s"$stateStore.minDeltasForSnapshot" -> "2")
 
-  private val marks = Seq(
-    "changelog 1, on the empty store" -> ChangelogMark(1, Before.Empty).bytes,
-    "changelog 42, on an own version" -> ChangelogMark(42, Before.Own).bytes,
-    "changelog 43, on another's version" -> ChangelogMark(43, Before.Foreign).bytes,
-    "snapshot, no changelog known" -> SnapshotMark.encode(None),
-    "snapshot" -> SnapshotMark.encode(Some(FileBytes(1234, 0xdeadbeef)))
+  private val signatures = Seq(
+    "changelog 1, on the empty store" -> ChangelogSignature(1, Before.Empty).bytes,
+    "changelog 42, on an own version" -> ChangelogSignature(42, Before.Own).bytes,
+    "changelog 43, on another's version" -> ChangelogSignature(43, Before.Foreign).bytes,
+    "snapshot, no changelog known" -> SnapshotSignature.encode(None),
+    "snapshot" -> SnapshotSignature.encode(Some(FileBytes(1234, 0xdeadbeef)))
   )
 
   test("bytes are those of the golden file") {
-    val golden = getClass.getResourceAsStream("/golden/file-marks-1.txt")
+    val golden = getClass.getResourceAsStream("/golden/file-signatures-1.txt")
     val now =
-      marks.map { case (name, bytes) => s"$name\n  ${bytes.map(b => f"$b%02x").mkString}\n" }.mkString
+      signatures.map { case (name, bytes) =>
+        s"$name\n  ${bytes.map(b => f"$b%02x").mkString}\n"
+      }.mkString
     assert(new String(golden.readAllBytes(), UTF_8) == now)
   }
 
-  test("a mark of a changelog reads back, and no other bytes do") {
-    val mark = ChangelogMark(42, Before.Own)
-    assert(ChangelogMark.of(Array[Byte](1, 2) ++ mark.bytes).contains(mark))
-    for (at <- mark.bytes.indices; bit <- 0 to 7) {
-      val bad = mark.bytes
+  test("a signature of a changelog reads back, and no other bytes do") {
+    val signature = ChangelogSignature(42, Before.Own)
+    assert(ChangelogSignature.of(Array[Byte](1, 2) ++ signature.bytes).contains(signature))
+    for (at <- signature.bytes.indices; bit <- 0 to 7) {
+      val bad = signature.bytes
       bad(at) = (bad(at) ^ (1 << bit)).toByte
-      assert(ChangelogMark.of(bad).isEmpty)
+      assert(ChangelogSignature.of(bad).isEmpty)
     }
-    for (n <- mark.bytes.indices) assert(ChangelogMark.of(mark.bytes.take(n)).isEmpty)
+    for (n <- signature.bytes.indices)
+      assert(ChangelogSignature.of(signature.bytes.take(n)).isEmpty)
   }
 
-  test("a mark of a snapshot reads back; one of another format is a mark, and names nothing") {
+  test(
+    "a signature of a snapshot reads back; one of another format is a signature, and names nothing"
+  ) {
     for (named <- Seq(None, Some(FileBytes(7, 1))))
-      assert(SnapshotMark.decode(SnapshotMark.encode(named)) == named)
-    assert(SnapshotMark.decode(2.toByte +: SnapshotMark.encode(Some(FileBytes(7, 1))).tail).isEmpty)
-    assert(SnapshotMark.decode(Array.emptyByteArray).isEmpty)
+      assert(SnapshotSignature.decode(SnapshotSignature.encode(named)) == named)
+    assert(SnapshotSignature.decode(2.toByte +: SnapshotSignature.encode(Some(FileBytes(
+      7,
+      1
+    ))).tail).isEmpty)
+    assert(SnapshotSignature.decode(Array.emptyByteArray).isEmpty)
   }
 
   private def file(name: String): Path = storeDir.resolve(name)
-  private def markOf(version: Int): Option[ChangelogMark] =
-    ChangelogMark.of(Files.readAllBytes(file(s"$version.changelog")))
+  private def markOf(version: Int): Option[ChangelogSignature] =
+    ChangelogSignature.of(Files.readAllBytes(file(s"$version.changelog")))
   private def writerOf(version: Int): SnapshotWriter =
-    SnapshotMark.ofZip(Files.readAllBytes(file(s"$version.zip")))
+    SnapshotSignature.ofZip(Files.readAllBytes(file(s"$version.zip")))
   private def changelogBytes(version: Int): FileBytes = {
     val bytes = Files.readAllBytes(file(s"$version.changelog"))
     val crc = new java.util.zip.CRC32C
@@ -70,7 +84,7 @@ class FileMarksSuite extends AnyFunSuite with Providers {
     codec <- Seq("lz4", "zstd", "snappy", "lzf")
     usesFamilies <- Seq(true, false)
   } test(
-    s"Spark's provider reads marked files and goes on: $codec, column families $usesFamilies"
+    s"Spark's provider reads signed files and goes on: $codec, column families $usesFamilies"
   ) {
     val extra = changelogs + (s"$stateStore.compression.codec" -> codec)
     // More than a buffer of any codec; a batch without rows is where Spark's readers look behind the end.
@@ -81,9 +95,9 @@ class FileMarksSuite extends AnyFunSuite with Providers {
     commit(ours, 2, Map.empty): Unit
     ours.close()
     assert((1 to 3).map(markOf) == Seq(
-      Some(ChangelogMark(1, Before.Empty)),
-      Some(ChangelogMark(2, Before.Own)),
-      Some(ChangelogMark(3, Before.Own))
+      Some(ChangelogSignature(1, Before.Empty)),
+      Some(ChangelogSignature(2, Before.Own)),
+      Some(ChangelogSignature(3, Before.Own))
     ))
     val wanted = many + ("k0" -> 0)
     for (className <- Seq(Providers.sparksOwn, classOf[StatemarkStateStoreProvider].getName)) {
@@ -101,11 +115,11 @@ class FileMarksSuite extends AnyFunSuite with Providers {
     assert(markOf(4).isEmpty)
     val again = open(extra, usesFamilies = usesFamilies)
     commit(again, 4, Map("k4" -> 4)): Unit
-    assert(markOf(5).contains(ChangelogMark(5, Before.Foreign)))
+    assert(markOf(5).contains(ChangelogSignature(5, Before.Foreign)))
     again.close()
   }
 
-  test("Spark's provider reads a marked snapshot, and its next has none") {
+  test("Spark's provider reads a signed snapshot, and its next has none") {
     val ours = open(everyTwo)
     (0 until 3).foreach { v =>
       commit(ours, v.toLong, Map(s"k$v" -> v)): Unit
@@ -126,34 +140,34 @@ class FileMarksSuite extends AnyFunSuite with Providers {
     sparks.close()
     for (v <- 4 to 5) {
       assert(writerOf(v) == SnapshotWriter.Foreign)
-      assert(!entriesOf(v)(SnapshotMark.FileName))
+      assert(!entriesOf(v)(SnapshotSignature.FileName))
       assert(rowsAt(v.toLong) == (0 until v).map(i => s"k$i" -> i).toMap)
     }
     // A zip that is cut tells as well; one that is cut before any name does not.
     for (v <- Seq(newest, 5)) {
       val zip = Files.readAllBytes(file(s"$v.zip"))
-      val known = (0 to zip.length by 16).map(n => SnapshotMark.ofZip(zip.take(n))).distinct
+      val known = (0 to zip.length by 16).map(n => SnapshotSignature.ofZip(zip.take(n))).distinct
       assert(known.head == SnapshotWriter.Unknown)
       assert(known.forall(w => w == SnapshotWriter.Unknown || w.getClass == writerOf(v).getClass))
     }
   }
 
-  test("a commit that needs a snapshot of its own marks it with its changelog") {
+  test("a commit that needs a snapshot of its own signatures it with its changelog") {
     val ours = open(changelogs)
     commit(ours, 0, Map("a" -> 1)): Unit
     commit(ours, 1, Map("b" -> 1), force = true): Unit
     assert(writerOf(2) == SnapshotWriter.Own(Some(changelogBytes(2))))
   }
 
-  test("files of checkpoint format v2 have no marks") {
+  test("files of checkpoint format v2 have no signatures") {
     val ours = open(everyTwo ++ Providers.v2)
     val id = commit(ours, 0, Map("a" -> 1)).stateStoreCkptId
     commit(ours, 1, Map("b" -> 1), id, force = true): Unit
     ours.close()
     for (name <- files(".changelog"))
-      assert(ChangelogMark.of(Files.readAllBytes(file(name))).isEmpty)
+      assert(ChangelogSignature.of(Files.readAllBytes(file(name))).isEmpty)
     assert(files(".zip").nonEmpty)
     for (name <- files(".zip"))
-      assert(SnapshotMark.ofZip(Files.readAllBytes(file(name))) == SnapshotWriter.Unknown)
+      assert(SnapshotSignature.ofZip(Files.readAllBytes(file(name))) == SnapshotWriter.Unknown)
   }
 }

@@ -15,7 +15,7 @@ object Before {
   /** Nothing. */
   case object Empty extends Before(0)
 
-  /** A version whose file has a mark. */
+  /** A version whose file has a signature. */
   case object Own extends Before(1)
 
   /** A version whose file has none, or one of which that is not known. */
@@ -25,46 +25,50 @@ object Before {
     Seq(Empty, Own, Foreign).find(_.code == code)
 }
 
-/** The mark behind the compressed bytes of a changelog that Statemark has written, in checkpoint format v1. Readers stop
+/** The signature behind the compressed bytes of a changelog that Statemark has written, in checkpoint format v1. Readers stop
   * at the record of the end, and never see it.
   * {{{
   *   "SMcl" | int8 format: 1 | int64 version | int8 before: 0 empty, 1 own, 2 foreign | int32 CRC32C of all that
   * }}}
   * Integers are big endian. FORMAT.md is the reader's and writer's contract, a golden file pins the bytes.
   */
-final case class ChangelogMark(version: Long, before: Before) {
+final case class ChangelogSignature(version: Long, before: Before) {
   def bytes: Array[Byte] = {
-    val buffer = ByteBuffer.allocate(ChangelogMark.Length)
-    buffer.put(ChangelogMark.Magic).put(ChangelogMark.Format).putLong(version).put(before.code)
-    buffer.putInt(ChangelogMark.sum(buffer.array)).array
+    val buffer = ByteBuffer.allocate(ChangelogSignature.Length)
+    buffer.put(
+      ChangelogSignature.Magic
+    ).put(ChangelogSignature.Format).putLong(version).put(before.code)
+    buffer.putInt(ChangelogSignature.sum(buffer.array)).array
   }
 }
 
-object ChangelogMark {
+object ChangelogSignature {
 
   /** Fewer bytes than the header of a block of LZ4 has: a reader that goes on behind the last block sees the end. */
   val Length: Int = 18
   private val Magic = "SMcl".getBytes(US_ASCII)
   private val Format: Byte = 1
 
-  /** Returns the mark at the end of a changelog's bytes; None where there is none, or none that is whole.
+  /** Returns the signature at the end of a changelog's bytes; None where there is none, or none that is whole.
     * @param bytes the last bytes of the file, as many as there are of [[Length]] at least
     */
-  def of(bytes: Array[Byte]): Option[ChangelogMark] =
+  def of(bytes: Array[Byte]): Option[ChangelogSignature] =
     if (bytes.length < Length) None
     else {
-      val mark = bytes.takeRight(Length)
-      val in = ByteBuffer.wrap(mark)
+      val signature = bytes.takeRight(Length)
+      val in = ByteBuffer.wrap(signature)
       val magic = new Array[Byte](Magic.length)
       in.get(magic)
       val (format, version, before, crc) = (in.get(), in.getLong(), in.get(), in.getInt())
-      Before.of(before).filter(_ => magic.sameElements(Magic) && format == Format && crc == sum(mark))
-        .map(ChangelogMark(version, _))
+      Before.of(before).filter(_ =>
+        magic.sameElements(Magic) && format == Format && crc == sum(signature)
+      )
+        .map(ChangelogSignature(version, _))
     }
 
-  private def sum(mark: Array[Byte]): Int = {
+  private def sum(signature: Array[Byte]): Int = {
     val crc = new CRC32C
-    crc.update(mark, 0, Length - Integer.BYTES)
+    crc.update(signature, 0, Length - Integer.BYTES)
     crc.getValue.toInt
   }
 }
@@ -86,28 +90,28 @@ object SnapshotWriter {
   case object Unknown extends SnapshotWriter
 }
 
-/** The mark in a snapshot that Statemark has uploaded, in checkpoint format v1: a small file in the zip. RocksDB and
+/** The signature in a snapshot that Statemark has uploaded, in checkpoint format v1: a small file in the zip. RocksDB and
   * Spark's provider pass it over.
   * {{{
   *   int8 format: 1 | int8 knows the changelog [| int64 length | int32 CRC32C]
   * }}}
   * Spark's snapshots have RocksDB's options instead, which those of Statemark never had.
   */
-object SnapshotMark {
+object SnapshotSignature {
   val FileName: String = "statemark"
   private val Format: Byte = 1
   private val OptionsPrefix = "OPTIONS-"
 
-  /** Adds the mark to an image. */
+  /** Adds the signature to an image. */
   def write(image: File, changelog: Option[FileBytes]): Unit =
     Files.write(new File(image, FileName).toPath, encode(changelog)): Unit
 
-  /** Returns who has uploaded an unpacked snapshot, and takes the mark out of it. */
+  /** Returns who has uploaded an unpacked snapshot, and takes the signature out of it. */
   def take(image: File): SnapshotWriter = {
-    val mark = new File(image, FileName).toPath
-    if (Files.exists(mark)) {
-      val bytes = Files.readAllBytes(mark)
-      Files.delete(mark)
+    val signature = new File(image, FileName).toPath
+    if (Files.exists(signature)) {
+      val bytes = Files.readAllBytes(signature)
+      Files.delete(signature)
       SnapshotWriter.Own(decode(bytes))
     } else if (Option(image.list()).exists(_.exists(_.startsWith(OptionsPrefix))))
       SnapshotWriter.Foreign
@@ -141,7 +145,7 @@ object SnapshotMark {
     bytes.toByteArray
   }
 
-  /** Returns the changelog that a mark names; None for a mark of another format as well. */
+  /** Returns the changelog that a signature names; None for a signature of another format as well. */
   private[spark] def decode(bytes: Array[Byte]): Option[FileBytes] =
     try {
       val in = new DataInputStream(new ByteArrayInputStream(bytes))

@@ -2,19 +2,21 @@ package statemark.spark.changelog
 
 import java.io.{FilterOutputStream, OutputStream}
 import org.apache.hadoop.fs._
-import statemark.spark.checkpoint.ChangelogMark
+import statemark.spark.checkpoint.ChangelogSignature
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
 
-/** A file manager that ends a new file with a mark. It stands above the one that writes checksums, so that these cover
-  * the mark.
+/** A file manager that ends a new file with a signature. It stands above the one that writes checksums, so that these cover
+  * the signature.
   *
   * ''Thread:'' any.
   */
-private[changelog] final class MarkedFiles(under: CheckpointFileManager, mark: ChangelogMark)
-    extends CheckpointFileManager {
+private[changelog] final class SignedFiles(
+    under: CheckpointFileManager,
+    signature: ChangelogSignature
+) extends CheckpointFileManager {
   override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream =
-    new MarkedOutput(under.createAtomic(path, overwrite), mark)
+    new SignedOutput(under.createAtomic(path, overwrite), signature)
 
   override def open(path: Path): FSDataInputStream = under.open(path)
   override def list(path: Path, filter: PathFilter): Array[FileStatus] = under.list(path, filter)
@@ -25,12 +27,12 @@ private[changelog] final class MarkedFiles(under: CheckpointFileManager, mark: C
   override def createCheckpointDirectory(): Path = under.createCheckpointDirectory()
 }
 
-private final class MarkedOutput(
+private final class SignedOutput(
     stream: CancellableFSDataOutputStream,
     out: EndedOutput
 ) extends CancellableFSDataOutputStream(out) {
-  def this(stream: CancellableFSDataOutputStream, mark: ChangelogMark) =
-    this(stream, new EndedOutput(stream, mark.bytes))
+  def this(stream: CancellableFSDataOutputStream, signature: ChangelogSignature) =
+    this(stream, new EndedOutput(stream, signature.bytes))
 
   /** Cancels the file: closing the stream after this makes none. */
   override def cancel(): Unit = {
