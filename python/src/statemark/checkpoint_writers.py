@@ -16,12 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-_MARK = struct.Struct(">4sbqbi")
+_SIGNATURE = struct.Struct(">4sbqbi")
 _MAGIC = b"SMcl"
 _BEFORE_OWN = 1
-_SNAPSHOT_MARK = b"statemark"
+_SNAPSHOT_SIGNATURE = b"statemark"
 _OPTIONS = b"OPTIONS-"
-_NAMES_CHANGELOG = struct.Struct(">bbqi")
+_NAMES_UNSIGNED = struct.Struct(">bbqi")
+_NAMES_SIGNED = struct.Struct(">bbq")
+#: The last block of a changelog that was written to its end with LZ4, the default codec.
+_LZ4_END = b"LZ4Block"
+_LZ4_END_SIZE = 21
 #: Signatures of the headers of a zip, and where the name of the entry stands behind them.
 _HEADERS = ((b"PK\x03\x04", 30), (b"PK\x01\x02", 46))
 _FOREIGN: Final = "foreign"
@@ -30,9 +34,18 @@ _UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True)
 class _Own:
-    """A snapshot of Statemark's, and the length of the changelog that it names, if any."""
+    """A snapshot of Statemark's, and the changelog that it names, if any.
 
-    changelog: int | None
+    Attributes
+    ----------
+    length : int or None
+        Its length, where it has no signature.
+    number : int or None
+        The number in its signature.
+    """
+
+    length: int | None = None
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,14 +75,23 @@ class Writers:
         Returns
         -------
         bool
-            Whether it is Statemark's, and Spark's provider has written its changelog since.
+            Whether it is Statemark's, and its changelog was written anew since.
         """
         if version not in self.changelogs:
             return False
         writer = self._writer(version)
-        length = self.changelogs[version][1]
-        named = writer.changelog if isinstance(writer, _Own) else None
-        return named is not None and named != length and self._before(version) is None
+        if not isinstance(writer, _Own):
+            return False
+        signature = self._signature(version)
+        if writer.number is not None:
+            if signature is None:
+                return self._is_whole(version)
+            return signature[0] != writer.number
+        if writer.length is None:
+            return False
+        if signature is not None:
+            return True
+        return writer.length != self.changelogs[version][1] and self._is_whole(version)
 
     def overtaken(self, snapshot: int, at: int) -> int | None:
         """Return the first changelog from a snapshot on that is of a history that was rolled back.
@@ -106,16 +128,29 @@ class Writers:
 
     def _before(self, version: int) -> int | None:
         """Return what a changelog's signature says of the version before; None without one."""
-        if version not in self.changelogs:
-            return None
-        with contextlib.suppress(OSError), self.changelogs[version][0].open("rb") as file:
-            file.seek(-min(_MARK.size, self.changelogs[version][1]), 2)
-            end = file.read(_MARK.size)
-            if len(end) == _MARK.size:
-                magic, kind, of, before, _ = _MARK.unpack(end)
-                if (magic, kind, of) == (_MAGIC, 1, version):
-                    return int(before)
+        signature = self._signature(version)
+        return None if signature is None else signature[1]
+
+    def _signature(self, version: int) -> tuple[int, int] | None:
+        """Return the number in a changelog's signature and what it says of the version before."""
+        end = self._end(version, _SIGNATURE.size)
+        if len(end) == _SIGNATURE.size:
+            magic, kind, number, before, _ = _SIGNATURE.unpack(end)
+            if (magic, kind) == (_MAGIC, 1):
+                return int(number), int(before)
         return None
+
+    def _is_whole(self, version: int) -> bool:
+        """Tell whether a changelog without a signature ends as Spark's provider ends one."""
+        return self._end(version, _LZ4_END_SIZE).startswith(_LZ4_END)
+
+    def _end(self, version: int, size: int) -> bytes:
+        if version in self.changelogs:
+            path, length = self.changelogs[version]
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                file.seek(-min(size, length), 2)
+                return file.read(size)
+        return b""
 
     def _writer(self, version: int) -> _Own | str:
         if version not in self._known:
@@ -130,8 +165,8 @@ def _writer_of(path: Path) -> _Own | str:
         data = path.read_bytes()
     except OSError:
         return _UNKNOWN
-    if _names(data, _SNAPSHOT_MARK):
-        return _Own(_named(path))
+    if _names(data, _SNAPSHOT_SIGNATURE):
+        return _named(path)
     return _FOREIGN if _names(data, _OPTIONS) else _UNKNOWN
 
 
@@ -145,14 +180,14 @@ def _names(data: bytes, prefix: bytes) -> bool:
     return False
 
 
-def _named(path: Path) -> int | None:
+def _named(path: Path) -> _Own:
     with contextlib.suppress(
         OSError, ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error
     ):
         with zipfile.ZipFile(path) as image:
-            signature = image.read(_SNAPSHOT_MARK.decode())
-        if len(signature) == _NAMES_CHANGELOG.size:
-            kind, has_one, length, _ = _NAMES_CHANGELOG.unpack(signature)
-            if (kind, has_one) == (1, 1):
-                return int(length)
-    return None
+            signature = image.read(_SNAPSHOT_SIGNATURE.decode())
+        if signature[:2] == b"\x01\x01" and len(signature) == _NAMES_UNSIGNED.size:
+            return _Own(length=int(_NAMES_UNSIGNED.unpack(signature)[2]))
+        if signature[:2] == b"\x01\x02" and len(signature) == _NAMES_SIGNED.size:
+            return _Own(number=int(_NAMES_SIGNED.unpack(signature)[2]))
+    return _Own()

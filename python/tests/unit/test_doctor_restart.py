@@ -49,7 +49,7 @@ def test_a_restart_without_local_directories(world: World) -> None:
     assert f"2 from the checkpoint: {why}" in str(found)
 
 
-@pytest.signature.parametrize(
+@pytest.mark.parametrize(
     ("version", "why"),
     [
         (12, None),
@@ -69,12 +69,12 @@ def test_which_local_directories_are_used(world: World, version: int, why: str |
 
 def test_a_local_directory_from_before_a_switch_is_of_no_use(world: World) -> None:
     homes = [world.home(partition, 12) for partition in (0, 1)]
-    signature = world.checkpoint / "_statemark/signature"
-    signature.parent.mkdir(exist_ok=True)
-    signature.write_text("v1\n0a1b\n")
+    mark = world.checkpoint / "_statemark/mark"
+    mark.parent.mkdir(exist_ok=True)
+    mark.write_text("v1\n0a1b\n")
     for home, seconds in zip(homes, (99, 101), strict=True):
         os.utime(home / "owner.lock", (seconds, seconds))
-    os.utime(signature, (100, 100))
+    os.utime(mark, (100, 100))
     first, second = _loads(world.diagnose())["stores"]
     assert first["why"] == "the local directory is older than the last switch of providers"
     assert second["localVersion"] == 12
@@ -98,7 +98,7 @@ def test_the_newest_local_directory_counts(world: World) -> None:
     assert _loads(world.diagnose())["stores"][0]["why"] == gone
 
 
-@pytest.signature.parametrize("place", ["home", "base", "store", "query"])
+@pytest.mark.parametrize("place", ["home", "base", "store", "query"])
 def test_nothing_of_another_user_is_opened(world: World, place: str) -> None:
     if os.geteuid():
         pytest.skip("only root can give a directory to another user")
@@ -110,8 +110,8 @@ def test_nothing_of_another_user_is_opened(world: World, place: str) -> None:
     assert store["why"] == "the local directory is another user's"
 
 
-@pytest.signature.parametrize("name", ["owner.lock", "base/CURRENT"])
-@pytest.signature.parametrize("kind", ["pipe", "link"])
+@pytest.mark.parametrize("name", ["owner.lock", "base/CURRENT"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
 def test_nothing_but_regular_files_is_opened(world: World, name: str, kind: str) -> None:
     file = world.home(0, 12) / name
     world.home(1, 12)
@@ -161,7 +161,7 @@ def test_files_that_only_a_local_directory_makes_up_for(world: World) -> None:
     assert "3 changelogs to replay (300 B)" in str(found)
 
 
-@pytest.signature.skipif(not REPAIRS, reason=WITHOUT_REPAIR)
+@pytest.mark.skipif(not REPAIRS, reason=WITHOUT_REPAIR)
 def test_a_start_that_repairs_itself(world: World) -> None:
     """As `RestoreRules` of the JVM does it."""
     store = world.checkpoint / "state/0/0"
@@ -216,11 +216,23 @@ def test_no_repair_goes_over_a_changelog_of_another_history(world: World) -> Non
 
 def test_a_snapshot_whose_changelog_was_written_anew_is_none(world: World) -> None:
     store = world.checkpoint / "state/0/0"
-    begin = {100: 10, 101: 0}
-    for length, version in begin.items():
+    unsigned = b"c" * 79 + b"LZ4Block" + bytes(13)
+    signed = b"c" * 82 + _signature(7, 1)
+    names_unsigned = struct.pack(">bbqi", 1, 1, 100, 0)
+    for changelog, names, version in (
+        (unsigned, names_unsigned, 10),
+        (b"c" + unsigned, names_unsigned, 0),
+        (signed, names_unsigned, 0),
+        (signed, struct.pack(">bbq", 1, 2, 7), 10),
+        (signed, struct.pack(">bbq", 1, 2, 8), 0),
+        (unsigned, struct.pack(">bbq", 1, 2, 7), 0),
+        # A changelog that was cut says nothing against the snapshot.
+        (signed[:50], struct.pack(">bbq", 1, 2, 7), 10),
+    ):
+        (store / "10.changelog").write_bytes(changelog)
         world.snapshot(store / "10.zip", rows=1000)
         with zipfile.ZipFile(store / "10.zip", "a") as image:
-            image.writestr("statemark", struct.pack(">bbqi", 1, 1, length, 0))
+            image.writestr("statemark", names)
         assert _loads(world.diagnose())["stores"][0]["snapshotVersion"] == version
 
 

@@ -9,6 +9,7 @@ import statemark.spark.checkpoint.{
   Before,
   ChangelogSignature,
   FileBytes,
+  NamedChangelog,
   SnapshotSignature,
   SnapshotWriter
 }
@@ -22,12 +23,14 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
     Map(s"$stateStore.rocksdb.changelogCheckpointing.enabled" -> "true")
   private val everyTwo = changelogs + (s"$stateStore.minDeltasForSnapshot" -> "2")
 
+  private val unsigned = NamedChangelog.Unsigned(FileBytes(1234, 0xdeadbeef))
   private val signatures = Seq(
     "changelog 1, on the empty store" -> ChangelogSignature(1, Before.Empty).bytes,
     "changelog 42, on an own version" -> ChangelogSignature(42, Before.Own).bytes,
     "changelog 43, on another's version" -> ChangelogSignature(43, Before.Foreign).bytes,
     "snapshot, no changelog known" -> SnapshotSignature.encode(None),
-    "snapshot" -> SnapshotSignature.encode(Some(FileBytes(1234, 0xdeadbeef)))
+    "snapshot beside an unsigned changelog" -> SnapshotSignature.encode(Some(unsigned)),
+    "snapshot beside changelog 42" -> SnapshotSignature.encode(Some(NamedChangelog.Signed(42)))
   )
 
   test("bytes are those of the golden file") {
@@ -54,25 +57,24 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
   test(
     "a signature of a snapshot reads back; one of another format is a signature, and names nothing"
   ) {
-    for (named <- Seq(None, Some(FileBytes(7, 1))))
+    for (named <- Seq(None, Some(unsigned), Some(NamedChangelog.Signed(7))))
       assert(SnapshotSignature.decode(SnapshotSignature.encode(named)) == named)
-    assert(SnapshotSignature.decode(2.toByte +: SnapshotSignature.encode(Some(FileBytes(
-      7,
-      1
-    ))).tail).isEmpty)
+    assert(
+      SnapshotSignature.decode(2.toByte +: SnapshotSignature.encode(Some(unsigned)).tail).isEmpty
+    )
     assert(SnapshotSignature.decode(Array.emptyByteArray).isEmpty)
   }
 
   private def file(name: String): Path = storeDir.resolve(name)
-  private def markOf(version: Int): Option[ChangelogSignature] =
+  private def signatureOf(version: Int): Option[ChangelogSignature] =
     ChangelogSignature.of(Files.readAllBytes(file(s"$version.changelog")))
   private def writerOf(version: Int): SnapshotWriter =
     SnapshotSignature.ofZip(Files.readAllBytes(file(s"$version.zip")))
-  private def changelogBytes(version: Int): FileBytes = {
+  private def namedBy(version: Int): NamedChangelog = {
     val bytes = Files.readAllBytes(file(s"$version.changelog"))
     val crc = new java.util.zip.CRC32C
     crc.update(bytes)
-    FileBytes(bytes.length.toLong, crc.getValue.toInt)
+    NamedChangelog(signatureOf(version), FileBytes(bytes.length.toLong, crc.getValue.toInt))
   }
 
   private def entriesOf(version: Int): Set[String] =
@@ -94,11 +96,9 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
     commit(ours, 1, many): Unit
     commit(ours, 2, Map.empty): Unit
     ours.close()
-    assert((1 to 3).map(markOf) == Seq(
-      Some(ChangelogSignature(1, Before.Empty)),
-      Some(ChangelogSignature(2, Before.Own)),
-      Some(ChangelogSignature(3, Before.Own))
-    ))
+    val signed = (1 to 3).flatMap(signatureOf)
+    assert(signed.map(_.before) == Seq(Before.Empty, Before.Own, Before.Own))
+    assert(signed.map(_.id).distinct.length == 3)
     val wanted = many + ("k0" -> 0)
     for (className <- Seq(Providers.sparksOwn, classOf[StatemarkStateStoreProvider].getName)) {
       val reader = open(extra, className, usesFamilies)
@@ -112,10 +112,10 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
     val sparks = open(extra, Providers.sparksOwn, usesFamilies)
     commit(sparks, 3, Map("k3" -> 3)): Unit
     sparks.close()
-    assert(markOf(4).isEmpty)
+    assert(signatureOf(4).isEmpty)
     val again = open(extra, usesFamilies = usesFamilies)
     commit(again, 4, Map("k4" -> 4)): Unit
-    assert(markOf(5).contains(ChangelogSignature(5, Before.Foreign)))
+    assert(signatureOf(5).exists(_.before == Before.Foreign))
     again.close()
   }
 
@@ -128,7 +128,7 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
     }
     ours.close()
     val newest = files(".zip").map(_.stripSuffix(".zip").toInt).max
-    assert(writerOf(newest) == SnapshotWriter.Own(Some(changelogBytes(newest))))
+    assert(writerOf(newest) == SnapshotWriter.Own(Some(namedBy(newest))))
     assert(!entriesOf(newest).exists(_.startsWith("OPTIONS-")))
     (1 to 3).foreach(v => if (v <= newest) Files.delete(file(s"$v.changelog")))
     val without = Map(s"$stateStore.rocksdb.changelogCheckpointing.enabled" -> "false")
@@ -152,11 +152,11 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
     }
   }
 
-  test("a commit that needs a snapshot of its own signatures it with its changelog") {
+  test("a commit that needs a snapshot of its own names its changelog in it") {
     val ours = open(changelogs)
     commit(ours, 0, Map("a" -> 1)): Unit
     commit(ours, 1, Map("b" -> 1), force = true): Unit
-    assert(writerOf(2) == SnapshotWriter.Own(Some(changelogBytes(2))))
+    assert(writerOf(2) == SnapshotWriter.Own(Some(namedBy(2))))
   }
 
   test("files of checkpoint format v2 have no signatures") {

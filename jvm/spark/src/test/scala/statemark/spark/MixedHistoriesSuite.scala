@@ -294,18 +294,28 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
       checkElsewhere(newest, wanted)
     }
 
+  for ((how, damage) <- damages.take(3)) test(
+    s"a changelog of Statemark's is $how: the snapshot of its version restores as it did"
+  ) {
+    first()
+    val newestZip = files(".zip").map(_.stripSuffix(".zip").toInt).max
+    damage(changelog(newestZip))
+    checkElsewhere(newest, expected(newest))
+    assert(report(isDeep = true).restorable.contains(newest.toLong))
+  }
+
   /** Makes files what Statemark 0.1 would have written. */
-  private def takeMarksOff(): Unit = {
+  private def takeSignaturesOff(): Unit = {
     files(".changelog").map(storeDir.resolve).foreach { file =>
       rewrite(file) { bytes =>
         assert(ChangelogSignature.of(bytes).isDefined)
         bytes.dropRight(ChangelogSignature.Length)
       }
     }
-    files(".zip").map(storeDir.resolve).foreach(rewrite(_)(withoutMark))
+    files(".zip").map(storeDir.resolve).foreach(rewrite(_)(withoutSignature))
   }
 
-  private def withoutMark(zip: Array[Byte]): Array[Byte] = {
+  private def withoutSignature(zip: Array[Byte]): Array[Byte] = {
     val in = new ZipInputStream(new ByteArrayInputStream(zip))
     val bytes = new ByteArrayOutputStream()
     val out = new ZipOutputStream(bytes)
@@ -322,7 +332,7 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
   if (Line.hasStoreOf42)
     test("a checkpoint of 0.1, without signatures, restores and is repaired as before") {
       first()
-      takeMarksOff()
+      takeSignaturesOff()
       for (v <- 1 to newest) checkElsewhere(v, expected(v))
       assert(report(isDeep = true).findings.isEmpty)
       val newestZip = files(".zip").map(_.stripSuffix(".zip").toInt).max

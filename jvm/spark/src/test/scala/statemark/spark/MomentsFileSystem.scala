@@ -49,6 +49,9 @@ object MomentsFileSystem {
     } finally armed.set(None)
   }
 
+  /** Runs `action` when somebody first asks for the status of a file of that name. */
+  def atStatusOf(name: String)(action: => Unit): Unit = armed.set(Some((name, () => action)))
+
   /** Runs `body` with times of files as `told` makes them. */
   def withTimes[A](told: Long => Long)(body: => A): A = {
     times.set(told)

@@ -7,6 +7,7 @@ import statemark.spark.checkpoint.{
   ChangelogSignature,
   FileBytes,
   ListedVersions,
+  NamedChangelog,
   RepairLimits,
   RestoreRules,
   SnapshotWriter,
@@ -48,31 +49,46 @@ class RestoreRulesSuite extends AnyFunSuite {
   private final class Written(
       snapshots: Map[Long, SnapshotWriter],
       foreign: Set[Long] = Set.empty,
-      before: Map[Long, Before] = Map.empty
+      before: Map[Long, Before] = Map.empty,
+      damaged: Set[Long] = Set.empty
   ) extends VersionWriters {
     override val listed: ListedVersions = ListedVersions(
       snapshots.keys.map(VersionId(_, None)).toSeq,
       (1L to 9L).map(_ -> 10L).toMap
     )
     override def changelog(version: Long): Option[ChangelogSignature] =
-      Option.when(!foreign(version))(
+      Option.when(!foreign(version) && !damaged(version))(
         ChangelogSignature(version, before.getOrElse(version, Before.Own))
       )
+    override def isWhole(version: Long): Boolean = !damaged(version)
     override def snapshot(version: Long): SnapshotWriter = snapshots(version)
   }
 
-  private val own = SnapshotWriter.Own(Some(FileBytes(10, 1)))
-  private val rewritten = SnapshotWriter.Own(Some(FileBytes(11, 1)))
+  private def signed(id: Long) = SnapshotWriter.Own(Some(NamedChangelog.Signed(id)))
+  private def unsigned(length: Long) =
+    SnapshotWriter.Own(Some(NamedChangelog.Unsigned(FileBytes(length, 1))))
+  private val own = signed(3)
+  private val rewritten = signed(99)
 
   test(
-    "a snapshot is stale where it is ours, and its changelog another provider's of another length"
+    "a snapshot is stale where it is ours, and names another changelog than the one that is there"
   ) {
-    val all = Map(3L -> own, 4L -> rewritten, 5L -> SnapshotWriter.Own(None)) ++
-      Map(6L -> SnapshotWriter.Foreign, 7L -> SnapshotWriter.Unknown)
-    def stale(foreign: Long*) =
-      all.keys.toSeq.sorted.filter(RestoreRules.isStale(_, new Written(all, foreign.toSet)))
-    assert(stale().isEmpty)
-    assert(stale((3L to 7L): _*) == Seq(4L))
+    val all = Map(
+      1L -> signed(1),
+      2L -> signed(99),
+      3L -> unsigned(10),
+      4L -> unsigned(11),
+      5L -> SnapshotWriter.Own(None),
+      6L -> SnapshotWriter.Foreign,
+      7L -> SnapshotWriter.Unknown
+    )
+    def stale(writers: VersionWriters) =
+      all.keys.toSeq.sorted.filter(RestoreRules.isStale(_, writers))
+    val every = (1L to 9L).toSet
+    assert(stale(new Written(all)) == Seq(2, 3, 4))
+    assert(stale(new Written(all, foreign = every)) == Seq(1, 2, 4))
+    // What cannot be read says nothing against what can.
+    assert(stale(new Written(all, damaged = every)).isEmpty)
   }
 
   test(
@@ -82,7 +98,7 @@ class RestoreRulesSuite extends AnyFunSuite {
       RestoreRules.overtaken(3, 9, new Written(Map(3L -> own, 6L -> snapshot), foreign.toSet))
     assert(overtaken(SnapshotWriter.Foreign).contains(6L))
     assert(overtaken(SnapshotWriter.Foreign, 6).isEmpty)
-    assert(overtaken(own).isEmpty && overtaken(rewritten).isEmpty)
+    assert(overtaken(signed(6)).isEmpty && overtaken(rewritten).isEmpty)
     assert(overtaken(SnapshotWriter.Unknown).isEmpty)
     assert(RestoreRules.overtaken(6, 9, new Written(Map(6L -> own))).isEmpty)
   }

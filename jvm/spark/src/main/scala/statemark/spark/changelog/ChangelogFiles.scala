@@ -12,9 +12,8 @@ import statemark.spark.checkpoint.{
   ByteCount,
   ChangelogSignature,
   CountedFiles,
-  FileBytes,
-  FileProof,
   FileProofs,
+  NamedChangelog,
   StoreFile
 }
 import statemark.spark.errors.StoreFailures
@@ -67,12 +66,12 @@ final class ChangelogFiles(
             val lineage = Some(LineageItems.toItems(base.lineage))
             (files.getChangeLogWriter(version, usesFamilies, id, lineage), () => None)
           case None =>
-            val (writer, count) =
-              openWriter(ChangelogSignature(version, before(base.version)), path)
+            val signature = ChangelogSignature.next(before(base.version))
+            val (writer, count) = openWriter(version, signature, path)
             (
               writer,
               () => {
-                count.whole.foreach(bytes => note(version, isOwn = true, Some(bytes)))
+                note(version, Some(NamedChangelog.Signed(signature.id)))
                 for {
                   proofs <- proofs.orElse(proofsOn(base))
                   bytes <- count.whole
@@ -103,31 +102,43 @@ final class ChangelogFiles(
         new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
       }
       def ended() = {
-        val isOwn = count.signature.exists(_.version == at.version)
-        count.whole.foreach(bytes => note(at.version, isOwn, Some(bytes)))
+        val signature = count.signature
+        count.whole.foreach { bytes =>
+          note(at.version, Some(NamedChangelog(signature, bytes)))
+        }
         for (proofs <- proofsOfLast; bytes <- count.whole; seen <- proofs.found(status, bytes))
           yield seen
       }
       new OpenChangelog(reader, Some(new ReadToEnd(count, () => ended())))
     }
 
-  /** Records what the file of a version has told that brought it to the store, in checkpoint format v1: the changelogs of
-    * the versions after it say so.
-    *
-    * @param isOwn whether it has a signature
-    * @param changelog the bytes of the changelog, where it is that
+  /** Records the changelog that brought a version to the store, in checkpoint format v1, None for a snapshot alone: the
+    * changelog of the version after it, and a snapshot of it, say so.
     */
-  def note(version: Long, isOwn: Boolean, changelog: Option[FileBytes]): Unit =
-    known = known.filter(_._1 >= version - 1) + (version -> Known(isOwn, changelog))
+  def note(version: Long, changelog: Option[NamedChangelog]): Unit =
+    note(version, Known(changelog.exists(_.isSigned), changelog))
 
-  /** Returns the bytes of the changelog of a version, as the store has written or read it; None where it does not know
-    * them, or the version has none.
+  /** Records that a version was loaded from its snapshot.
+    * @param isOwn whether that has a signature
     */
-  def bytesOf(state: StoreState): Option[FileBytes] =
-    state.fingerprint.flatMap(FileProof.of).map(_.file) match {
-      case Some(file) => Option.when(!file.isSnapshot)(file.bytes)
-      case None => known.get(state.version).flatMap(_.changelog)
-    }
+  def noteSnapshot(version: Long, isOwn: Boolean): Unit = note(version, Known(isOwn, None))
+
+  private def note(version: Long, file: Known): Unit =
+    known = known.filter(_._1 >= version - 1) + (version -> file)
+
+  /** Returns the changelog of a version, as the store has written or read it; None where it does not know it, or the
+    * version has none.
+    */
+  def named(version: Long): Option[NamedChangelog] = known.get(version).flatMap(_.changelog)
+
+  /** Tells whether a changelog of checkpoint format v1 can be read to its end. */
+  def isWhole(version: Long): Boolean =
+    try {
+      val reader = files.getChangelogReader(version, None)
+      try reader.foreach(_ => ())
+      finally reader.closeIfNeeded()
+      true
+    } catch { case NonFatal(_) => false }
 
   private def before(base: Long): Before =
     if (base == 0) Before.Empty
@@ -135,11 +146,12 @@ final class ChangelogFiles(
     else Before.Foreign
 
   private def openWriter(
+      version: Long,
       signature: ChangelogSignature,
       path: Path
   ): (StateStoreChangelogWriter, ByteCount) = {
     // A later version has one before it, whose files lie there.
-    if (signature.version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
+    if (version == 1 && !manager.exists(directory)) manager.mkdirs(directory)
     val signed = new SignedFiles(manager, signature)
     /* Spark's readers look for the name of a version first, and read a changelog of version 1 that has no record to its end
      * for that, where a signature is. LZ4 takes so few bytes for the end, other codecs for damage. */
@@ -154,7 +166,7 @@ final class ChangelogFiles(
 }
 
 /** @param isOwn whether the file of a version has a signature */
-private final case class Known(isOwn: Boolean, changelog: Option[FileBytes])
+private final case class Known(isOwn: Boolean, changelog: Option[NamedChangelog])
 
 /** A changelog that is open for reading. */
 final class OpenChangelog(val reader: StateStoreChangelogReader, toEnd: Option[ReadToEnd]) {

@@ -79,7 +79,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
     * writes this one too, and a changelog on a version of Spark's says so in its signature.
     *
     * @param after versions whose changelogs are replayed on it
-    * @return whether the file of the version has a signature
+    * @return the changelog of the version; None where it has a snapshot alone
     * @throws LocalRejectedException where it does not, or where nothing tells
     * @throws InterruptedException where it was interrupted, which tells nothing
     */
@@ -88,7 +88,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
       known: Option[Fingerprint],
       after: Seq[Long],
       writers: VersionWriters
-  ): Boolean = Interrupts.apart {
+  ): Option[NamedChangelog] = Interrupts.apart {
     val version = base.version
     val proof = known.flatMap(FileProof.of)
       .getOrElse(throw unproven(s"nothing is known of the file of its version $version"))
@@ -114,7 +114,7 @@ final class FileProofs(directory: Path, hadoopConf: Configuration) {
           s"version $v has a changelog and a snapshot in the checkpoint, and Statemark has not written both"
         )
       }
-    there.signature.exists(_.version == version)
+    Option.when(!proof.file.isSnapshot)(NamedChangelog(there.signature, proof.file.bytes))
   }
 
   private def stands(version: Long, known: SeenFile): Boolean = standing(version, known).isDefined

@@ -4,6 +4,7 @@ import java.io._
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.{ISO_8859_1, US_ASCII}
 import java.nio.file.Files
+import java.util.UUID
 import java.util.zip.{CRC32C, ZipInputStream}
 import scala.util.control.NonFatal
 
@@ -25,19 +26,19 @@ object Before {
     Seq(Empty, Own, Foreign).find(_.code == code)
 }
 
-/** The signature behind the compressed bytes of a changelog that Statemark has written, in checkpoint format v1. Readers stop
-  * at the record of the end, and never see it.
+/** The signature behind the compressed bytes of a changelog that Statemark has written, in checkpoint format v1. Readers
+  * stop at the record of the end, and never see it.
   * {{{
-  *   "SMcl" | int8 format: 1 | int64 version | int8 before: 0 empty, 1 own, 2 foreign | int32 CRC32C of all that
+  *   "SMcl" | int8 format: 1 | int64 id | int8 before: 0 empty, 1 own, 2 foreign | int32 CRC32C of all that
   * }}}
   * Integers are big endian. FORMAT.md is the reader's and writer's contract, a golden file pins the bytes.
+  *
+  * @param id a random number, by which a snapshot names the changelog of its version
   */
-final case class ChangelogSignature(version: Long, before: Before) {
+final case class ChangelogSignature(id: Long, before: Before) {
   def bytes: Array[Byte] = {
     val buffer = ByteBuffer.allocate(ChangelogSignature.Length)
-    buffer.put(
-      ChangelogSignature.Magic
-    ).put(ChangelogSignature.Format).putLong(version).put(before.code)
+    buffer.put(ChangelogSignature.Magic).put(ChangelogSignature.Format).putLong(id).put(before.code)
     buffer.putInt(ChangelogSignature.sum(buffer.array)).array
   }
 }
@@ -49,6 +50,10 @@ object ChangelogSignature {
   private val Magic = "SMcl".getBytes(US_ASCII)
   private val Format: Byte = 1
 
+  /** Returns the signature of a changelog that is about to be written. */
+  def next(before: Before): ChangelogSignature =
+    ChangelogSignature(UUID.randomUUID().getLeastSignificantBits, before)
+
   /** Returns the signature at the end of a changelog's bytes; None where there is none, or none that is whole.
     * @param bytes the last bytes of the file, as many as there are of [[Length]] at least
     */
@@ -59,11 +64,10 @@ object ChangelogSignature {
       val in = ByteBuffer.wrap(signature)
       val magic = new Array[Byte](Magic.length)
       in.get(magic)
-      val (format, version, before, crc) = (in.get(), in.getLong(), in.get(), in.getInt())
-      Before.of(before).filter(_ =>
-        magic.sameElements(Magic) && format == Format && crc == sum(signature)
-      )
-        .map(ChangelogSignature(version, _))
+      val (format, id, before, crc) = (in.get(), in.getLong(), in.get(), in.getInt())
+      Before.of(before)
+        .filter(_ => magic.sameElements(Magic) && format == Format && crc == sum(signature))
+        .map(ChangelogSignature(id, _))
     }
 
   private def sum(signature: Array[Byte]): Int = {
@@ -71,6 +75,27 @@ object ChangelogSignature {
     crc.update(signature, 0, Length - Integer.BYTES)
     crc.getValue.toInt
   }
+}
+
+/** A changelog as the snapshot of its version names it. */
+sealed trait NamedChangelog {
+  def isSigned: Boolean
+}
+
+object NamedChangelog {
+
+  /** One with a signature. */
+  final case class Signed(id: Long) extends NamedChangelog {
+    override def isSigned: Boolean = true
+  }
+
+  /** One without: of another provider, or of Statemark 0.1. */
+  final case class Unsigned(bytes: FileBytes) extends NamedChangelog {
+    override def isSigned: Boolean = false
+  }
+
+  def apply(signature: Option[ChangelogSignature], bytes: FileBytes): NamedChangelog =
+    signature.fold[NamedChangelog](Unsigned(bytes))(s => Signed(s.id))
 }
 
 /** The provider that has uploaded a snapshot, as far as its zip tells. */
@@ -81,7 +106,7 @@ object SnapshotWriter {
   /** Statemark.
     * @param changelog the changelog of the same version, as the store knew it; None where it knew none
     */
-  final case class Own(changelog: Option[FileBytes]) extends SnapshotWriter
+  final case class Own(changelog: Option[NamedChangelog]) extends SnapshotWriter
 
   /** Spark's. */
   case object Foreign extends SnapshotWriter
@@ -93,7 +118,9 @@ object SnapshotWriter {
 /** The signature in a snapshot that Statemark has uploaded, in checkpoint format v1: a small file in the zip. RocksDB and
   * Spark's provider pass it over.
   * {{{
-  *   int8 format: 1 | int8 knows the changelog [| int64 length | int32 CRC32C]
+  *   int8 format: 1 | int8 0 no changelog known
+  *                  | int8 1, unsigned | int64 length | int32 CRC32C
+  *                  | int8 2, signed | int64 id
   * }}}
   * Spark's snapshots have RocksDB's options instead, which those of Statemark never had.
   */
@@ -103,7 +130,7 @@ object SnapshotSignature {
   private val OptionsPrefix = "OPTIONS-"
 
   /** Adds the signature to an image. */
-  def write(image: File, changelog: Option[FileBytes]): Unit =
+  def write(image: File, changelog: Option[NamedChangelog]): Unit =
     Files.write(new File(image, FileName).toPath, encode(changelog)): Unit
 
   /** Returns who has uploaded an unpacked snapshot, and takes the signature out of it. */
@@ -133,25 +160,33 @@ object SnapshotSignature {
   /** Signatures of the headers of a zip, and where the name of the entry stands behind them. */
   private val Headers = Seq("PK\u0003\u0004" -> 30, "PK\u0001\u0002" -> 46)
 
-  private[spark] def encode(changelog: Option[FileBytes]): Array[Byte] = {
+  private[spark] def encode(changelog: Option[NamedChangelog]): Array[Byte] = {
     val bytes = new ByteArrayOutputStream()
     val out = new DataOutputStream(bytes)
     out.writeByte(Format.toInt)
-    out.writeBoolean(changelog.isDefined)
-    changelog.foreach { file =>
-      out.writeLong(file.length)
-      out.writeInt(file.crc)
+    changelog match {
+      case None => out.writeByte(0)
+      case Some(NamedChangelog.Unsigned(file)) =>
+        out.writeByte(1)
+        out.writeLong(file.length)
+        out.writeInt(file.crc)
+      case Some(NamedChangelog.Signed(id)) =>
+        out.writeByte(2)
+        out.writeLong(id)
     }
     bytes.toByteArray
   }
 
   /** Returns the changelog that a signature names; None for a signature of another format as well. */
-  private[spark] def decode(bytes: Array[Byte]): Option[FileBytes] =
+  private[spark] def decode(bytes: Array[Byte]): Option[NamedChangelog] =
     try {
       val in = new DataInputStream(new ByteArrayInputStream(bytes))
-      Option.when(in.readByte() == Format && in.readBoolean())(
-        FileBytes(in.readLong(), in.readInt())
-      )
+      if (in.readByte() != Format) None
+      else in.readByte().toInt match {
+        case 1 => Some(NamedChangelog.Unsigned(FileBytes(in.readLong(), in.readInt())))
+        case 2 => Some(NamedChangelog.Signed(in.readLong()))
+        case _ => None
+      }
     } catch { case _: EOFException => None }
 
   private def content(zip: Array[Byte]): Option[Array[Byte]] =

@@ -43,6 +43,9 @@ trait VersionWriters {
   /** Returns the signature of a version's changelog; None where it has none. */
   def changelog(version: Long): Option[ChangelogSignature]
 
+  /** Tells whether a version's changelog can be read to its end. */
+  def isWhole(version: Long): Boolean
+
   /** Returns who has uploaded the snapshot of a version. */
   def snapshot(version: Long): SnapshotWriter
 }
@@ -53,6 +56,7 @@ object VersionWriters {
   object None extends VersionWriters {
     override val listed: ListedVersions = ListedVersions.none
     override def changelog(version: Long): Option[ChangelogSignature] = scala.None
+    override def isWhole(version: Long): Boolean = false
     override def snapshot(version: Long): SnapshotWriter = SnapshotWriter.Unknown
   }
 }
@@ -62,9 +66,14 @@ object VersionWriters {
   * ''Thread:'' one at a time.
   *
   * @param directory the store's directory in the checkpoint location
+  * @param readsToEnd tells of a version whether its changelog can be read to its end; asked for where that matters alone
   */
-final class FileWriters(directory: Path, hadoopConf: Configuration, val listed: ListedVersions)
-    extends VersionWriters {
+final class FileWriters(
+    directory: Path,
+    hadoopConf: Configuration,
+    val listed: ListedVersions,
+    readsToEnd: Long => Boolean
+) extends VersionWriters {
   private val changelogs = mutable.Map.empty[Long, Option[ChangelogSignature]]
   private val snapshots = mutable.Map.empty[Long, SnapshotWriter]
 
@@ -79,8 +88,10 @@ final class FileWriters(directory: Path, hadoopConf: Configuration, val listed: 
         in.seek(math.max(length - ChangelogSignature.Length, 0))
         // A file that has grown since it was listed is another one.
         ChangelogSignature.of(in.readNBytes(ChangelogSignature.Length))
-      }.flatten.filter(_.version == version)
+      }.flatten
     )
+
+  override def isWhole(version: Long): Boolean = readsToEnd(version)
 
   override def snapshot(version: Long): SnapshotWriter =
     snapshots.getOrElseUpdate(

@@ -133,9 +133,9 @@ final class LocalReuse(
     val deltas = path.find(base, at)
     if (base.checkpointId.isEmpty) {
       val proofs = checkpoint.proofsOfAll.getOrElse(throw inOtherFormat)
-      val isOwn =
+      val named =
         proofs.check(base, reopened.store.base.fingerprint, deltas.map(_.version), writers)
-      checkpoint.changelogs.note(base.version, isOwn, None)
+      checkpoint.changelogs.note(base.version, named)
     }
     observer.reached(CommitPhase.HomeProven)
     try path.replay(reopened.store, deltas, LoadStats(LoadSource.Local))

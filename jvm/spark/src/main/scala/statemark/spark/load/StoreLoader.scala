@@ -315,7 +315,7 @@ final class StoreLoader(
         case _: SnapshotWriter.Own => true
         case _ => false
       }
-      checkpoint.changelogs.note(snapshot, isOwn, None)
+      checkpoint.changelogs.noteSnapshot(snapshot, isOwn)
     }
   }
 

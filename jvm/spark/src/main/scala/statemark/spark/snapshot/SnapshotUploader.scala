@@ -5,7 +5,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state._
 import statemark.common.{Clock, Disk, DiskWrites}
 import statemark.engine.{StoreState, VersionId}
-import statemark.spark.checkpoint.{FileBytes, SnapshotSignature}
+import statemark.spark.checkpoint.{NamedChangelog, SnapshotSignature}
 import statemark.spark.local.{UploadedFile, UploadedFiles}
 
 /** The figures of an upload. @param isKept whether the snapshot is there
@@ -24,7 +24,7 @@ final class SnapshotUploader(
     files: RocksDBFileManager,
     snapshotPath: VersionId => String,
     delete: VersionId => Unit,
-    changelogOf: StoreState => Option[Option[FileBytes]],
+    changelogOf: StoreState => Option[Option[NamedChangelog]],
     conf: RocksDBConf,
     clock: Clock
 ) {

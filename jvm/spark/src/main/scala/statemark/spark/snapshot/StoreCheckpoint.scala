@@ -87,7 +87,7 @@ final class StoreCheckpoint(
     files,
     snapshotPath(_).toString,
     at => checkedFiles.delete(snapshotPath(at)),
-    state => Option.when(state.at.checkpointId.isEmpty)(changelogs.bytesOf(state)),
+    state => Option.when(state.at.checkpointId.isEmpty)(changelogs.named(state.version)),
     conf.rocksDb,
     clock
   )
@@ -111,7 +111,7 @@ final class StoreCheckpoint(
 
   /** Returns what the listed files tell of who has written them, in checkpoint format v1. */
   def writersOf(listed: ListedVersions): FileWriters =
-    new FileWriters(location.directory, location.hadoopConf, listed)
+    new FileWriters(location.directory, location.hadoopConf, listed, changelogs.isWhole)
 
   /** Tells Spark's coordinator of the newest snapshot of the store. A session that only reads state may have no
     * coordinator; no thread waits for the report there.

@@ -112,7 +112,7 @@ class FileChecksSuite extends AnyFunSuite with Providers {
       val check = new ChangelogCheck(stream, hasRowChecksums = true, delimiterBytes = 0)
       def found(bytes: Array[Byte]): Either[String, ChangelogFacts] = {
         Files.write(copy.toPath, bytes)
-        check.changelog(copy, Some(1))
+        check.changelog(copy, mayBeSigned = true)
       }
       def read(bytes: Array[Byte]): Seq[Byte] = {
         val compressed = new ByteArrayInputStream(bytes.dropRight(ChangelogSignature.Length))

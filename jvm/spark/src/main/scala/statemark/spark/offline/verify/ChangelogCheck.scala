@@ -15,8 +15,8 @@ import statemark.spark.checkpoint.ChangelogSignature
 final case class ChangelogFacts(lineage: Option[Vector[VersionId]], records: Long)
 
 /** Decodes change files to their last byte: lengths are checked against what is there, and nothing may
-  * follow the signature of the end. (Spark's readers trust lengths, so that a damaged one asks for memory
-  * that is not there, and they stop at the signature.)
+  * follow the mark of the end. (Spark's readers trust lengths, so that a damaged one asks for memory
+  * that is not there, and they stop at the mark.)
   *
   * ''Source:'' Spark 4.2 `StateStoreChangelogReaderV1` to `V4`, `HDFSBackedStateStoreProvider`
   *
@@ -31,15 +31,15 @@ final class ChangelogCheck(
   import ChangelogCheck._
 
   /** @param file a copy, which may be cut; the signature of Statemark's at its end is taken off
-    * @param version of the changelog in checkpoint format v1, whose signature it may have
+    * @param mayBeSigned whether it is of checkpoint format v1, and may have one
     * @return why the file is no whole changelog, or what it holds
     */
-  def changelog(file: File, version: Option[Long]): Either[String, ChangelogFacts] = {
-    version.foreach(takeMarkOff(file, _))
+  def changelog(file: File, mayBeSigned: Boolean): Either[String, ChangelogFacts] = {
+    if (mayBeSigned) takeSignatureOff(file)
     decoded(file)(facts)
   }
 
-  private def takeMarkOff(file: File, version: Long): Unit = {
+  private def takeSignatureOff(file: File): Unit = {
     val copy = new RandomAccessFile(file, "rw")
     try {
       val length = copy.length - ChangelogSignature.Length
@@ -47,7 +47,7 @@ final class ChangelogCheck(
         val end = new Array[Byte](ChangelogSignature.Length)
         copy.seek(length)
         copy.readFully(end)
-        if (ChangelogSignature.of(end).exists(_.version == version)) copy.setLength(length)
+        if (ChangelogSignature.of(end).isDefined) copy.setLength(length)
       }
     } finally copy.close()
   }
@@ -63,7 +63,7 @@ final class ChangelogCheck(
     ChangelogFacts(lineage, records)
   }
 
-  /** What a load reads of a file that is no whole changelog: all up to the signature of the end, if it gets there. */
+  /** What a load reads of a file that is no whole changelog: all up to the mark of the end, if it gets there. */
   def upToMark(file: File): Option[ChangelogFacts] =
     decodedOnce(file, toEnd = false)(facts).toOption
 
@@ -100,11 +100,11 @@ final class ChangelogCheck(
       val stream = codec.compressedInputStream(raw)
       val in = new DataInputStream(new BufferedInputStream(stream))
       val facts = read(in)
-      if (toEnd && in.read() != -1) Left("data follow the signature of its end")
+      if (toEnd && in.read() != -1) Left("data follow the mark of its end")
       else Right(facts)
     } catch {
       case e: BadRecord => Left(e.getMessage)
-      case _: EOFException => Left("it ends before the signature of its end")
+      case _: EOFException => Left("it ends before the mark of its end")
       case NonFatal(e) => Left(s"it cannot be decoded: ${StoreFiles.reason(e)}")
     } finally raw.close()
   }

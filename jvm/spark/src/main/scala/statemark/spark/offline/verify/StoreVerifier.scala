@@ -55,7 +55,8 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
     val writers = new FileWriters(
       files.directory,
       hadoopConf,
-      ListedVersions.of(listed.map(f => (f.name, f.bytes)))
+      ListedVersions.of(listed.map(f => (f.name, f.bytes))),
+      version => whole.contains(VersionId(version, None))
     )
     if (settings.isDeep) {
       val chain = StoreChain(Set.empty, whole.keySet, headers, writers = writers)
@@ -95,12 +96,11 @@ final class StoreVerifier(task: StoreTask, settings: VerifySettings, hadoopConf:
   private def relate(file: String, snapshot: VersionId): Unit =
     snapshotsOf(file) = snapshotsOf(file) + snapshot
 
-  /** What a load gets from a changelog; it stops at the signature of the end, whatever follows. */
+  /** What a load gets from a changelog; it stops at the mark of the end, whatever follows. */
   private def changelogFacts(at: VersionId, name: String): Option[ChangelogFacts] = {
     var read = Option.empty[ChangelogFacts]
     files.withCopy(name) { copy =>
-      val inV1 = Option.when(at.checkpointId.isEmpty)(at.version)
-      changelogCheck.changelog(copy, inV1).left.map { detail =>
+      changelogCheck.changelog(copy, mayBeSigned = at.checkpointId.isEmpty).left.map { detail =>
         read = changelogCheck.upToMark(copy)
         val effect = if (read.isDefined) Effect.None else Effect.FailsLoad
         Problem(name, FindingKind.Damaged, detail, effect)
