@@ -449,6 +449,7 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
       log ++= s"${if (isSparks) s"Spark's, changelogs $hasChangelogs" else "ours"}, $times versions; "
       hosts += 1
       val settings = everyThree ++ conf ++ repairs ++ Map(
+        s"$stateStore.minDeltasForSnapshot" -> "2",
         changelogsKey -> hasChangelogs.toString,
         localDir -> queryDir.resolve(s"host$hosts").toString
       )
@@ -531,9 +532,20 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
           assert(Seq(history.newest, 1 + random.nextInt(history.newest)).forall(history.restores))
           val shared = writer.ofTwoHistories
           isSpared = name => shared(name.takeWhile(_.isDigit).toInt)
-          val (name, damage) = damages(random.nextInt(damages.length))
-          log ++= s"$name "
-          damage(random)
+          val besideStale = files(".zip").filter { name =>
+            val version = name.takeWhile(_.isDigit).toInt
+            shared(version) && version <= history.newest
+          }
+          if (besideStale.nonEmpty) {
+            // So little that it can still be told who has written it.
+            val name = besideStale(random.nextInt(besideStale.size))
+            log ++= s"the end of $name cut "
+            rewrite(storeDir.resolve(name))(_.dropRight(1 + random.nextInt(12)))
+          } else {
+            val (name, damage) = damages(random.nextInt(damages.length))
+            log ++= s"$name "
+            damage(random)
+          }
           agrees(history)
           None
         } catch {
