@@ -49,9 +49,6 @@ MAINTENANCE = (3, 6)
 FIRST, AGAIN = range(5), range(5, 8)
 #: Batches whose version is due for a snapshot, so that in format v1 its fingerprint is taken.
 DUE = (2, 3, 5, 6)
-#: In format v1, the first batch of the second process whose changelog Spark's manager writes, which
-#: looks then whether the directory is there; for those that are due we write it ourselves.
-FIRST_OF_SPARKS = 7
 #: Batches that begin neither with a new store nor with a restored one.
 STEADY = (*FIRST[1:], *AGAIN[1:])
 _JOB = Path(__file__).with_name("s3_job.py")
@@ -207,7 +204,7 @@ def test_a_batch_asks_for_what_sparks_does(runs: Runs, checkpoint_format: str, b
     assert spark["GET"] == 0
     looks = PARTITIONS if checkpoint_format == "1" and batch in DUE else 0
     statemark = _of_batch(runs, "statemark", checkpoint_format, batch)
-    assert statemark == spark + Counter(HEAD=looks) + _first_look(checkpoint_format, batch)
+    assert statemark == spark + Counter(HEAD=looks)
 
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
@@ -218,7 +215,6 @@ def test_commits_add_a_status_call_where_local_state_stays(
     """In format v1 they learn the time of the file that they wrote; flushes ask for nothing."""
     local = _of_batch(runs, "local", checkpoint_format, batch)
     statemark = _of_batch(runs, "statemark", checkpoint_format, batch)
-    statemark -= _first_look(checkpoint_format, batch)
     assert not statemark - local
     looks = PARTITIONS if checkpoint_format == "1" and batch not in DUE else 0
     assert local - statemark == Counter(HEAD=looks)
@@ -263,10 +259,10 @@ def test_a_restart_elsewhere_reads_what_sparks_does(runs: Runs, checkpoint_forma
     read = runs.files(_name("spark", checkpoint_format), "GET", "again", f"batch/{AGAIN[0]}")
     assert read["sst"] == read["zip"] == PARTITIONS
     assert read["changelog"] == 2 * PARTITIONS
-    # In format v1 it looks for a snapshot that a lost attempt has left, and its version is due for
-    # one.
+    # In format v1 it looks for a snapshot that a lost attempt has left, its version is due for one,
+    # and the end of the changelog beside the snapshot says whether both are of one history.
     looks = PARTITIONS if checkpoint_format == "1" else 0
-    assert not statemark - spark - Counter(HEAD=2 * looks, LIST=looks)
+    assert not statemark - spark - Counter(HEAD=2 * looks, LIST=looks, GET=looks)
 
 
 @pytest.mark.parametrize("checkpoint_format", FORMATS)
@@ -299,11 +295,6 @@ def test_print_the_table(runs: Runs) -> None:
                 assert counts, (what, name)
                 cells = [counts[kind] / PARTITIONS for kind in object_store.KINDS]
                 print(what, name, " | ".join(f"{cell:g}" for cell in cells), sep=" | ")
-
-
-def _first_look(checkpoint_format: str, batch: int) -> Counter[str]:
-    looks = PARTITIONS if checkpoint_format == "1" and batch == FIRST_OF_SPARKS else 0
-    return Counter(HEAD=looks, LIST=looks)
 
 
 def _phase(batch: int) -> str:
