@@ -54,11 +54,11 @@ class SwitchBesideSuite extends CommandsBeside {
   }
 
   test("files that are set aside: each ends as it says, or refuses, and none is lost") {
-    interleave(Seq(rolledBack(isMixed = true)), pairs(20), every = 10)
+    interleave(Seq(rolledBack(isMixed = true)), pairs(10), every = 10)
   }
 
   test("the same where a rename is a copy, and files are set aside") {
-    interleave(Seq(rolledBack(isMixed = true)), pairs(16), every = 8, copies = true)
+    interleave(Seq(rolledBack(isMixed = true)), pairs(8), every = 8, copies = true)
   }
 
   test("a switch that dies at any step is undone or finished by the next one, with its files") {
