@@ -53,6 +53,10 @@ LONGER: dict[str, tuple[float, str]] = {
     "tests/e2e/test_nexmark.py": (60, "q16 has thirteen aggregates, most of which keep a sketch"),
     "tests/e2e/test_repartition.py": (90, _PROCESSES),
     "tests/e2e/test_restart.py": (90, _PROCESSES),
+    "tests/e2e/test_pipelines.py": (
+        90,
+        "starts a pipeline, and the Connect server that it runs on",
+    ),
     "tests/e2e/test_s3.py": (500, "the first test runs all six queries against an object store"),
     "tests/e2e/test_submit.py": (60, _PROCESSES),
     "tests/e2e/test_switch.py": (150, _PROCESSES),

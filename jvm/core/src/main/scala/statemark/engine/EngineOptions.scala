@@ -76,6 +76,6 @@ final case class EngineOptions(
 object EngineOptions {
   private val RocksDBsWriteBuffer = 64L * 1024 * 1024
 
-  /** A manifest that begins anew names all files: a few thousand fit, so that this is once in hundreds of flushes. */
+  /** A manifest that begins anew names all files: about a thousand fit, so that this is once in hundreds of flushes. */
   private[engine] val MaxManifestBytes = 256L * 1024
 }
