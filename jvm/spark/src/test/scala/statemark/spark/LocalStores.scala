@@ -1,13 +1,14 @@
 package statemark.spark
 
+import java.io.UncheckedIOException
 import java.nio.file.attribute.FileTime
-import java.nio.file.{CopyOption, Files, Path}
+import java.nio.file.{CopyOption, Files, NoSuchFileException, Path}
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.scalatest.Suite
 import scala.jdk.CollectionConverters._
 import statemark.common.RejectReason
 import statemark.spark.conf.StoreSettings
-import statemark.spark.local.LoadSource
+import statemark.spark.local.{LoadSource, LocalDirectory}
 import statemark.spark.metrics.StoreMetrics
 import statemark.spark.process.{JvmState, TaskInfo}
 import statemark.spark.provider.StoreLifecycle
@@ -171,14 +172,34 @@ trait LocalStores extends Providers { this: Suite =>
 
 object LocalStores {
 
-  /** Copies files that come and go while their owner lives, as they do when it is killed. */
+  /** Copies files that come and go while their owner lives, as they are at one moment: a file that a compaction deletes
+    * meanwhile has the copy made again.
+    */
   def copyTree(from: Path, to: Path, options: CopyOption*): Unit = {
-    val walk = Files.walk(from)
-    try
-      walk.iterator.asScala.foreach { file =>
-        try Files.copy(file, to.resolve(from.relativize(file).toString), options: _*): Unit
-        catch { case _: java.nio.file.NoSuchFileException => () }
+    def copied(): Boolean = {
+      val before = listed(from)
+      LocalDirectory.deleteTree(to.toFile)
+      before.exists { there =>
+        val isWhole = there.forall { case (file, _) =>
+          try {
+            Files.copy(from.resolve(file), to.resolve(file), options: _*)
+            true
+          } catch { case _: NoSuchFileException => false }
+        }
+        isWhole && listed(from) == before
       }
+    }
+    assert(Iterator.continually(copied()).take(1000).exists(identity), s"$from never stands still")
+  }
+
+  /** Returns paths and lengths, directories first; None where a file goes meanwhile. */
+  private def listed(tree: Path): Option[Seq[(String, Long)]] = {
+    val walk = Files.walk(tree)
+    try
+      Some(walk.iterator.asScala.map { file =>
+        (tree.relativize(file).toString, if (Files.isDirectory(file)) 0L else Files.size(file))
+      }.toVector)
+    catch { case _: UncheckedIOException | _: NoSuchFileException => None }
     finally walk.close()
   }
 }
