@@ -1,15 +1,13 @@
 package statemark.spark
 
-import java.io.{ByteArrayInputStream, ByteArrayOutputStream}
 import java.nio.file.{Files, Path}
 import java.util.UUID
-import java.util.zip.{ZipEntry, ZipInputStream, ZipOutputStream}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreProvider}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.SparkException
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Causes
-import statemark.spark.checkpoint.{ChangelogSignature, SnapshotSignature}
+import statemark.spark.checkpoint.ChangelogSignature
 import statemark.spark.errors.StoreException
 import statemark.spark.local.LoadSource
 import statemark.spark.offline.verify.{
@@ -312,21 +310,7 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
         bytes.dropRight(ChangelogSignature.Length)
       }
     }
-    files(".zip").map(storeDir.resolve).foreach(rewrite(_)(withoutSignature))
-  }
-
-  private def withoutSignature(zip: Array[Byte]): Array[Byte] = {
-    val in = new ZipInputStream(new ByteArrayInputStream(zip))
-    val bytes = new ByteArrayOutputStream()
-    val out = new ZipOutputStream(bytes)
-    Iterator.continually(in.getNextEntry).takeWhile(_ != null)
-      .filterNot(_.getName == SnapshotSignature.FileName).foreach { entry =>
-        out.putNextEntry(new ZipEntry(entry.getName))
-        out.write(in.readAllBytes())
-        out.closeEntry()
-      }
-    out.close()
-    bytes.toByteArray
+    files(".zip").map(storeDir.resolve).foreach(rewrite(_)(SnapshotBytes.withoutSignature))
   }
 
   if (Line.hasStoreOf42)
