@@ -77,11 +77,17 @@ class Trouble:
         return writer.option("checkpointLocation", str(self.checkpoint)).start()
 
     def run(self, batches: int = 3) -> None:
-        """Run some batches, stop, and go elsewhere."""
-        for _ in range(batches):
-            query = self.start()
+        """Run some batches, stop, and go elsewhere.
+
+        In one run: one that begins where another ended early takes a snapshot, which would do
+        without the files that are damaged here.
+        """
+        query = self.start()
+        query.processAllAvailable()
+        for _ in range(batches - 1):
+            self.source.add(events(50 * self.source.count, 50))
             query.processAllAvailable()
-            query.stop()
+        query.stop()
         self.move()
 
     def end(self, query: StreamingQuery) -> tuple[StreamingQueryException, list[str]]:
