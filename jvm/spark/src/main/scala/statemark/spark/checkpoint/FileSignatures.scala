@@ -99,7 +99,14 @@ object NamedChangelog {
 }
 
 /** The provider that has uploaded a snapshot, as far as its zip tells. */
-sealed trait SnapshotWriter
+sealed trait SnapshotWriter {
+
+  /** Tells whether Statemark has uploaded the snapshot. */
+  def isOwn: Boolean = this match {
+    case _: SnapshotWriter.Own => true
+    case SnapshotWriter.Foreign | SnapshotWriter.Unknown => false
+  }
+}
 
 object SnapshotWriter {
 

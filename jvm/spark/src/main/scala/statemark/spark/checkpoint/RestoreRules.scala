@@ -119,11 +119,7 @@ object RestoreRules {
 
   /** Tells whether changelog and snapshot of a version are both Statemark's, in checkpoint format v1. */
   def areOwn(version: Long, writers: VersionWriters): Boolean =
-    writers.changelog(version).isDefined &&
-      (writers.snapshot(version) match {
-        case _: SnapshotWriter.Own => true
-        case _ => false
-      })
+    writers.changelog(version).isDefined && writers.snapshot(version).isOwn
 
   /** Tells whether the changelog of a version that has a snapshot as well is of a history that is gone, in checkpoint
     * format v1: Statemark has written it, and Spark's provider the snapshot after it, without a changelog.

@@ -15,7 +15,6 @@ import statemark.spark.checkpoint.{
   ListedVersions,
   RestoreRules,
   SnapshotSignature,
-  SnapshotWriter,
   StoreFile
 }
 import statemark.spark.conf.StoreConf
@@ -310,13 +309,8 @@ final class StoreLoader(
         None
       )
     }
-    if (snapshot > 0) {
-      val isOwn = writers.snapshot(snapshot) match {
-        case _: SnapshotWriter.Own => true
-        case _ => false
-      }
-      checkpoint.changelogs.noteSnapshot(snapshot, isOwn)
-    }
+    if (snapshot > 0)
+      checkpoint.changelogs.noteSnapshot(snapshot, writers.snapshot(snapshot).isOwn)
   }
 
   private def verify(generation: LoadedStore, at: VersionId): Unit =
