@@ -174,6 +174,34 @@ def _lives(pid: int) -> bool:
 # ---- report
 
 
+STARVED = "Python worker failed to connect back."
+
+
+def test_a_job_that_a_busy_machine_starved_runs_once_more_alone(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    code = f"""
+failed = '' if Path({str(seen)!r}).exists() else '<failure message="{STARVED}">at A</failure>'
+Path({str(seen)!r}).touch()
+test = f'<testcase classname="a" name="it" time="1">{{failed}}</testcase>'
+(results / 'a.xml').write_text(f'<testsuite name="a" time="1">{{test}}</testsuite>')"""
+    (outcome,) = Slots(1, tmp_path).run([job("busy", code)])
+    assert outcome.failed == []
+    assert outcome.job.name == "busy-again"
+
+
+def test_another_failure_beside_it_is_not_forgiven(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    tests = "".join(
+        f'<testcase classname="a" name="{why}" time="1"><failure message="{why}"/></testcase>'
+        for why in (STARVED, "wrong rows")
+    )
+    code = f"""
+with Path({str(runs)!r}).open('a') as file: file.write('x')
+(results / 'a.xml').write_text('<testsuite name="a" time="1">{tests}</testsuite>')"""
+    (outcome,) = Slots(1, tmp_path).run([job("bad", code)])
+    assert (len(outcome.failed), runs.read_text()) == (2, "x")
+
+
 def test_the_last_line_counts_tests(tmp_path: Path) -> None:
     suites = ("tests/e2e/test_a.py", "statemark.ASuite", "tests/e2e/test_ab.py")
     write = f"(results / 'a.xml').write_text('''{SCALATEST}''')\n"
