@@ -42,7 +42,7 @@ object Stress {
     val end = begin + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
     // Tasks are of Spark's own query; what no task asks for is of the history's.
     JvmState.runningTask.set { () =>
-      Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1))(_ => TaskInfo.now())
+      Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1, isOfBatch = true))(_ => TaskInfo.now())
     }
     val tally = new Tally(actions)
     val other = new OtherProcess
