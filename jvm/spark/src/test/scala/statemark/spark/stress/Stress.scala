@@ -42,7 +42,9 @@ object Stress {
     val end = begin + TimeUnit.MINUTES.toNanos(property("minutes", 20L))
     // Tasks are of Spark's own query; what no task asks for is of the history's.
     JvmState.runningTask.set { () =>
-      Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1, isOfBatch = true))(_ => TaskInfo.now())
+      Option(TaskContext.get()).fold(TaskInfo(World.queryId, 1, isOfBatch = true))(_ =>
+        TaskInfo.now()
+      )
     }
     val tally = new Tally(actions)
     val other = new OtherProcess
@@ -79,11 +81,12 @@ object Stress {
     try {
       val failure = history(random, root, steps, fired, other)
       tally.add(fired.toSet)
+      // The stores of a failed history are open: their files change, and tell what happened.
+      if (failure.isEmpty) LocalDirectory.deleteTree(root.toFile)
       failure
     } finally {
       watch.close()
       steps.close()
-      LocalDirectory.deleteTree(root.toFile)
     }
   }
 
