@@ -1,8 +1,9 @@
 package statemark.spark.changelog
 
 import java.io.{FilterOutputStream, OutputStream}
-import org.apache.hadoop.fs._
+import org.apache.hadoop.fs.Path
 import statemark.spark.checkpoint.ChangelogSignature
+import statemark.spark.process.FilesAbove
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
 
@@ -14,17 +15,9 @@ import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSData
 private[changelog] final class SignedFiles(
     under: CheckpointFileManager,
     signature: ChangelogSignature
-) extends CheckpointFileManager {
+) extends FilesAbove(under) {
   override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream =
     new SignedOutput(under.createAtomic(path, overwrite), signature)
-
-  override def open(path: Path): FSDataInputStream = under.open(path)
-  override def list(path: Path, filter: PathFilter): Array[FileStatus] = under.list(path, filter)
-  override def mkdirs(path: Path): Unit = under.mkdirs(path)
-  override def exists(path: Path): Boolean = under.exists(path)
-  override def delete(path: Path): Unit = under.delete(path)
-  override def isLocal: Boolean = under.isLocal
-  override def createCheckpointDirectory(): Path = under.createCheckpointDirectory()
 }
 
 private final class SignedOutput(

@@ -4,6 +4,7 @@ import java.io.{FilterOutputStream, InputStream, OutputStream}
 import java.util.concurrent.ConcurrentHashMap
 import java.util.zip.CRC32C
 import org.apache.hadoop.fs._
+import statemark.spark.process.FilesAbove
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
 
@@ -54,7 +55,7 @@ final class ByteCount {
   *
   * ''Thread:'' any.
   */
-final class CountedFiles(under: CheckpointFileManager) extends CheckpointFileManager {
+final class CountedFiles(under: CheckpointFileManager) extends FilesAbove(under) {
   private val followed = new ConcurrentHashMap[Path, ByteCount]()
 
   /** Runs `open`, which creates or opens `path`; its bytes go to what is returned with it. Of several streams the
@@ -80,13 +81,6 @@ final class CountedFiles(under: CheckpointFileManager) extends CheckpointFileMan
     val stream = under.open(path)
     countOf(path).fold(stream)(count => new FSDataInputStream(new CountedInput(stream, count)))
   }
-
-  override def list(path: Path, filter: PathFilter): Array[FileStatus] = under.list(path, filter)
-  override def mkdirs(path: Path): Unit = under.mkdirs(path)
-  override def exists(path: Path): Boolean = under.exists(path)
-  override def delete(path: Path): Unit = under.delete(path)
-  override def isLocal: Boolean = under.isLocal
-  override def createCheckpointDirectory(): Path = under.createCheckpointDirectory()
 }
 
 private final class CountedOutput(stream: CancellableFSDataOutputStream, count: ByteCount)

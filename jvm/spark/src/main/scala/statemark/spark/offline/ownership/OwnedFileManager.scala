@@ -1,8 +1,9 @@
 package statemark.spark.offline.ownership
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FSDataInputStream, FileStatus, Path, PathFilter}
+import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.internal.SQLConf
+import statemark.spark.process.FilesAbove
 import statemark.spark.offline.ownership.OwnedFileManager._
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
@@ -15,23 +16,14 @@ import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSData
   * checkpoint deletes what was begun until then, so that the look fails or the rename does.
   */
 private[offline] final class OwnedFileManager(path: Path, conf: Configuration)
-    extends CheckpointFileManager {
-  private val files = CheckpointFileManager.create(path, underneath(conf))
+    extends FilesAbove(CheckpointFileManager.create(path, OwnedFileManager.underneath(conf))) {
   private val held = new Path(conf.get(Held))
 
   override def createAtomic(
       path: Path,
       overwriteIfPossible: Boolean
   ): CancellableFSDataOutputStream =
-    new OwnedStream(files.createAtomic(path, overwriteIfPossible))
-
-  override def open(path: Path): FSDataInputStream = files.open(path)
-  override def list(path: Path, filter: PathFilter): Array[FileStatus] = files.list(path, filter)
-  override def mkdirs(path: Path): Unit = files.mkdirs(path)
-  override def exists(path: Path): Boolean = files.exists(path)
-  override def delete(path: Path): Unit = files.delete(path)
-  override def isLocal: Boolean = files.isLocal
-  override def createCheckpointDirectory(): Path = files.createCheckpointDirectory()
+    new OwnedStream(super.createAtomic(path, overwriteIfPossible))
 
   private final class OwnedStream(out: CancellableFSDataOutputStream)
       extends CancellableFSDataOutputStream(out) {
