@@ -28,7 +28,7 @@ LONGER: dict[str, tuple[float, str]] = {
     "statemark.SpillSuite": (60, "kills a process at each part of a version until one is on disk"),
     "statemark.spark.CrashV1Suite": (400, "one test of 24 kills, a process each"),
     "statemark.spark.CrashV2Suite": (400, "one test of 24 kills, a process each"),
-    "statemark.spark.model.StatemarkModelSuite": (400, "one test of 600 random histories"),
+    "statemark.spark.model.StatemarkModelSuite": (400, "one test of 400 random histories"),
     "statemark.spark.offline.RepartitionBesideSuite": (90, "15 random pairs of commands a test"),
     "statemark.spark.offline.RepartitionProtocolSuite": (
         90,

@@ -19,7 +19,7 @@ import statemark.transaction.CommitPhase
   * A suite for each checkpoint format, so that they run side by side. `STATEMARK_KILLS` is the number of kills of both (`make crash`: 500), `STATEMARK_SEED` repeats a run.
   */
 abstract class CrashSuite(format: String) extends AnyFunSuite {
-  private val kills = sys.env.get("STATEMARK_KILLS").fold(48)(_.toInt)
+  private val kills = sys.env.get("STATEMARK_KILLS").fold(36)(_.toInt)
   private val seed = sys.env.get("STATEMARK_SEED").fold(Random.nextInt())(_.toInt)
 
   /** A phase and the visits at which a process may die there. Early visits come twice in a row before a
