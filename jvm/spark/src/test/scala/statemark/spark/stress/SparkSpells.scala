@@ -47,6 +47,8 @@ private[stress] final class SparkSpells(world: World, random: Random) {
     newest = if (isV1 && !hasChangelogs && versions.exists(changelogs)) Set.empty else versions
     snapshots ++= versions
     if (hasChangelogs) changelogs ++= versions
+    // The query has stopped to change its provider.
+    world.goOn(world.newRun(world.current.disk), isUnloaded = random.nextBoolean())
     versions.nonEmpty
   }
 
