@@ -75,7 +75,7 @@ class Writers:
         Returns
         -------
         bool
-            Whether it is Statemark's, and its changelog was written anew since.
+            Whether it is Statemark's, and another run has written its changelog anew since.
         """
         if version not in self.changelogs:
             return False
@@ -86,7 +86,7 @@ class Writers:
         if writer.number is not None:
             if signature is None:
                 return self._is_whole(version)
-            return signature[0] != writer.number
+            return signature[0] >> 32 != writer.number >> 32  # of another run
         if writer.length is None:
             return False
         if signature is not None:

@@ -5,6 +5,7 @@ import java.nio.file.{Files, Path}
 import java.util.concurrent.ScheduledThreadPoolExecutor
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
+import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 import org.rocksdb.{CompressionType, LRUCache}
 import org.scalatest.funsuite.AnyFunSuite
@@ -281,6 +282,29 @@ class ReplacedFilesSuite extends AnyFunSuite with LocalStores {
         assert(rowsAt(3, extra = Map(localDir -> queryDir.resolve("third").toString)) == rewritten)
       } finally JvmState.runsOnCluster.clear()
     }
+
+  test(
+    "an attempt that is killed before its snapshot leaves that of an earlier attempt of the run"
+  ) {
+    val run = UUID.randomUUID()
+    def attempt(place: String) = open(
+      Map(localDir -> queryDir.resolve(place).toString),
+      usesFamilies = true,
+      runId = run
+    )
+    // Column families are in the snapshot alone.
+    commit(attempt("first"), 0, Map("k0" -> 0)): Unit
+    JvmState.observer.set { phase =>
+      if (phase == CommitPhase.ChangelogDurable) throw new LinkageError("killed")
+    }
+    val second = attempt("second").getStore(0, None)
+    put(second, Map("k0" -> 0))
+    assertThrows[SparkException](second.commit())
+    second.abort()
+    JvmState.observer.clear()
+    assert(files(".zip") == Seq("1.zip") && files(".changelog") == Seq("1.changelog"))
+    check(attempt("third"), 1, Vector(None, None), expected(1))
+  }
 
   test("a store of format 2 is restored, once") {
     val ids = write(3, Map.empty)

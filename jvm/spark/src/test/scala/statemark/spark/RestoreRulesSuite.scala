@@ -58,24 +58,25 @@ class RestoreRulesSuite extends AnyFunSuite {
     )
     override def changelog(version: Long): Option[ChangelogSignature] =
       Option.when(!foreign(version) && !damaged(version))(
-        ChangelogSignature(version, before.getOrElse(version, Before.Own))
+        ChangelogSignature(ofRun(1, version), before.getOrElse(version, Before.Own))
       )
     override def isWhole(version: Long): Boolean = !damaged(version)
     override def snapshot(version: Long): SnapshotWriter = snapshots(version)
   }
 
+  private def ofRun(run: Long, random: Long) = (run << 32) | random
   private def signed(id: Long) = SnapshotWriter.Own(Some(NamedChangelog.Signed(id)))
   private def unsigned(length: Long) =
     SnapshotWriter.Own(Some(NamedChangelog.Unsigned(FileBytes(length, 1))))
-  private val own = signed(3)
-  private val rewritten = signed(99)
+  private val own = signed(ofRun(1, 3))
+  private val rewritten = signed(ofRun(2, 3))
 
   test(
-    "a snapshot is stale where it is ours, and names another changelog than the one that is there"
+    "a snapshot is stale where it is ours, and names a changelog of another run than the one that is there"
   ) {
     val all = Map(
-      1L -> signed(1),
-      2L -> signed(99),
+      1L -> signed(ofRun(1, 99)),
+      2L -> signed(ofRun(2, 2)),
       3L -> unsigned(10),
       4L -> unsigned(11),
       5L -> SnapshotWriter.Own(None),
@@ -98,7 +99,7 @@ class RestoreRulesSuite extends AnyFunSuite {
       RestoreRules.overtaken(3, 9, new Written(Map(3L -> own, 6L -> snapshot), foreign.toSet))
     assert(overtaken(SnapshotWriter.Foreign).contains(6L))
     assert(overtaken(SnapshotWriter.Foreign, 6).isEmpty)
-    assert(overtaken(signed(6)).isEmpty && overtaken(rewritten).isEmpty)
+    assert(overtaken(signed(ofRun(1, 6))).isEmpty && overtaken(rewritten).isEmpty)
     assert(overtaken(SnapshotWriter.Unknown).isEmpty)
     assert(RestoreRules.overtaken(6, 9, new Written(Map(6L -> own))).isEmpty)
   }

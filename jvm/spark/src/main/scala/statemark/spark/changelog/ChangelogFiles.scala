@@ -1,5 +1,6 @@
 package statemark.spark.changelog
 
+import java.util.UUID
 import org.apache.hadoop.fs.Path
 import org.apache.spark.io.LZ4CompressionCodec
 import org.apache.spark.sql.execution.streaming.state._
@@ -27,6 +28,7 @@ import statemark.spark.rows.RowChecksums
   * ''Thread:'' any; one of them writes.
   * ''Source:'' Spark 4.2 `RocksDBFileManager.getChangeLogWriter` and `getChangelogReader`.
   *
+  * @param run the run of the query
   * @param manager opens them, with a checksum beside each where that is wanted
   * @param counted is below `manager`
   * @param proofs take fingerprints of all files that are written; None where they are not needed
@@ -36,6 +38,7 @@ import statemark.spark.rows.RowChecksums
 final class ChangelogFiles(
     files: RocksDBFileManager,
     directory: Path,
+    run: UUID,
     manager: => CheckpointFileManager,
     counted: => CountedFiles,
     proofs: Option[FileProofs],
@@ -66,7 +69,7 @@ final class ChangelogFiles(
             val lineage = Some(LineageItems.toItems(base.lineage))
             (files.getChangeLogWriter(version, usesFamilies, id, lineage), () => None)
           case None =>
-            val signature = ChangelogSignature.next(before(base.version))
+            val signature = ChangelogSignature.next(run, before(base.version))
             val (writer, count) = openWriter(version, signature, path)
             (
               writer,

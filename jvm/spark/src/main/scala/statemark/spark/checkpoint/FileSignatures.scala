@@ -33,7 +33,8 @@ object Before {
   * }}}
   * Integers are big endian. FORMAT.md is the reader's and writer's contract, a golden file pins the bytes.
   *
-  * @param id a random number, by which a snapshot names the changelog of its version
+  * @param id a number by which a snapshot names the changelog of its version: half of it stands for the run of the query,
+  *   the other half is random
   */
 final case class ChangelogSignature(id: Long, before: Before) {
   def bytes: Array[Byte] = {
@@ -50,9 +51,16 @@ object ChangelogSignature {
   private val Magic = "SMcl".getBytes(US_ASCII)
   private val Format: Byte = 1
 
-  /** Returns the signature of a changelog that is about to be written. */
-  def next(before: Before): ChangelogSignature =
-    ChangelogSignature(UUID.randomUUID().getLeastSignificantBits, before)
+  /** Returns the signature of a changelog that a run of the query is about to write. */
+  def next(run: UUID, before: Before): ChangelogSignature = {
+    val random = UUID.randomUUID().hashCode & 0xffffffffL
+    ChangelogSignature((run.hashCode.toLong << 32) | random, before)
+  }
+
+  /** Tells whether one run of the query has written both changelogs of a version. They are of one history then: attempts at
+    * one batch, of which several executors may write changelogs and snapshots one over the other.
+    */
+  def areOfOneRun(id: Long, other: Long): Boolean = id >>> 32 == other >>> 32
 
   /** Returns the signature at the end of a changelog's bytes; None where there is none, or none that is whole.
     * @param bytes the last bytes of the file, as many as there are of [[Length]] at least

@@ -99,15 +99,16 @@ object RestoreRules {
     ((snapshot + 1 to at.version).toSet -- lineage.map(_.version)).toSeq.sorted
 
   /** Tells whether the snapshot of a version, in checkpoint format v1, is of a history that is gone: it is Statemark's
-    * and names another changelog than the one beside it, which was written after both. A changelog that is damaged says
-    * nothing against a snapshot.
+    * and names a changelog of another run than the one beside it, which was written after both. A changelog that is
+    * damaged says nothing against a snapshot.
     */
   def isStale(version: Long, writers: VersionWriters): Boolean =
     writers.listed.changelogs.get(version).exists { length =>
       writers.snapshot(version) match {
         case SnapshotWriter.Own(Some(named)) =>
           (named, writers.changelog(version)) match {
-            case (NamedChangelog.Signed(id), Some(signature)) => signature.id != id
+            case (NamedChangelog.Signed(id), Some(signature)) =>
+              !ChangelogSignature.areOfOneRun(id, signature.id)
             case (NamedChangelog.Signed(_), None) => writers.isWhole(version)
             case (NamedChangelog.Unsigned(_), Some(_)) => true
             case (NamedChangelog.Unsigned(bytes), None) =>

@@ -370,5 +370,5 @@ final class StoreLoader(
 private final class StaleSnapshotException(version: Long)
     extends RuntimeException(
       s"it is of a history that was rolled back, as it names another $version.changelog than the one beside it, " +
-        "which Spark's provider has written since"
+        "which was written since"
     )

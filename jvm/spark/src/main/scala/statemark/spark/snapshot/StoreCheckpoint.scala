@@ -72,6 +72,7 @@ final class StoreCheckpoint(
   lazy val changelogs: ChangelogFiles = new ChangelogFiles(
     files,
     location.directory,
+    location.runId,
     checkedFiles,
     counted,
     proofsOfAll,
