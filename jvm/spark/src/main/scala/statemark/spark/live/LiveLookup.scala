@@ -187,34 +187,25 @@ private final class LookupPlan(read: StateRead) {
   ): LookupPage = {
     @tailrec def attempt(n: Int): LookupPage = {
       val first = keys.first(n)
-      found(
-        pin,
-        level,
-        first,
-        tasks,
-        if (n > 1) RemoteRows.PageBytes.toLong else Long.MaxValue
-      ) match {
-        case Right(rows) =>
-          LookupPage(ordered(first, rows), schema, LiveOptions.asOf(pin), n == keys.rows.length)
-        case Left(count) => attempt(math.max(1, math.min(n / 2, count)))
-      }
+      val (rows, isOver) = found(pin, level, first, tasks)
+      if (isOver && n > 1) attempt(math.max(1, math.min(n / 2, rows.length - 1)))
+      else LookupPage(ordered(first, rows), schema, LiveOptions.asOf(pin), n == keys.rows.length)
     }
     attempt(keys.rows.length)
   }
 
-  /** Returns the rows of keys, or where they come to more than `most` bytes, how many rows are less than that. */
+  /** Returns the rows of keys, and whether they come to more than a page: then not all of them. */
   private def found(
       pin: PinnedBatch,
       level: IsolationLevel,
       keys: AskedKeys,
-      tasks: LookupTasks,
-      most: Long
-  ): Either[Int, Vector[InternalRow]] = {
+      tasks: LookupTasks
+  ): (Vector[InternalRow], Boolean) = {
     val live = LiveRead(level, keys.sought(read.hasCanonicalKeys))
     val wanted = keys.rows.flatten.toSet
     val partitions = if (wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
     var rows = Vector.empty[InternalRow]
-    var left = most
+    var left = RemoteRows.PageBytes.toLong
     def lookup(most: Long) = LookupRead(read.factory, schema, key, wanted, live, most)
     val closed = partitions.filter { partition =>
       val here = if (left < 0) Some(Vector.empty) else lookup(left).rowsIfOpen(partition)
@@ -228,7 +219,7 @@ private final class LookupPlan(read: StateRead) {
       rows ++= theirs.flatten
       if (theirs.exists(share.isPart)) left = -1
     }
-    if (left < 0) Left(rows.length - 1) else Right(rows)
+    (rows, left < 0)
   }
 
   private def ordered(keys: AskedKeys, found: Vector[InternalRow]): Seq[Option[InternalRow]] = {
@@ -237,7 +228,7 @@ private final class LookupPlan(read: StateRead) {
       key.flatMap(byKey.get).map {
         case Seq(row) => row
         case several => throw new InvalidInputException(
-            s"The key has ${several.length} rows; read them with format 'statemark' and a filter on the key."
+            s"The key has ${several.length} rows or more; read them with format 'statemark' and a filter on the key."
           )
       }
     }

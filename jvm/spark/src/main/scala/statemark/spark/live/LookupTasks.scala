@@ -19,7 +19,8 @@ import statemark.spark.reads.{LiveRead, Projections, StoreClosed}
   *
   * @param schema the columns of the rows, one of which is `key`
   * @param wanted the keys, as [[KeyForm]] returns them
-  * @param most bytes of the rows of one partition that the reader wants
+  * @param most bytes of the rows of one partition that the reader wants; of a single key it wants two rows in any case, as
+  *   a key with several is refused
   */
 private[live] final case class LookupRead(
     factory: PartitionReaderFactory,
@@ -48,12 +49,14 @@ private[live] final case class LookupRead(
     val reader = factory.createReader(partition)
     val found = Vector.newBuilder[InternalRow]
     var bytes = 0L
+    var count = 0
     try {
-      while (bytes <= most && reader.next()) {
+      while ((bytes <= most || wanted.size == 1 && count < 2) && reader.next()) {
         val row = project(reader.get())
         if (wanted(form.of(row.getStruct(keyAt, key.length)))) {
           found += row.copy()
           bytes += row.getSizeInBytes
+          count += 1
         }
       }
       found.result()

@@ -12,7 +12,7 @@ import org.scalatest.time.{Minutes, Span}
 import scala.concurrent.Await
 import scala.concurrent.duration.Duration
 import scala.jdk.CollectionConverters._
-import statemark.common.ViewClosedException
+import statemark.common.{InvalidInputException, ViewClosedException}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.errors.{CheckpointDamagedException, LookupTimeoutException}
 import statemark.spark.OneSession
@@ -96,6 +96,28 @@ class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Event
     StateStore.stop()
     areOf(2, pages())
     intercept[ViewClosedException](read(0, Some("another run/1")))
+  }
+
+  test("of a key that has more rows than a page, no more are read than tell so") {
+    val session = spark
+    import session.implicits._
+    implicit val context: SQLContext = session.sqlContext
+    val (left, right) = (MemoryStream[(Int, Int)], MemoryStream[Int])
+    val text = concat(repeat(lit("x"), 1500000), col("n").cast("string"))
+    val rows = left.toDF().toDF("k", "n").withColumn("text", text)
+    val query = rows.join(right.toDF().toDF("other"), col("k") === col("other"))
+      .writeStream.outputMode("append").format("noop").queryName("hot").start()
+    queries :+= query
+    left.addData((0 until 12).map(1 -> _))
+    right.addData(2)
+    query.processAllAvailable()
+    def refused(): String = intercept[InvalidInputException](LiveLookup.find(
+      Map("queryName" -> "hot", "joinSide" -> "left", "timeout" -> "600s"),
+      """[{"k": 1}]"""
+    )).getMessage
+    assert(refused().startsWith("The key has 3 rows or more"))
+    StateStore.stop()
+    assert(refused().startsWith("The key has 3 rows or more"))
   }
 
   test("where no executor is free, a lookup fails by name when its time is up, and leaves no job") {
