@@ -48,7 +48,7 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
     for (at <- signature.bytes.indices; bit <- 0 to 7) {
       val bad = signature.bytes
       bad(at) = (bad(at) ^ (1 << bit)).toByte
-      assert(ChangelogSignature.of(bad).isEmpty)
+      assert(ChangelogSignature.of(bad).isEmpty && ChangelogSignature.isIn(bad))
     }
     for (n <- signature.bytes.indices)
       assert(ChangelogSignature.of(signature.bytes.take(n)).isEmpty)

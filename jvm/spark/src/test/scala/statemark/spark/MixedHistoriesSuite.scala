@@ -313,6 +313,25 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     files(".zip").map(storeDir.resolve).foreach(rewrite(_)(SnapshotBytes.withoutSignature))
   }
 
+  test("a changelog of Statemark's with a damaged signature says nothing against its snapshot") {
+    val provider = open(elsewhere, usesFamilies = true)
+    // Column families are in the snapshot alone.
+    commit(provider, 0, Map("k0" -> 0)): Unit
+    provider.close()
+    val whole = Files.readAllBytes(changelog(1))
+    def flipped(at: Int) = whole.updated(at, (whole(at) ^ 1).toByte)
+    val start = whole.length - ChangelogSignature.Length
+    for (
+      damaged <-
+        Seq(0, 3, 9, 17).map(n => flipped(start + n)) ++ Seq(3, 17).map(n => whole.take(start + n))
+    ) {
+      rewrite(changelog(1))(_ => damaged)
+      val next = open(elsewhere, usesFamilies = true)
+      check(next, 1, Vector(None, None), expected(1))
+      next.close()
+    }
+  }
+
   if (Line.hasStoreOf42)
     test("a checkpoint of 0.1, without signatures, restores and is repaired as before") {
       first()

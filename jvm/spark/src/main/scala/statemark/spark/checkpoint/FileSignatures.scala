@@ -78,6 +78,13 @@ object ChangelogSignature {
         .map(ChangelogSignature(id, _))
     }
 
+  /** Tells whether a changelog ends with a signature, or with what damage has left of one: a changed byte, or fewer. */
+  def isIn(bytes: Array[Byte]): Boolean =
+    Trace.findFirstIn(new String(bytes.takeRight(Length), ISO_8859_1)).isDefined
+
+  /** Three bytes of its beginning, whichever of these is changed. */
+  private val Trace = "(?s)SMc|SM.l|cl\u0001".r
+
   private def sum(signature: Array[Byte]): Int = {
     val crc = new CRC32C
     crc.update(signature, 0, Length - Integer.BYTES)

@@ -43,7 +43,7 @@ trait VersionWriters {
   /** Returns the signature of a version's changelog; None where it has none. */
   def changelog(version: Long): Option[ChangelogSignature]
 
-  /** Tells whether a version's changelog can be read to its end. */
+  /** Tells whether a version's changelog can be read to its end, and has no signature that is damaged. */
   def isWhole(version: Long): Boolean
 
   /** Returns who has uploaded the snapshot of a version. */
@@ -74,24 +74,30 @@ final class FileWriters(
     val listed: ListedVersions,
     readsToEnd: Long => Boolean
 ) extends VersionWriters {
-  private val changelogs = mutable.Map.empty[Long, Option[ChangelogSignature]]
+  private val ends = mutable.Map.empty[Long, Array[Byte]]
   private val snapshots = mutable.Map.empty[Long, SnapshotWriter]
 
   /** Records who has uploaded a snapshot, which was read just now. */
   def note(version: Long, writer: SnapshotWriter): Unit = snapshots(version) = writer
 
   override def changelog(version: Long): Option[ChangelogSignature] =
-    changelogs.getOrElseUpdate(
-      version,
-      read(StoreFile.changelogName(VersionId(version, None))) { in =>
-        val length = listed.changelogs.getOrElse(version, 0L)
-        in.seek(math.max(length - ChangelogSignature.Length, 0))
-        // A file that has grown since it was listed is another one.
-        ChangelogSignature.of(in.readNBytes(ChangelogSignature.Length))
-      }.flatten
+    ChangelogSignature.of(endOf(version))
+
+  override def isWhole(version: Long): Boolean =
+    (changelog(version).isDefined || !ChangelogSignature.isIn(endOf(version))) && readsToEnd(
+      version
     )
 
-  override def isWhole(version: Long): Boolean = readsToEnd(version)
+  /** Returns the last bytes of a changelog, where its signature is; none where there is no file. */
+  private def endOf(version: Long): Array[Byte] = ends.getOrElseUpdate(
+    version,
+    read(StoreFile.changelogName(VersionId(version, None))) { in =>
+      val length = listed.changelogs.getOrElse(version, 0L)
+      in.seek(math.max(length - ChangelogSignature.Length, 0))
+      // A file that has grown since it was listed is another one.
+      in.readNBytes(ChangelogSignature.Length)
+    }.getOrElse(Array.emptyByteArray)
+  )
 
   override def snapshot(version: Long): SnapshotWriter =
     snapshots.getOrElseUpdate(
