@@ -254,6 +254,19 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     }
   }
 
+  test("a read that is to start at a snapshot of a history that is gone is refused by its name") {
+    first()
+    sparks(extra = withChangelogs)
+    val stale = (rollback + 1 to newest).find(v => Files.exists(zip(v))).get
+    val provider = open(elsewhere).asInstanceOf[StatemarkStateStoreProvider]
+    val e = intercept[SparkException] {
+      Line.replay(provider, stale.toLong, newest.toLong, readOnly = true, None, None)
+    }
+    val named = Causes.of(e).collect { case store: StoreException => store.getMessage }.toSeq
+    assert(named.exists(_.contains(s"The snapshot $stale.zip cannot be loaded")), named)
+    provider.close()
+  }
+
   test("a stale snapshot is passed over whatever a repair may do") {
     first()
     sparks(extra = withChangelogs)

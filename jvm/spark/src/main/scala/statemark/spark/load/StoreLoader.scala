@@ -134,7 +134,10 @@ final class StoreLoader(
   /** Returns the store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (LoadedStore, LoadStats) = {
     if (!conf.usesCheckpointIds) writers = writersOf(checkpoint.list())
-    val (generation, snapshotMs) = Clock.timedMs(clock)(importSnapshot(start, end))
+    val (generation, snapshotMs) = Clock.timedMs(clock) {
+      try importSnapshot(start, end)
+      catch { case e: StaleSnapshotException => throw unreadable(start, e, Some(e)) }
+    }
     replayed(generation, snapshotMs, isRepaired = false) {
       if (start.version == end.version) Vector.empty
       else if (end.checkpointId.isDefined) lineages.full(start.version + 1, end)
