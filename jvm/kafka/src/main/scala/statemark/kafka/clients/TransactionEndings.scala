@@ -3,23 +3,37 @@ package statemark.kafka.clients
 import java.time.Duration
 import java.util.concurrent.TimeUnit
 import org.apache.kafka.clients.admin.{Admin, TransactionState}
+import org.apache.kafka.common.errors.TransactionalIdNotFoundException
 import scala.util.control.NonFatal
 import statemark.kafka.conf.{SinkException, SinkSettings}
 
 /** Says why a transaction was ended from outside. The client says "a newer producer with the same transactionalId" also
-  * where the broker has only waited long enough, so the brokers are asked.
+  * where the broker has only waited long enough, and its state at the brokers may be the same then.
   */
 private[kafka] final class TransactionEndings(clients: KafkaClients, settings: SinkSettings) {
 
-  /** A failure of an attempt as somebody who runs a query can use it. */
+  /** A failure of an attempt as somebody who runs a query can use it.
+    * @param openMs for how long the transaction had been open; None where none was
+    * @param laterRun the later run of the sink that is known, if one is
+    */
   def explained(
       transactionalId: String,
       failure: Throwable,
-      values: Map[String, String]
-  ): SinkException =
-    if (KafkaFailures.isTimeout(failure) || KafkaFailures.isFenced(failure))
-      unfitTopic(values).getOrElse(ofTimeout(transactionalId, failure, values))
-    else KafkaFailures.ofAttempt(failure, "A write to Kafka", values)
+      values: Map[String, String],
+      openMs: Option[Long],
+      laterRun: () => Option[SinkException.Superseded]
+  ): SinkException = failure match {
+    case e: SinkException.Superseded => e
+    case e if KafkaFailures.isTimeout(e) || KafkaFailures.isEnded(e) =>
+      unfitTopic(values).getOrElse {
+        if (KafkaFailures.isEnded(e))
+          laterRun().map(later =>
+            new SinkException.Superseded(later.reason, values ++ later.values, Some(e))
+          ).getOrElse(ended(e, values + ("transactionalId" -> transactionalId), openMs))
+        else KafkaFailures.ofAttempt(e, "A write to Kafka", values)
+      }
+    case e => KafkaFailures.ofAttempt(e, "A write to Kafka", values)
+  }
 
   /** Where rows name their topics, only executors know them, and a topic that is not fit shows as a timeout. */
   private def unfitTopic(values: Map[String, String]): Option[SinkException] =
@@ -33,56 +47,55 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
       }
     }
 
-  private def ofTimeout(
-      transactionalId: String,
+  private def ended(
       failure: Throwable,
-      values: Map[String, String]
-  ): SinkException =
-    if (!KafkaFailures.isFenced(failure))
-      KafkaFailures.ofAttempt(failure, "A write to Kafka", values)
-    else {
-      val all = values + ("transactionalId" -> transactionalId)
-      stateOf(transactionalId) match {
-        case Some(state) if Aborted(state) =>
-          new SinkException.FailedWrite(
-            "A transaction timed out",
-            s"the broker ended it after ${settings.transactionTimeoutMs} ms",
-            "Raise kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms",
-            all + ("transaction.timeout.ms" -> settings.transactionTimeoutMs.toString),
-            Some(failure)
-          )
-        case Some(state) =>
-          new SinkException.Superseded(
-            s"the transaction was ended by another producer of its id, which is in state $state now",
-            all,
-            Some(failure)
-          )
-        case None =>
-          new SinkException.FailedWrite(
-            "A transaction was ended",
-            "by the broker, as it was open for too long, or by another run of the sink: the brokers do not say",
-            "Is another run of the sink under way? Else raise kafka.transaction.timeout.ms; the right to " +
-              "DESCRIBE transactional ids lets the sink find out",
-            all + ("transaction.timeout.ms" -> settings.transactionTimeoutMs.toString),
-            Some(failure)
-          )
-      }
-    }
+      values: Map[String, String],
+      openMs: Option[Long]
+  ): SinkException = {
+    val timeoutMs = settings.transactionTimeoutMs
+    val all = values ++ openMs.map("openMs" -> _.toString) +
+      ("transaction.timeout.ms" -> timeoutMs.toString)
+    if (openMs.exists(_ > timeoutMs)) new SinkException.FailedWrite(
+      "A transaction timed out",
+      s"the broker ended it after $timeoutMs ms",
+      "Raise kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms",
+      all,
+      Some(failure)
+    )
+    else new SinkException.FailedWrite(
+      "A transaction was ended",
+      "no later run of the sink is known: the driver has given this executor up, or an executor of " +
+        s"an earlier run had its id, or this machine stood still for more than $timeoutMs ms",
+      "The task that runs again has the id back. Where it happens often, is another run of the sink " +
+        "still under way?",
+      all,
+      Some(failure)
+    )
+  }
 
-  /** Whether the last transaction of the id was aborted: by the broker, if nobody else uses the id. */
-  def isEndedByBroker(transactionalId: String): Boolean =
-    stateOf(transactionalId).contains(TransactionState.COMPLETE_ABORT)
+  /** Tells whether the brokers have dropped the id, which nobody has used for `transactional.id.expiration.ms`; None where
+    * they do not say.
+    */
+  def isForgotten(transactionalId: String): Option[Boolean] =
+    try {
+      described(transactionalId): Unit
+      Some(false)
+    } catch {
+      case NonFatal(e) =>
+        Option.when(KafkaFailures.unwrapped(e).isInstanceOf[TransactionalIdNotFoundException])(true)
+    }
 
   /** Whether the last transaction of the id is aborted, or is about to be: who has that done, the brokers do not say. */
   def isAborted(transactionalId: String): Boolean = stateOf(transactionalId).exists(Aborted)
 
   private def stateOf(transactionalId: String): Option[TransactionState] =
-    try
-      Some(asking {
-        _.describeTransactions(java.util.List.of(transactionalId))
-          .description(transactionalId).get(PatienceMs, TimeUnit.MILLISECONDS).state
-      })
+    try Some(described(transactionalId))
     catch { case NonFatal(_) => None }
+
+  private def described(transactionalId: String): TransactionState = asking {
+    _.describeTransactions(java.util.List.of(transactionalId))
+      .description(transactionalId).get(PatienceMs, TimeUnit.MILLISECONDS).state
+  }
 
   private def asking[A](question: Admin => A): A = {
     val admin = clients.admin()
@@ -92,4 +105,10 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
 
   private val Aborted = Set(TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
   private val PatienceMs = 10000L
+}
+
+private[kafka] object TransactionEndings {
+
+  /** An id that was used within so long is not asked for: brokers remember each for longer. */
+  val AskAfterMs: Long = 60000L
 }

@@ -1,7 +1,6 @@
 package statemark.kafka.driver
 
 import org.apache.kafka.clients.admin.Admin
-import org.apache.kafka.common.IsolationLevel
 import scala.collection.mutable
 import statemark.common.Clock
 import statemark.kafka.clients.AdminFencing
@@ -25,7 +24,6 @@ import statemark.kafka.executor.{
 }
 import statemark.kafka.log.{
   CommitRecord,
-  CommitState,
   CommitTopic,
   IdentityRecord,
   RecordCodec,
@@ -103,6 +101,7 @@ final class BatchCoordinator private[kafka] (
 
   private var report: Option[RecoveryReport] = None
   private var run = 0L
+  private var since = 0L
   private var usedNanos = 0L
   // What the commit topic says: nobody but this driver can change it.
   private var last: LastDecision = LastDecision.Nothing
@@ -149,23 +148,13 @@ final class BatchCoordinator private[kafka] (
   private def requireFit(start: BatchStart): Unit =
     failures.recovering {
       if (CommitTopic.isThere(admin, settings)) {
-        readCommitted().last match {
+        topicLog.readCommitted(identity).last match {
           case decided: LastDecision.Decided => seams.verdict(identity, start, decided): Unit
           // What was taken back may be decided again behind what readers see.
           case _ => ()
         }
       }
     }
-
-  /** What readers see of the sink, without waiting for transactions that are open. */
-  private def readCommitted(): CommitState =
-    new TopicCommitLog(
-      clients,
-      admin,
-      settings,
-      clock,
-      IsolationLevel.READ_COMMITTED
-    ).read(identity)
 
   /** Whether the brokers may have forgotten the driver's id, as they do with one that nobody uses (7 days by default).
     * @throws SinkException.Superseded where another driver has the sink: only a new run takes it back
@@ -226,7 +215,7 @@ final class BatchCoordinator private[kafka] (
     */
   def fenceExecutors(executorIds: Set[String]): Unit = {
     // Not the whole of it: what is waited for could be a transaction that ends here.
-    recovery.requireOwn(readCommitted(), run)
+    recovery.requireOwn(topicLog.readCommitted(identity), run)
     val theirs = for {
       executorId <- executorIds
       number <- 0 until settings.producersPerExecutor
@@ -248,7 +237,9 @@ final class BatchCoordinator private[kafka] (
     val done =
       failures.recovering {
         val done = recovered
-        last = log.read(identity).last
+        val state = log.read(identity)
+        recovery.requireOwn(state, done.run)
+        last = state.last
         topicLog.foreign.fold(done)(of =>
           done.noting(
             s"Something else writes to the commit topic: ${of.count} records of it are passed over, as of ${of.first}"
@@ -256,6 +247,7 @@ final class BatchCoordinator private[kafka] (
         )
       }
     run = done.run
+    since = topicLog.position(identity)
     usedNanos = clock.nanos()
     generations = Map.empty
     report = Some(done)
@@ -444,10 +436,20 @@ final class BatchCoordinator private[kafka] (
     messages.filter(_.rows.contains(of.name)).map(_.attempt).toSet
 
   private def spec(batch: Long, discards: Boolean, partitions: Option[Set[Int]]) =
-    WriterSpec(identity, settings, run, generations, batch, local.isDefined, discards, partitions)
+    WriterSpec(
+      identity,
+      settings,
+      run,
+      generations,
+      batch,
+      local.isDefined,
+      discards,
+      partitions,
+      since
+    )
 
   private def ownLine: TransactionLine = new TransactionLine(
-    context.driverId.text,
+    context.driverId,
     settings,
     clients,
     TransactionLine.Limits.ofDriver(settings),

@@ -22,6 +22,7 @@ import statemark.kafka.rows.AttemptId
   * @param isLocal whether the one executor is the driver's process: tasks write with the driver's transactional id
   * @param discards whether rows are dropped, as the batch is decided already
   * @param partitions those that have to be written; None for all of them
+  * @param since up to where the run's driver has read the commit topic: a later run is noted behind
   */
 final case class WriterSpec(
     identity: SinkIdentity,
@@ -31,10 +32,11 @@ final case class WriterSpec(
     batch: Long,
     isLocal: Boolean,
     discards: Boolean,
-    partitions: Option[Set[Int]]
+    partitions: Option[Set[Int]],
+    since: Long = 0
 ) {
   private[kafka] def leaseOf(id: SinkTransactionalId): Lease =
-    Lease(run, generations.getOrElse(id.text, 0))
+    Lease(run, generations.getOrElse(id.text, 0), since)
 
   /** @param number of the producer, of those that an executor has */
   private[kafka] def idOf(executorId: String, number: Int): SinkTransactionalId =
@@ -178,7 +180,7 @@ final class ExecutorSinks(
           case other =>
             other.foreach(_.line.close())
             new Owned(
-              new TransactionLine(id.text, settings, clientsOf(settings), limits, seams, numbers),
+              new TransactionLine(id, settings, clientsOf(settings), limits, seams, numbers),
               run
             )
         }

@@ -29,12 +29,13 @@ private[kafka] final class OpenTransaction(
   def failure: Option[Throwable] = firstFailure.get
 }
 
-/** From when on an executor may use its transactional id. A later one makes it initialize the id; nothing else lets it do
-  * so after its producer was fenced: an executor of a run that is over would fence its successor.
+/** From when on an executor may use its transactional id. A later one makes it initialize the id. It may do so again under
+  * the same one, after it has read that no later run has the id.
   * @param run of the sink; ascends over all runs
   * @param generation of the id; ascends each time that the run's driver has fenced it
+  * @param since up to where the run's driver has read the commit topic: a later run is noted behind
   */
-final case class Lease(run: Long, generation: Int)
+final case class Lease(run: Long, generation: Int, since: Long = 0)
 
 object Lease {
   val none: Lease = Lease(-1, 0)

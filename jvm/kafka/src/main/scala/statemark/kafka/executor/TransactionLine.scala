@@ -11,7 +11,14 @@ import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.RowProducer
 import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer, TransactionEndings}
-import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase, SinkSettings}
+import statemark.kafka.conf.{
+  SinkException,
+  SinkObserver,
+  SinkPhase,
+  SinkSettings,
+  SinkTransactionalId
+}
+import statemark.kafka.log.RunReader
 import statemark.kafka.rows.{AttemptId, AttemptRows, RowHash, TransactionName}
 
 /** The transactions of one transactional id in this process, one after another: a producer, at most one open transaction,
@@ -27,7 +34,7 @@ import statemark.kafka.rows.{AttemptId, AttemptRows, RowHash, TransactionName}
   * ''Thread:'' any.
   */
 private[kafka] final class TransactionLine(
-    val transactionalId: String,
+    id: SinkTransactionalId,
     val settings: SinkSettings,
     clients: KafkaClients,
     limits: TransactionLine.Limits,
@@ -36,21 +43,34 @@ private[kafka] final class TransactionLine(
 ) {
   import TransactionLine._
 
+  val transactionalId: String = id.text
   private val lock = new ReentrantReadWriteLock
   // Changed by whoever holds the lock as the writer.
   private var producer: Option[RowProducer] = None
-  private var current: Option[OpenTransaction] = None
+  @volatile private var current: Option[OpenTransaction] = None
   private var lastNumber = 0L
-  private var lastLease = Lease.none
+  @volatile private var lastLease = Lease.none
   private var broken: Option[Broken] = None
   private var isClosed = false
   private var idleCheck = Option.empty[Timer.Cancel]
+  // How long the last transaction that failed had been open by then.
+  @volatile private var failedAfterMs = Option.empty[Long]
+  private var usedNanos = 0L
   private val ended = new mutable.LinkedHashMap[Long, CommitAnswer]
   private val endings = new TransactionEndings(clients, settings)
 
   /** A failure of an attempt as somebody who runs a query can use it. */
   def explained(failure: Throwable, values: Map[String, String]): SinkException =
-    endings.explained(transactionalId, failure, values)
+    endings.explained(transactionalId, failure, values, failedAfterMs, () => laterRun)
+
+  private def laterRun: Option[SinkException.Superseded] =
+    try {
+      reading(_.requireLast())
+      None
+    } catch {
+      case e: SinkException.Superseded => Some(e)
+      case NonFatal(_) => None // it is not known, and the failure has to be told
+    }
 
   /** Sends a row of an attempt; begins a transaction where none is open.
     * @param opens whether a producer may be opened for it: on executors, not in the driver
@@ -73,14 +93,14 @@ private[kafka] final class TransactionLine(
             // Rows after the first failure fail because of it.
             if (cause.isDefined && transaction.failure.isEmpty)
               rows.refuse(KafkaFailures.valuesOf(record))
-            cause.foreach(transaction.failed)
+            cause.foreach(fail(transaction, _))
             val first = cause.map(e => transaction.failure.getOrElse(e))
             rows.acknowledged(transaction.name, metadata, first, hash)
           }
         ): Unit
       catch {
         case NonFatal(e) =>
-          if (!KafkaFailures.isInterrupt(e)) transaction.failed(e)
+          if (!KafkaFailures.isInterrupt(e)) fail(transaction, e)
           val first = transaction.failure.getOrElse(e)
           rows.unsent(first)
           throw first
@@ -100,9 +120,16 @@ private[kafka] final class TransactionLine(
     current.filter(_.attempts.contains(attempt)).foreach(end)
   }
 
-  /** Aborts the open transaction if it holds no rows of batches after `batch`. */
-  def abort(batch: Long): Unit = exclusively {
-    current.filter(_.attempts.forall(_.batch <= batch)).foreach(end)
+  /** Aborts the open transaction if it holds no rows of batches after `batch`: those are given up. Brokers that do not
+    * answer are not waited for, as the caller may be a query that is stopped: the abort goes on without it.
+    */
+  def abort(batch: Long): Unit = if (current.isDefined) {
+    val aborts: Runnable = () =>
+      exclusively(current.filter(_.attempts.forall(_.batch <= batch)).foreach(giveUp))
+    val thread = new Thread(aborts, s"abort-$transactionalId")
+    thread.setDaemon(true)
+    thread.start()
+    KafkaFailures.uninterrupted(thread.join(PatienceMs))
   }
 
   /** Commits a transaction with `records` as its last rows, if it is open and holds rows of exactly these attempts;
@@ -144,12 +171,12 @@ private[kafka] final class TransactionLine(
       } catch {
         // An abort that follows tells that the commit was never asked for; no other answer does.
         case NonFatal(e) if !KafkaFailures.isTimeout(e) && !KafkaFailures.isFenced(e) =>
-          open.failed(e)
+          fail(open, e)
           end(open)
           false
         case NonFatal(e) =>
-          open.failed(e)
-          break(e, isOverdue(open))
+          fail(open, e)
+          break(e)
           close(open, CommitAnswer.Unknown)
           false
       }
@@ -161,7 +188,7 @@ private[kafka] final class TransactionLine(
     */
   def open(): Unit = exclusively {
     if (isClosed) throw ofBroken()
-    current.foreach(end)
+    current.foreach(giveUp)
     release(graceful = false)
     broken = None
     openProducer()
@@ -186,7 +213,7 @@ private[kafka] final class TransactionLine(
           // Readers need not wait for the timeout; the outcome counts as unknown all the same.
           try KafkaFailures.uninterrupted(own.abortTransaction())
           catch { case NonFatal(_) => () }
-        break(e, isOverdue = false)
+        break(e)
         throw e
     }
   }
@@ -195,7 +222,7 @@ private[kafka] final class TransactionLine(
     * take the id from the next one.
     */
   def close(): Unit = exclusively {
-    current.foreach(end)
+    current.foreach(giveUp)
     release(graceful = true)
     broken = None
     isClosed = true
@@ -223,7 +250,7 @@ private[kafka] final class TransactionLine(
   private def prepare(lease: Lease, opens: Boolean): (OpenTransaction, RowProducer) = {
     if (lease.run < lastLease.run) throw SinkException.superseded(lease.run, lastLease.run)
     if (lease > lastLease) {
-      current.foreach(end)
+      current.foreach(giveUp)
       // The driver's own producer is its own affair.
       if (opens) {
         release(graceful = true)
@@ -237,14 +264,16 @@ private[kafka] final class TransactionLine(
   }
 
   private def begin(opens: Boolean): Unit = {
+    if (opens && producer.isDefined && isForgotten) release(graceful = false)
     if (producer.isEmpty) {
-      if (isClosed || !opens || broken.exists(isTaken)) throw ofBroken()
-      openProducer()
+      if (isClosed || !opens || broken.exists(_.isOver)) throw ofBroken()
+      takeId()
     }
     try producer.get.beginTransaction()
     catch {
       case NonFatal(e) =>
-        break(e, isOverdue = false)
+        failedAfterMs = None
+        break(e)
         throw e
     }
     lastNumber = numbers.incrementAndGet()
@@ -255,12 +284,38 @@ private[kafka] final class TransactionLine(
     current = Some(new OpenTransaction(name, seams.clock.nanos(), ending))
   }
 
-  /** Whether the id has gone to a later lease. To a process that slept through a transaction's timeout the client says so
-    * too, although the broker has ended the transaction and nobody has the id.
+  /** Tells whether the brokers have dropped the id, as nobody has used it for long. */
+  private def isForgotten: Boolean =
+    (seams.clock.nanos() - usedNanos) / 1000000L > TransactionEndings.AskAfterMs &&
+      endings.isForgotten(transactionalId).contains(true)
+
+  /** Initializes the id, whatever has become of the producer before: the brokers ended a transaction, or gave no answer, or a
+    * run that is over took the id. This executor's run may be over itself. So it asks before, and again behind, as a run may
+    * have begun in between: such an executor sends no row, and the later run takes the id back in the same way.
     */
-  private def isTaken(of: Broken): Boolean =
-    of.isFenced && lastLease <= of.lease &&
-      !(of.isOverdue && endings.isEndedByBroker(transactionalId))
+  private def takeId(): Unit =
+    try reading { runs =>
+        runs.requireLast()
+        openProducer()
+        try runs.requireLast()
+        catch {
+          case NonFatal(e) =>
+            release(graceful = false)
+            throw e
+        }
+      }
+    catch {
+      case e: SinkException.Superseded =>
+        broken = Some(Broken(e, isOver = true))
+        throw e
+    }
+
+  private def reading[A](body: RunReader => A): A = {
+    val lease = lastLease
+    val runs = new RunReader(clients, settings, seams.clock, id, lease.run, lease.since)
+    try body(runs)
+    finally runs.close()
+  }
 
   private def openProducer(): Unit = {
     val made = clients.producer(transactionalId)
@@ -271,6 +326,7 @@ private[kafka] final class TransactionLine(
         throw e
     }
     producer = Some(made)
+    usedNanos = seams.clock.nanos()
     broken = None
   }
 
@@ -281,29 +337,35 @@ private[kafka] final class TransactionLine(
 
   private def isUsable(open: OpenTransaction): Boolean = open.failure.isEmpty && !isOld(open)
 
-  private def isOld(open: OpenTransaction): Boolean = isOpenFor(open, limits.mostOpenMs)
+  private def isOld(open: OpenTransaction): Boolean = openMs(open) > limits.mostOpenMs
 
-  /** Whether the broker may have ended it. */
-  private def isOverdue(open: OpenTransaction): Boolean =
-    isOpenFor(open, settings.transactionTimeoutMs)
+  private def openMs(open: OpenTransaction): Long =
+    (seams.clock.nanos() - open.begunNanos) / 1000000L
 
-  private def isOpenFor(open: OpenTransaction, ms: Long): Boolean =
-    seams.clock.nanos() - open.begunNanos > ms * 1000000L
+  private def fail(open: OpenTransaction, cause: Throwable): Unit = {
+    if (open.failure.isEmpty) failedAfterMs = Some(openMs(open))
+    open.failed(cause)
+  }
 
   /** Aborts. Rows that are on their way arrive first: their attempts may go on, and then their offsets are needed. */
-  private def end(open: OpenTransaction): Unit = producer match {
+  private def end(open: OpenTransaction): Unit = abort(open, awaitRows(_, Some(open)))
+
+  /** Aborts, where no attempt goes on. */
+  private def giveUp(open: OpenTransaction): Unit = abort(open, _ => ())
+
+  private def abort(open: OpenTransaction, before: RowProducer => Unit): Unit = producer match {
     case None => close(open, CommitAnswer.Unknown)
     case Some(own) =>
       try {
         KafkaFailures.uninterrupted {
-          awaitRows(own, Some(open))
+          before(own)
           own.abortTransaction()
         }
         close(open, CommitAnswer.Aborted)
       } catch {
         case NonFatal(e) =>
-          open.failed(e)
-          break(open.failure.getOrElse(e), isOverdue(open))
+          fail(open, e)
+          break(open.failure.getOrElse(e))
           close(open, CommitAnswer.Unknown)
       }
   }
@@ -314,7 +376,7 @@ private[kafka] final class TransactionLine(
   private def awaitRows(own: RowProducer, open: Option[OpenTransaction]): Unit = {
     val ms = settings.deliveryTimeoutMs + GraceMs
     val end = seams.timer.after(ms) {
-      open.foreach(_.failed(new TimeoutException(s"Rows were not acknowledged within $ms ms")))
+      open.foreach(fail(_, new TimeoutException(s"Rows were not acknowledged within $ms ms")))
       own.close(Duration.ZERO)
     }
     try own.flush()
@@ -323,6 +385,7 @@ private[kafka] final class TransactionLine(
 
   private def close(open: OpenTransaction, answer: CommitAnswer): Unit = {
     current = None
+    usedNanos = seams.clock.nanos()
     open.ending.cancel()
     ended.put(open.name.number, answer): Unit
     if (ended.size > KeptAnswers) ended.remove(ended.head._1): Unit
@@ -335,8 +398,8 @@ private[kafka] final class TransactionLine(
     if (lastNumber == number && current.isEmpty) release(graceful = true)
   }
 
-  private def break(cause: Throwable, isOverdue: Boolean): Unit = {
-    broken = Some(Broken(lastLease, cause, KafkaFailures.isFenced(cause), isOverdue))
+  private def break(cause: Throwable): Unit = {
+    broken = Some(Broken(cause, isOver = false))
     release(graceful = false)
   }
 
@@ -352,7 +415,8 @@ private[kafka] final class TransactionLine(
 
   /** The first cause, and not that a producer is closed, which every task after it would find. */
   private def ofBroken(): SinkException = broken match {
-    case Some(Broken(_, cause, _, _)) =>
+    case Some(Broken(e: SinkException, _)) => e
+    case Some(Broken(cause, _)) =>
       KafkaFailures.ofAttempt(cause, "A transaction", Map("transactionalId" -> transactionalId))
     case None =>
       new SinkException.IllegalCall(
@@ -397,16 +461,14 @@ private[kafka] object TransactionLine {
   )
 
   /** The producer was given up.
-    * @param isOverdue whether its transaction had been open for longer than the broker lets it
+    * @param isOver whether the lease's run is over: only another lease takes the id again
     */
-  private final case class Broken(
-      lease: Lease,
-      cause: Throwable,
-      isFenced: Boolean,
-      isOverdue: Boolean
-  )
+  private final case class Broken(cause: Throwable, isOver: Boolean)
 
   private val GraceMs = 5000L
+
+  /** For so long a caller waits for the abort of what is given up. */
+  private val PatienceMs = 5000L
   private val KeptAnswers = 1024
   private val CloseTimeout = Duration.ofSeconds(30)
 }

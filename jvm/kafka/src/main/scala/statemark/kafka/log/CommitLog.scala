@@ -56,13 +56,28 @@ private[kafka] final class TopicCommitLog(
   // What was read stays read: the topic only grows. Other sinks' records, which may be many, are not kept.
   private val own = mutable.Map.empty[(SinkIdentity, TopicPartition), Known]
 
-  override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
+  override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState =
+    readOwn(identity, end, held)
+
+  /** Reads what readers see of one identity, without waiting for transactions that are open. */
+  def readCommitted(identity: SinkIdentity): CommitState =
+    readOwn(identity, IsolationLevel.READ_COMMITTED, _ => ())
+
+  /** Returns up to where the identity's partition was read. */
+  def position(identity: SinkIdentity): Long =
+    own.get((identity, CommitTopic.partitionOf(settings, identity))).fold(0L)(_.next)
+
+  private def readOwn(
+      identity: SinkIdentity,
+      isolation: IsolationLevel,
+      held: CommitState => Unit
+  ): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
     val known = mutable.Map.from(own.get((identity, place)).map(place -> _))
     readOn(
       known,
       Seq(place),
-      end,
+      isolation,
       _ == identity,
       of => held(of.getOrElse(identity, CommitState.empty))
     )

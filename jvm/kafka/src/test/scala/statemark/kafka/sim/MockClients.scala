@@ -2,7 +2,9 @@ package statemark.kafka.sim
 
 import java.util.concurrent.ConcurrentLinkedQueue
 import org.apache.kafka.clients.admin.Admin
+import org.apache.kafka.clients.consumer.{MockConsumer, OffsetResetStrategy}
 import org.apache.kafka.clients.producer.{MockProducer, RoundRobinPartitioner}
+import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors.InterruptException
 import org.apache.kafka.common.serialization.ByteArraySerializer
 import org.scalatest.Assertions.fail
@@ -10,7 +12,7 @@ import scala.jdk.CollectionConverters._
 import statemark.kafka.{RowConsumer, RowProducer}
 import statemark.kafka.clients.KafkaClients
 
-/** Producers that are mocks, and nothing else. */
+/** Producers that are mocks, consumers that find nothing, and nothing else. */
 final class MockClients(autoComplete: Boolean = true) extends KafkaClients {
   private val queue = new ConcurrentLinkedQueue[MockProducer[Array[Byte], Array[Byte]]]
 
@@ -28,6 +30,10 @@ final class MockClients(autoComplete: Boolean = true) extends KafkaClients {
     queue.add(mock)
     mock
   }
-  override def consumer(committedOnly: Boolean): RowConsumer = fail("no consumer is needed")
+  override def consumer(committedOnly: Boolean): RowConsumer =
+    new MockConsumer[Array[Byte], Array[Byte]](OffsetResetStrategy.NONE) {
+      override def endOffsets(places: java.util.Collection[TopicPartition]) =
+        places.asScala.map(_ -> Long.box(0)).toMap.asJava
+    }
   override def admin(): Admin = fail("no admin client is needed")
 }
