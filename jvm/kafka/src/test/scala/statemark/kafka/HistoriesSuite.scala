@@ -13,7 +13,9 @@ import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchPlan, DriverSeams}
+import statemark.kafka.executor.WriterSpec
 import statemark.kafka.log.{CommitTopic, IdentityRecord, RecordCodec, Token, TopicCommitLog}
+import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
 /** What happens to topics, checkpoints and processes over the life of a query. */
@@ -162,34 +164,106 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
     }
   }
 
-  test("after a day without a batch the driver's id counts as forgotten, and is made anew") {
+  test("the loss of an executor reads on in the commit topic, and removes tokens that are many") {
+    running(new Simulation(brokers, topic("losses"), new Deaths)) { s =>
+      s.runBatch()
+      // Of executors that were launched, have written, and are gone.
+      val place = CommitTopic.partitionOf(s.settings, s.identity)
+      def leave(count: Int): Unit = {
+        val clients = new ProcessClients(s.settings)
+        val producer = clients.producer(s"${s.topic}-executors")
+        producer.initTransactions()
+        producer.beginTransaction()
+        (0 until count).foreach { number =>
+          val name = TransactionName(s"gone.e$number", 1)
+          val token = Token(s.identity, 0, name, 0, 0, None)
+          producer.send(CommitTopic.record(place, token)): Unit
+        }
+        producer.commitTransaction()
+        clients.kill()
+        assert(tokens == count)
+      }
+      def tokens: Int = s.commitLog.read(s.identity).records.values.count {
+        case token: Token => token.transaction.transactionalId.startsWith("gone.")
+        case _ => false
+      }
+      leave(100)
+      s.coordinator.fenceExecutors(Set("777"))
+      assert(tokens == 100, "they are few")
+      val before = s.driverConsumers
+      s.coordinator.fenceExecutors(Set("777"))
+      assert(s.driverConsumers == before, "nothing is new, and nothing is read")
+      leave(101)
+      s.coordinator.fenceExecutors(Set("777"))
+      assert(tokens == 0)
+      s.runBatch()
+      judged(s)
+      assert(s.reports.size == 1 && copied(s) == 0)
+    }
+  }
+
+  test("an id that the brokers have dropped while nobody used it is taken anew") {
     val clock = new ManualClock
-    running(new Simulation(
-      brokers,
-      topic("idle"),
-      new Deaths,
-      seams = DriverSeams(clock = clock)
-    )) {
-      s =>
-        s.runBatch()
-        clock.advanceMs(23L * 3600 * 1000)
-        s.runBatch()
-        assert(s.reports.size == 1)
-        clock.advanceMs(25L * 3600 * 1000)
-        s.runBatch()
-        assert(s.reports.size == 2)
-        judged(s)
-        val old = s.coordinator
-        s.startDriver()
-        s.runBatch()
-        clock.advanceMs(25L * 3600 * 1000)
-        intercept[SinkException.Superseded](old.begin(BatchStart(
-          4,
-          s.identity.appId,
-          Some(Simulation.fingerprint(4)),
-          isRerun = false
-        )))
-        judged(s)
+    val forgetful = Map(
+      "transactional.id.expiration.ms" -> "1000",
+      "transaction.remove.expired.transaction.cleanup.interval.ms" -> "200"
+    )
+    Using.resource(new TestBrokers(settings = forgetful)) { short =>
+      def idle(s: Simulation): Unit = {
+        Conditions.awaitNoId(short, s.identity)
+        clock.advanceMs(2L * 60 * 1000)
+      }
+      for (isLocal <- Seq(false, true))
+        running(new Simulation(
+          short,
+          short.topic(s"idle-$isLocal"),
+          new Deaths,
+          isLocal = isLocal,
+          seams = DriverSeams(clock = clock),
+          executorClock = clock
+        )) { s =>
+          def begun(batch: Long): WriterSpec = {
+            val BatchPlan.Write(spec) = s.coordinator.begin(s.start(batch)): @unchecked
+            spec
+          }
+          def checked(): Unit = {
+            Conditions.awaitMarkers(short, s.identity)
+            val judgement = Judgement.of(short.read(s.topic), s.checkpoint.committed)
+            assert(judgement.isRight, judgement): Unit
+          }
+          s.runBatch()
+          idle(s)
+          s.runBatch()
+          assert(s.reports.size == 2)
+          if (!isLocal) {
+            // Its job takes longer than that, and writes all the while.
+            val tried = Try.of(2, 1, 6)
+            val written = s.runTasks(begun(2), tried)
+            val driver = SinkTransactionalId.driver(s.settings.prefix, s.identity).text
+            while (Conditions.ids(short, s.identity)(driver)) Thread.onSpinWait()
+            s.coordinator.commit(2, written): Unit
+            s.checkpoint.committed += 2L
+            assert(s.coordinator.lastRun == 2, "the run goes on")
+            checked()
+          }
+          // Executors whose clock stood still are told with their first row, and go on with the next attempt.
+          val batch = s.checkpoint.next
+          if (!isLocal) {
+            Conditions.awaitNoId(short, s.identity)
+            val spec = begun(batch)
+            s.coordinator.commit(batch, s.runTasks(spec, Try.of(batch, 2, 6))): Unit
+            s.checkpoint.committed += batch
+            checked()
+          }
+          // Who has it meanwhile keeps it.
+          val old = s.coordinator
+          s.startDriver()
+          s.runBatch()
+          idle(s)
+          intercept[SinkException.Superseded](old.begin(s.start(s.checkpoint.next)))
+          s.runBatch()
+          checked()
+        }
     }
   }
 

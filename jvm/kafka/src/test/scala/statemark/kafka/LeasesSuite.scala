@@ -4,12 +4,15 @@ import java.lang.reflect.{InvocationTargetException, Method, Proxy}
 import org.apache.kafka.clients.admin.Admin
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
+import scala.util.Using
 import statemark.kafka.clients.KafkaClients
-import statemark.kafka.conf.{SinkException, SinkObserver, SinkSettings}
-import statemark.kafka.driver.BatchPlan
+import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkSettings}
+import statemark.kafka.driver.{BatchCoordinator, BatchPlan, DriverSeams}
 import statemark.kafka.executor.{ExecutorSinks, WriterSpec}
+import statemark.kafka.log.{CommitLog, CommitState}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sim._
+import statemark.kafka.tools.SinkTools
 
 /** Who may have a transactional id that two runs of a sink want, when one of them does not know that it is over. */
 class LeasesSuite extends AnyFunSuite with Simulated {
@@ -165,6 +168,72 @@ class LeasesSuite extends AnyFunSuite with Simulated {
       val e = intercept[SinkException.Superseded](old.attempt(first, s.topic, 1, 3))
       assert(e.values("laterRun") == "2")
       Seq(old, young).foreach(_.kill())
+    }
+  }
+
+  test("a driver that tries again after its sink was taken, or removed, does not take it back") {
+    for (isRemoved <- Seq(false, true))
+      running(new Simulation(brokers, topic(s"retry-$isRemoved"), new Deaths)) { s =>
+        s.runBatch()
+        s.restart()
+        s.runBatch()
+        val old = s.coordinator
+        old.begin(s.start(2)): Unit
+        old.abort()
+        if (isRemoved) {
+          s.checkpoint.isMarked = false // as where the user names the sink by `txnAppId`
+          Using.resource(SinkTools.open(s.settings))(tools =>
+            tools.forget(tools.one(s.identity.toString)._1, isGivenUp = true, isWhole = true): Unit
+          )
+        } else s.startDriver().begin(s.start(2)): Unit
+        val e = intercept[SinkException.Superseded](old.begin(s.start(2)))
+        assert(!e.isRetryable)
+        old.close()
+      }
+  }
+
+  test("of two drivers with ids of their own that take a sink over at once, one can decide") {
+    val name = topic("prefixes")
+    val first = new Simulation(brokers, name, new Deaths, queryId = "two-prefixes")
+    var reads = 0
+    var between = () => ()
+    val seams = DriverSeams(log =
+      real =>
+        new CommitLog {
+          override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
+            val state = real.read(identity, held)
+            reads += 1
+            // The other's id is fenced by now, and this run is not noted yet.
+            if (reads == 2) between()
+            state
+          }
+          override def readAll(): Map[SinkIdentity, CommitState] = real.readAll()
+        }
+    )
+    val second = new Simulation(
+      brokers,
+      name,
+      new Deaths,
+      queryId = "two-prefixes",
+      options = Map("transactionalIdPrefix" -> "other"),
+      seams = seams
+    )
+    running(first) { one =>
+      running(second) { two =>
+        one.runBatch()
+        two.checkpoint.committed = Set(0)
+        two.checkpoint.isMarked = true
+        var written = Option.empty[(BatchCoordinator, Seq[AttemptMessage])]
+        between = () => {
+          val again = one.startDriver()
+          val BatchPlan.Write(spec) = again.begin(one.start(1)): @unchecked
+          written = Some((again, one.runTasks(spec, Try.of(1, 100, 6))))
+        }
+        two.runBatch()
+        val (again, messages) = written.get
+        intercept[SinkException.Superseded](again.commit(1, messages))
+        judged(two)
+      }
     }
   }
 }

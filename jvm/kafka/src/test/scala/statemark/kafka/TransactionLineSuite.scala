@@ -1,5 +1,6 @@
 package statemark.kafka
 
+import java.util.concurrent.{CountDownLatch, TimeUnit}
 import org.apache.kafka.clients.producer.{MockProducer, ProducerRecord, RecordMetadata}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors._
@@ -24,16 +25,22 @@ class TransactionLineSuite extends AnyFunSuite {
   private val answers = (SinkPhase.TokenSent, SinkPhase.TransactionCommitted)
   private val token = Seq(new ProducerRecord("commits", 3, "k".getBytes, "t".getBytes))
 
-  private class Fixture(autoComplete: Boolean = true, timer: Timer = NoTimer) {
+  private class Fixture(
+      autoComplete: Boolean = true,
+      timer: Timer = NoTimer,
+      flushing: () => Unit = () => (),
+      aborting: () => Unit = () => (),
+      patienceMs: Long = 5000
+  ) {
     val clock = new ManualClock
-    private val clients = new MockClients(autoComplete)
+    private val clients = new MockClients(autoComplete, flushing, aborting)
     def made: Seq[MockProducer[Array[Byte], Array[Byte]]] = clients.made
     val settings: SinkSettings = SinkSettings.of(Map("kafka.bootstrap.servers" -> "127.0.0.1:1"))
     val line = new TransactionLine(
       SinkTransactionalId.executor("p", SinkIdentity("q", "s"), "1"),
       settings,
       clients,
-      TransactionLine.Limits(1000, 5000),
+      TransactionLine.Limits(1000, 5000, patienceMs),
       TransactionLine.Seams(clock, timer, SinkObserver.none)
     )
     def mock: MockProducer[Array[Byte], Array[Byte]] = made.last
@@ -305,5 +312,35 @@ class TransactionLineSuite extends AnyFunSuite {
     assert(f.mock.closed)
     f.send(rows(3))
     assert(f.made.size == 2)
+  }
+
+  test("rows of a batch that is given up are not waited for, and those of others are") {
+    var steps = Vector.empty[String]
+    val f = new Fixture(flushing = () => steps :+= "rows", aborting = () => steps :+= "abort")
+    val a = rows(1)
+    f.send(a)
+    f.line.abort(Long.MaxValue)
+    assert(f.mock.transactionAborted && steps.head == "abort")
+    steps = Vector.empty
+    f.send(a)
+    f.line.abort(a.attempt)
+    assert(steps.head == "rows", "another attempt of the transaction may go on")
+  }
+
+  test("a batch is given up without a word of the brokers, and the abort goes on") {
+    val answer = new CountDownLatch(1)
+    @volatile var isAnswered = false
+    val f = new Fixture(
+      aborting = () => isAnswered = answer.await(60, TimeUnit.SECONDS),
+      patienceMs = 1
+    )
+    f.send(rows(1))
+    Thread.currentThread.interrupt()
+    f.line.abort(Long.MaxValue)
+    assert(Thread.interrupted(), "the query is being stopped")
+    assert(!f.mock.transactionAborted)
+    answer.countDown()
+    f.line.close()
+    assert(isAnswered && f.mock.transactionAborted)
   }
 }

@@ -26,6 +26,12 @@ private[kafka] object KafkaFailures {
   def isEnded(failure: Throwable): Boolean =
     isFenced(failure) || Causes.of(failure).exists(_.isInstanceOf[InvalidTxnStateException])
 
+  /** Tells whether the brokers have dropped the transactional id, as nobody has used it for long: nothing of the transaction
+    * was taken.
+    */
+  def isForgotten(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.isInstanceOf[InvalidPidMappingException])
+
   def isInterrupt(failure: Throwable): Boolean = Causes.of(failure).exists {
     case _: InterruptException | _: InterruptedException => true
     case _ => false

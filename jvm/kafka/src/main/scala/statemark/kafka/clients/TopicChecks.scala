@@ -196,6 +196,9 @@ private[kafka] object TopicChecks {
     admin.describeConfigs(Collections.singleton(of)).values.get(of).get()
       .entries.asScala.map(entry => entry.name -> String.valueOf(entry.value)).toMap
 
+  /** The setting of brokers after which they drop a transactional id that nobody uses. */
+  val IdExpiration: String = "transactional.id.expiration.ms"
+
   private val Needed = Seq(AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE)
   private val CleanupPolicy = "cleanup.policy"
   private val Compact = "compact"

@@ -42,7 +42,7 @@ private[doctor] final class BrokerChecks(admin: Admin, settings: SinkSettings) {
         Timeout,
         s"The settings of the brokers were not checked: $why",
         "Grant DESCRIBE_CONFIGS on the cluster, or look at transaction.max.timeout.ms, " +
-          "transaction.state.log.replication.factor and transaction.state.log.min.isr there"
+          s"${TopicChecks.IdExpiration}, transaction.state.log.replication.factor and transaction.state.log.min.isr there"
       ))
     case Right(found) =>
       found.get(MostTimeout).flatMap(_.toLongOption).toSeq.map { most =>
@@ -58,6 +58,19 @@ private[doctor] final class BrokerChecks(admin: Admin, settings: SinkSettings) {
         )
       }
   }
+
+  /** How long the brokers remember the id of a sink that idles. */
+  def idleIds: Seq[Check] = config.toOption.flatMap(_.get(TopicChecks.IdExpiration))
+    .flatMap(_.toLongOption).toSeq.map { ms =>
+      val text = s"${TopicChecks.IdExpiration}=$ms"
+      if (ms < LeastExpirationMs) Check.warning(
+        IdleIds,
+        s"$text of the brokers is short: a task whose first row comes later than that after the " +
+          "batch before fails once, and runs again",
+        s"Set ${TopicChecks.IdExpiration} to $LeastExpirationMs or more"
+      )
+      else Check.ok(IdleIds, text)
+    }
 
   /** The brokers' own log of transactions. */
   def transactionLog: Seq[Check] = {
@@ -121,9 +134,11 @@ private[doctor] object BrokerChecks {
   val Clients: String = "clients"
   val Brokers: String = "brokers"
   val Timeout: String = "transaction timeout"
+  val IdleIds: String = "idle ids"
   val Log: String = "transaction log"
 
   private val LeastMajor = 3
+  private val LeastExpirationMs = 60L * 60 * 1000
   private val MostTimeout = "transaction.max.timeout.ms"
   private val LogReplication = "transaction.state.log.replication.factor"
   private val TransactionLog = "__transaction_state"

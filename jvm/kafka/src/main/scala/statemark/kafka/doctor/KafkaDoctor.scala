@@ -34,7 +34,8 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
       // Each of them would wait for an answer as long.
       if (!Check.areOk(brokers)) Nil
       else
-        Check.of(BrokerChecks.Timeout, settings)(cluster.timeout) ++ log ++
+        Check.of(BrokerChecks.Timeout, settings)(cluster.timeout) ++
+          Check.of(BrokerChecks.IdleIds, settings)(cluster.idleIds) ++ log ++
           Check.of(Commits, settings)(commitTopic(admin)) ++
           (settings.topic.toSeq ++ settings.refusedRowsTopic).flatMap(topic =>
             Check.of(Output, settings)(output(admin, topic))

@@ -2,8 +2,9 @@ package statemark.kafka.driver
 
 import org.apache.kafka.clients.admin.Admin
 import scala.collection.mutable
+import scala.util.control.NonFatal
 import statemark.common.Clock
-import statemark.kafka.clients.AdminFencing
+import statemark.kafka.clients.{AdminFencing, KafkaFailures}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.{
   BatchFigures,
@@ -71,6 +72,7 @@ final class BatchCoordinator private[kafka] (
   private val line = local.fold(ownLine)(_.driverLine(settings, identity))
   private val topicLog = new TopicCommitLog(clients, admin, settings, clock, seams.logEnd)
   private val log = seams.log(topicLog)
+  private val ownId = new DriverId(context, clients, admin, clock)
   private val fencing = seams.fencing(new AdminFencing(admin, settings))
   private val topics = new OutputTopics(admin, settings)
   private val completion = {
@@ -102,7 +104,6 @@ final class BatchCoordinator private[kafka] (
   private var report: Option[RecoveryReport] = None
   private var run = 0L
   private var since = 0L
-  private var usedNanos = 0L
   // What the commit topic says: nobody but this driver can change it.
   private var last: LastDecision = LastDecision.Nothing
   private var generations = Map.empty[String, Int]
@@ -125,7 +126,13 @@ final class BatchCoordinator private[kafka] (
     val isNew = report.isEmpty
     if (isNew) requireFit(start)
     val openTransactions =
-      if (isNew || inProgress.isDefined || isForgotten) recover().fenced.size else 0
+      if (isNew) recover().fenced.size
+      else if (inProgress.isDefined || ownId.isForgotten) {
+        failures.deciding("The sink cannot be taken over again") {
+          recovery.requireLast(topicLog.readCommitted(identity))
+        }
+        recover().fenced.size
+      } else 0
     if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
       s"Batch ${start.batch} was planned before this sink's first run. If another sink wrote for the " +
         "query then, the batch's rows may be in the topic twice; if none did, nothing is wrong"
@@ -155,17 +162,6 @@ final class BatchCoordinator private[kafka] (
         }
       }
     }
-
-  /** Whether the brokers may have forgotten the driver's id, as they do with one that nobody uses (7 days by default).
-    * @throws SinkException.Superseded where another driver has the sink: only a new run takes it back
-    */
-  private def isForgotten: Boolean = {
-    val isLong = clock.nanos() - usedNanos > BatchCoordinator.LongestUnusedNanos
-    if (isLong) failures.deciding("The sink cannot be taken over again") {
-      recovery.requireOwn(log.read(identity), run)
-    }
-    isLong
-  }
 
   /** Decides a batch and brings it to its readers. When it returns, all of it is committed. Rows of one attempt are in their
     * order in each partition.
@@ -215,7 +211,8 @@ final class BatchCoordinator private[kafka] (
     */
   def fenceExecutors(executorIds: Set[String]): Unit = {
     // Not the whole of it: what is waited for could be a transaction that ends here.
-    recovery.requireOwn(topicLog.readCommitted(identity), run)
+    val state = topicLog.readCommitted(identity)
+    recovery.requireOwn(state, run)
     val theirs = for {
       executorId <- executorIds
       number <- 0 until settings.producersPerExecutor
@@ -223,6 +220,7 @@ final class BatchCoordinator private[kafka] (
     // Brokers would remember an id that was never used, for days.
     val open = fencing.open(identity, Set(settings.prefix))
     fencing.fence(open.fold(_ => theirs, theirs.intersect))
+    recovery.removeStaleTokens(state)
   }
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
@@ -248,7 +246,7 @@ final class BatchCoordinator private[kafka] (
       }
     run = done.run
     since = topicLog.position(identity)
-    usedNanos = clock.nanos()
+    ownId.use()
     generations = Map.empty
     report = Some(done)
     inProgress = None
@@ -325,7 +323,7 @@ final class BatchCoordinator private[kafka] (
           (0L, 0L, 0L)
         case _ => inTwoSteps(decision, messages)
       }
-      usedNanos = clock.nanos()
+      ownId.use()
       observer.reached(SinkPhase.BeforeCommitLog)
       BatchFigures(
         start.batch,
@@ -378,7 +376,14 @@ final class BatchCoordinator private[kafka] (
     val ((), decisionMs) = Clock.timedMs(clock) {
       failures.deciding(s"Batch ${decision.batch} could not be decided") {
         val records = RecordCodec.parts(identity, decision)
-        seams.decisions(settings).write(line, records, observer)
+        def decide(): Unit = seams.decisions(settings).write(line, records, observer)
+        try decide()
+        catch {
+          // The job took longer than the brokers remember an id.
+          case NonFatal(e) if KafkaFailures.isForgotten(e) =>
+            recovery.renew(run)
+            decide()
+        }
       }
     }
     last = LastDecision.Decided(decision)
@@ -465,8 +470,6 @@ object BatchCoordinator {
       verdict: Verdict,
       openTransactions: Int
   )
-
-  private val LongestUnusedNanos = 24L * 60 * 60 * 1000000000L
 
   /** So many batches back, a second write of the same number is noticed. */
   private val Remembered = 100

@@ -33,6 +33,8 @@ private[kafka] final class Recovery(
 ) {
   import context.{identity, settings}
   private val ownId = context.driverId.text
+  // The last run that this driver has noted, or tried to.
+  private var lastBegun = 0L
 
   /** Recovers. Afterwards the last decision is complete, and nobody but this driver can decide.
     * @param checks run once the id is initialized; lines for the log
@@ -49,13 +51,14 @@ private[kafka] final class Recovery(
     val ended = mutable.Set.empty[String]
     val read = () => log.read(identity, endCommits(_, ended))
     val before = fenceDrivers(read, Set(ownId))
-    val isNewcomer = before._1.identity.isEmpty && !context.isRandom
+    val isNewcomer = before.identity.isEmpty && !context.isRandom
     val warnings = if (isNewcomer) newcomer() else Vector.empty
-    val run = before._1.identity.fold(1L)(_.run + 1)
-    val prefixes = prefixesOf(before._1)
+    val run = before.identity.fold(1L)(_.run + 1)
+    val prefixes = prefixesOf(before)
     begin(run)
-    // Another driver may have done the same in between: whoever is named in the log now can decide no more.
-    val state = fenceDrivers(read, before._2)._1
+    // Another driver may have done the same in between, also with an id that was fenced above: whoever is named in the log now
+    // can decide no more.
+    val state = fenceDrivers(read, Set(ownId))
     requireOwn(state, run)
     if (!marker.exists()) marker.write()
     var open: Either[String, Set[String]] = Right(Set.empty)
@@ -79,7 +82,7 @@ private[kafka] final class Recovery(
         fenceOpenAnd(Set.empty)
         None
     }
-    if (state.staleTokens.nonEmpty) removeStaleTokens()
+    if (state.staleTokens.nonEmpty) removeTokens(log.read(identity).staleTokens)
     RecoveryReport(
       identity,
       run,
@@ -91,6 +94,17 @@ private[kafka] final class Recovery(
     )
   }
 
+  /** Takes the driver's id anew where the brokers have dropped it. The run goes on, and is noted again: of two drivers that take
+    * the sink over at once, the one that is noted last goes on.
+    * @throws SinkException.Superseded where another driver has the sink
+    */
+  def renew(run: Long): Unit = {
+    requireOwn(log.read(identity), run)
+    initialize()
+    begin(run)
+    requireOwn(log.read(identity), run)
+  }
+
   private def outcomeOf(found: LastDecision, completed: Option[CompletionReport]): Outcome =
     found match {
       case LastDecision.Nothing => Outcome.Undecided
@@ -99,13 +113,10 @@ private[kafka] final class Recovery(
     }
 
   /** Fences every driver that the state names; reads again until nobody new is named. */
-  private def fenceDrivers(
-      read: () => CommitState,
-      fenced: Set[String]
-  ): (CommitState, Set[String]) = {
+  private def fenceDrivers(read: () => CommitState, fenced: Set[String]): CommitState = {
     val state = read()
     val others = state.drivers -- fenced
-    if (others.isEmpty) (state, fenced)
+    if (others.isEmpty) state
     else {
       fencing.fence(others)
       fenceDrivers(read, fenced ++ others)
@@ -131,6 +142,7 @@ private[kafka] final class Recovery(
     state.identity.map(_.prefix).toSet + settings.prefix
 
   private def begin(run: Long): Unit = {
+    lastBegun = run
     val record = IdentityRecord(
       identity,
       context.queryId,
@@ -152,13 +164,19 @@ private[kafka] final class Recovery(
       }
     }
 
+  /** Removes old tokens in the middle of a run, once they are many: each executor that is launched leaves one. To be called
+    * while no batch is in progress, whose tokens may be on their way.
+    */
+  def removeStaleTokens(state: CommitState): Unit = {
+    val keys = state.staleTokens
+    if (keys.size > Recovery.MostStaleTokens) removeTokens(keys)
+  }
+
   /** Behind the fences, and by what the log says then: an order that outlives its driver may be carried out until its
     * executor is fenced, and its token would be removed with the older one of the same key.
     */
-  private def removeStaleTokens(): Unit = {
-    val keys = log.read(identity).staleTokens
+  private def removeTokens(keys: Vector[Array[Byte]]): Unit =
     write("Old tokens could not be removed")(place => keys.map(CommitTopic.tombstone(place, _)))
-  }
 
   /** @throws SinkException.Superseded where the commit topic names another run */
   def requireOwn(state: CommitState, run: Long): Unit =
@@ -224,6 +242,14 @@ private[kafka] final class Recovery(
         "rows are written again"
     }.toVector.sorted
 
+  /** Compares like [[requireOwn]], after a failure, which may have left a run of this driver's behind that did not get through.
+    * @throws SinkException.Superseded where the commit topic names a run of another driver's, or none: only a new run takes
+    *   the sink back
+    */
+  def requireLast(state: CommitState): Unit =
+    if (!state.identity.exists(r => r.driverId == ownId && r.run <= lastBegun))
+      requireOwn(state, lastBegun)
+
   private def wrongHistory(problem: String, reason: String, remedy: String) =
     new SinkException.WrongHistory(
       problem,
@@ -241,4 +267,7 @@ private object Recovery {
 
   /** Of a query's name, which only helps to find another query of the same name; a record holds 64 KiB of it. */
   val MostNameCharacters = 1000
+
+  /** Tokens of executors that are gone, which a run leaves in the commit topic. */
+  val MostStaleTokens = 100
 }

@@ -129,7 +129,7 @@ private[kafka] final class TransactionLine(
     val thread = new Thread(aborts, s"abort-$transactionalId")
     thread.setDaemon(true)
     thread.start()
-    KafkaFailures.uninterrupted(thread.join(PatienceMs))
+    KafkaFailures.uninterrupted(thread.join(limits.patienceMs))
   }
 
   /** Commits a transaction with `records` as its last rows, if it is open and holds rows of exactly these attempts;
@@ -435,9 +435,9 @@ private[kafka] final class TransactionLine(
 private[kafka] object TransactionLine {
 
   /** @param mostOpenMs after which a transaction is ended; @param idleMs after which a producer that nobody uses is closed,
-    * 0 for never
+    * 0 for never; @param patienceMs for which a caller waits until what is given up is aborted
     */
-  final case class Limits(mostOpenMs: Long, idleMs: Long)
+  final case class Limits(mostOpenMs: Long, idleMs: Long, patienceMs: Long = 5000)
 
   object Limits {
     val IdleMs: Long = 10L * 60 * 1000
@@ -466,9 +466,6 @@ private[kafka] object TransactionLine {
   private final case class Broken(cause: Throwable, isOver: Boolean)
 
   private val GraceMs = 5000L
-
-  /** For so long a caller waits for the abort of what is given up. */
-  private val PatienceMs = 5000L
   private val KeptAnswers = 1024
   private val CloseTimeout = Duration.ofSeconds(30)
 }

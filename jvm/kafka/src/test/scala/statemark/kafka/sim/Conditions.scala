@@ -40,6 +40,14 @@ object Conditions {
       Thread.onSpinWait()
   }
 
+  /** Waits until the brokers have dropped every id of the identity, as they do where nobody uses them. */
+  def awaitNoId(brokers: TestBrokers, identity: SinkIdentity): Unit =
+    while (ids(brokers, identity).nonEmpty) Thread.onSpinWait()
+
+  /** Ids of the identity that the brokers know. */
+  def ids(brokers: TestBrokers, identity: SinkIdentity): Set[String] =
+    transactions(brokers, identity, Set.empty)
+
   private val ending = Set(TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
 
   /** Those that nobody has asked the brokers to end. */

@@ -12,8 +12,14 @@ import scala.jdk.CollectionConverters._
 import statemark.kafka.{RowConsumer, RowProducer}
 import statemark.kafka.clients.KafkaClients
 
-/** Producers that are mocks, consumers that find nothing, and nothing else. */
-final class MockClients(autoComplete: Boolean = true) extends KafkaClients {
+/** Producers that are mocks, consumers that find nothing, and nothing else.
+  * @param flushing and `aborting`: what producers do first
+  */
+final class MockClients(
+    autoComplete: Boolean = true,
+    flushing: () => Unit = () => (),
+    aborting: () => Unit = () => ()
+) extends KafkaClients {
   private val queue = new ConcurrentLinkedQueue[MockProducer[Array[Byte], Array[Byte]]]
 
   /** In the order in which they were asked for. */
@@ -25,7 +31,14 @@ final class MockClients(autoComplete: Boolean = true) extends KafkaClients {
       override def abortTransaction(): Unit =
         if (Thread.currentThread.isInterrupted)
           throw new InterruptException(new InterruptedException)
-        else super.abortTransaction()
+        else {
+          aborting()
+          super.abortTransaction()
+        }
+      override def flush(): Unit = {
+        flushing()
+        super.flush()
+      }
     }
     queue.add(mock)
     mock

@@ -2,6 +2,7 @@ package statemark.kafka.sim
 
 import java.time.Duration
 import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.concurrent.atomic.AtomicInteger
 import org.apache.kafka.clients.admin.Admin
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
@@ -32,7 +33,13 @@ final class ProcessClients(settings: SinkSettings, timeoutMs: Option[Long] = Non
     made
   }
 
-  override def consumer(committedOnly: Boolean): RowConsumer = real.consumer(committedOnly)
+  /** Consumers that were made. */
+  val consumers = new AtomicInteger
+
+  override def consumer(committedOnly: Boolean): RowConsumer = {
+    consumers.incrementAndGet(): Unit
+    real.consumer(committedOnly)
+  }
   override def admin(): Admin = real.admin()
 
   def kill(): Unit = {

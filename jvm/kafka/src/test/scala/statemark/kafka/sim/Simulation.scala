@@ -102,6 +102,9 @@ final class Simulation(
   def commitLog: TopicCommitLog =
     new TopicCommitLog(KafkaClients.of(settings), brokers.admin, settings, Clock.system)
 
+  /** Consumers that the driver has made. */
+  def driverConsumers: Int = driverClients.fold(0)(_.consumers.get)
+
   /** How a batch begins. */
   def start(batch: Long): BatchStart =
     BatchStart(batch, query, Some(Simulation.fingerprint(batch)), checkpoint.planned(batch))
