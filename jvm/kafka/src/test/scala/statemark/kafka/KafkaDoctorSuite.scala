@@ -38,7 +38,7 @@ class KafkaDoctorSuite extends AnyFunSuite with Simulated {
   }
 
   test("brokers that would make their transaction log with one copy are not made to") {
-    val fresh = new TestBrokers()
+    val fresh = new TestBrokers(settings = Map("transactional.id.expiration.ms" -> "60000"))
     try {
       val found = KafkaDoctor.open(SinkSettings.of(Map(
         "kafka.bootstrap.servers" -> fresh.bootstrap,
@@ -46,6 +46,8 @@ class KafkaDoctorSuite extends AnyFunSuite with Simulated {
       ))).checks().groupBy(_.name)
       assert(found("transaction log").map(_.state) == Seq(CheckState.Warning))
       assert(!found.contains("access"))
+      val idle = only(found, "idle ids")
+      assert(idle.state == CheckState.Warning && idle.text.contains("expiration.ms=60000"), idle)
       val internal = new org.apache.kafka.clients.admin.ListTopicsOptions().listInternal(true)
       assert(!fresh.admin.listTopics(internal).names().get().contains("__transaction_state"))
     } finally fresh.close()
@@ -61,6 +63,7 @@ class KafkaDoctorSuite extends AnyFunSuite with Simulated {
     assert(only(found, "clients").text.startsWith("Kafka's client library is "))
     assert(only(found, "brokers").text.startsWith("1 broker of Kafka 4.1: "), found("brokers"))
     assert(only(found, "transaction timeout").state == CheckState.Ok)
+    assert(only(found, "idle ids").text == "transactional.id.expiration.ms=604800000")
     assert(only(found, "access").text == "a transactional id 'statemark.…' is initialized")
     for (name <- Seq("transaction log", "output topic")) {
       assert(only(found, name).state == CheckState.Warning)

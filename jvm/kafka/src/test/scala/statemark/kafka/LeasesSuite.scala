@@ -127,7 +127,8 @@ class LeasesSuite extends AnyFunSuite with Simulated {
       // Its id was taken; it has the later run, and so takes it back.
       val e = intercept[SinkException.FailedWrite](young.attempt(second, s.topic, 1, 4))
       assert(e.isRetryable)
-      val messages = (0 to 1).map(partition => young.attempt(second, s.topic, partition, 5L + partition))
+      val messages =
+        (0 to 1).map(partition => young.attempt(second, s.topic, partition, 5L + partition))
       committed(s, messages: _*)
       Seq(old, young).foreach(_.kill())
     }
@@ -147,7 +148,8 @@ class LeasesSuite extends AnyFunSuite with Simulated {
       Conditions.awaitNoOpenTransaction(brokers, s.identity)
       val e = intercept[SinkException.FailedWrite](executor.attempt(spec, s.topic, 1, 2))
       assert(e.isRetryable)
-      val messages = (0 to 1).map(partition => executor.attempt(spec, s.topic, partition, 3L + partition))
+      val messages =
+        (0 to 1).map(partition => executor.attempt(spec, s.topic, partition, 3L + partition))
       committed(s, messages: _*)
       executor.kill()
     }

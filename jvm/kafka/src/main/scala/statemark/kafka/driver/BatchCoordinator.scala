@@ -23,13 +23,7 @@ import statemark.kafka.executor.{
   TransactionLine,
   WriterSpec
 }
-import statemark.kafka.log.{
-  CommitRecord,
-  CommitTopic,
-  IdentityRecord,
-  RecordCodec,
-  TopicCommitLog
-}
+import statemark.kafka.log.{CommitRecord, CommitTopic, IdentityRecord, RecordCodec, TopicCommitLog}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, TransactionName}
 
 /** What the driver does with a batch. */
