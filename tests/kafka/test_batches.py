@@ -220,6 +220,7 @@ def known(broker: Brokers) -> int:
         ({"mode": "overwrite"}, "rows can only be appended to a topic"),
         ({"mode": "ignore"}, "rows can only be appended to a topic"),
         ({"kafka.acks": "1"}, "Option 'kafka.acks' is refused"),
+        ({"kafka.Own.Plugin": "1"}, "Option 'kafka.Own.Plugin' is unknown"),
     ],
 )
 def test_what_is_refused(
@@ -239,8 +240,12 @@ def test_failures_by_their_kinds(spark: SparkSession, write: Callable[..., None]
         return error and type(error)
 
     assert kind_of("a", **{"kafka.acks": "1"}) is statemark.RefusedSettingError
-    small = {"kafka.max.request.size": "1000", "kafka.batch.size": "1000"}
-    assert kind_of("x" * 2000, **small) is statemark.UnsendableRowError
+    assert kind_of("a", **{"kafka.max.request.size": "1000"}) is statemark.RefusedSettingError
+    assert kind_of("x" * 1_100_000) is statemark.UnsendableRowError
+    nowhere = {"kafka.bootstrap.servers": "no.such.host.invalid:9092"}
+    assert kind_of("a", **nowhere) is statemark.UnavailableError
+    sasl = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    assert kind_of("a", **sasl) is statemark.RefusedSettingError
     write(frame(spark, "b"), txnAppId="kinds", txnVersion=2)
     assert kind_of("c", txnAppId="kinds", txnVersion=1) is statemark.WrongHistoryError
 

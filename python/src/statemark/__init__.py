@@ -20,6 +20,7 @@ from statemark._version import __version__
 from statemark.diagnosis import Diagnosis, doctor
 from statemark.doctor_findings import Finding
 from statemark.errors import (
+    BrokenLogError,
     CallInterruptedError,
     CheckpointDamagedError,
     ConnectError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from statemark.metrics import MetricsListener
 
 __all__ = [
+    "BrokenLogError",
     "CallInterruptedError",
     "CheckpointDamagedError",
     "ConnectError",

@@ -209,6 +209,10 @@ class UnavailableError(SinkError):
     is_retryable = True
 
 
+class BrokenLogError(SinkError):
+    """Look at the brokers: a partition does not have rows that it had acknowledged."""
+
+
 class UnreadableRecordError(SinkError):
     """Use the release that wrote a record of the commit topic, or another commit topic."""
 
@@ -242,6 +246,7 @@ KINDS: dict[str, type[EngineError]] = {
         UnsendableRowError,
         UnfinishedWriteError,
         UnavailableError,
+        BrokenLogError,
         UnreadableRecordError,
     )
 }

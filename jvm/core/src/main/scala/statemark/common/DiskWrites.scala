@@ -17,6 +17,8 @@ object Disk {
         "; `statemark local --prune` deletes stores there that no process uses"
       )
   case object Checkpoint extends Disk("checkpoint location", "")
+  case object Temporary
+      extends Disk("temporary directory", ", or name another with -Djava.io.tmpdir")
 }
 
 /** Disks that take no more: what they say is recognised here and nowhere else. A write that such a disk refuses says

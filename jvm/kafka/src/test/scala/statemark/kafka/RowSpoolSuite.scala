@@ -1,5 +1,6 @@
 package statemark.kafka
 
+import java.io.FileOutputStream
 import org.apache.kafka.clients.consumer.ConsumerRecord
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.header.internals.RecordHeaders
@@ -7,9 +8,29 @@ import org.apache.kafka.common.record.TimestampType
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import statemark.common.DiskUnwritableException
 import statemark.kafka.rows.{RowSpool, TransactionName}
 
 class RowSpoolSuite extends AnyFunSuite {
+
+  test("a temporary directory that is full is named, and what to do") {
+    val full = new java.io.File("/dev/full")
+    assume(full.exists)
+    def failure(memoryBytes: Int, rows: Int) = intercept[DiskUnwritableException] {
+      Using.resource(new RowSpool(memoryBytes, opening = _ => new FileOutputStream(full))) {
+        spool =>
+          for (at <- 0 until rows) spool.add(group(e1, 0), record(0, at.toLong, new Array(1000)))
+          spool.records(Seq(group(e1, 0))).foreach(_ => ())
+      }
+    }
+    // As it goes over, as it grows, and as what is left is written.
+    for ((memoryBytes, rows) <- Seq((100000, 200), (0, 200), (0, 2))) {
+      val e = failure(memoryBytes, rows)
+      assert(e.getMessage.contains("temporary directory is full"), e)
+      assert(e.getMessage.contains("-Djava.io.tmpdir") && !e.isRetryable, e)
+    }
+  }
+
   private val none: Array[Byte] = Option.empty[Array[Byte]].orNull
   private val e1 = TransactionName("e1", 1)
   private val e2 = TransactionName("e2", 1)

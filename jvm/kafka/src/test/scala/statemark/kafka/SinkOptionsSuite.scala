@@ -1,22 +1,14 @@
 package statemark.kafka
 
 import java.nio.charset.StandardCharsets.UTF_8
-import org.apache.kafka.clients.consumer.ConsumerRecord
-import org.apache.kafka.clients.producer.ProducerRecord
-import org.apache.kafka.common.header.internals.RecordHeader
 import org.scalatest.funsuite.AnyFunSuite
-import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkPhase}
-import statemark.kafka.decision.{BatchFigures, BatchStart}
-import statemark.kafka.driver.BatchPlan
 import statemark.kafka.executor.{RefusedRows, RowSize}
 import statemark.kafka.sim._
 
 /** What options change on the way of a row. */
-class SinkOptionsSuite extends AnyFunSuite with Simulated {
+class SinkOptionsSuite extends AnyFunSuite with SingleRows {
   override def prefix = "options"
-
-  private type Row = ProducerRecord[Array[Byte], Array[Byte]]
 
   test(
     "producersPerExecutor: each executor has so many transactions, and a death costs copies only"
@@ -61,40 +53,12 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
     }
   }
 
-  /** Writes rows in one attempt and commits the batch. */
-  private def write(s: Simulation, batch: Long, rows: Row*): BatchFigures = {
-    val start = BatchStart(batch, "q", Some(Simulation.fingerprint(batch)), isRerun = false)
-    val BatchPlan.Write(spec) = s.coordinator.begin(start): @unchecked
-    val executor = new SimExecutor(s"${100 + batch}", s.settings, new Deaths)
-    s.executors = Vector(executor)
-    val writer = executor.sinks.writer(spec, executor.id, 0, batch)
-    try {
-      rows.foreach(writer.write)
-      s.coordinator.commit(batch, Seq(writer.commit()))
-    } finally executor.kill()
-  }
-
-  private def row(topic: String, value: Array[Byte], partition: Option[Int] = None): Row = {
-    val own =
-      List(new RecordHeader("own", "1".getBytes(UTF_8)): org.apache.kafka.common.header.Header)
-    new ProducerRecord(
-      topic,
-      partition.map(Int.box).orNull,
-      "key".getBytes(UTF_8),
-      value,
-      own.asJava
-    )
-  }
-
-  private def headers(row: ConsumerRecord[Array[Byte], Array[Byte]]): Map[String, String] =
-    row.headers.asScala.map(h => h.key -> new String(h.value, UTF_8)).toMap
-
   test("refusedRowsTopic: rows that can never be sent go there, with headers that say why") {
     val name = topic("refusing", Map("max.message.bytes" -> "2000"))
     val other = topic("refused", Map("max.message.bytes" -> "3000"))
     val options = Map(
       "refusedRowsTopic" -> other,
-      "kafka.max.request.size" -> "100000",
+      "kafka.max.request.size" -> "600000",
       "kafka.max.block.ms" -> "5000",
       "kafka.batch.size" -> "2000"
     )
@@ -105,7 +69,7 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
         row(name, "fits".getBytes(UTF_8)),
         row(name, new Array(2500)),
         row(name, new Array(50000)),
-        row(name, new Array(200000)),
+        row(name, new Array(700000)),
         row("options-absent", "v".getBytes(UTF_8)),
         row("no topic has a blank", "w".getBytes(UTF_8)),
         row(name, "x".getBytes(UTF_8), partition = Some(99))
@@ -180,30 +144,30 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
   }
 
   test("refusedRowsTopic: sizes are those of Kafka, to the byte") {
-    val name = topic("exact", Map("max.message.bytes" -> "5000"))
+    val name = topic("exact", Map("max.message.bytes" -> "700000"))
     val small = "kafka.batch.size" -> "2000"
     val options =
-      Map("kafka.max.request.size" -> "4000", "refusedRowsTopic" -> topic("inexact"), small)
+      Map("kafka.max.request.size" -> "600000", "refusedRowsTopic" -> topic("inexact"), small)
     def largest(most: Int, size: Row => Long): Array[Byte] =
       Iterator.from(most, -1).map(new Array[Byte](_)).find(v => size(row(name, v)) <= most).get
-    val byRequest = largest(4000, RowSize.ofRequest)
+    val byRequest = largest(600000, RowSize.ofRequest)
     running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
       assert(write(s, 0, row(name, byRequest)).refusedRows == 0)
       assert(write(s, 1, row(name, new Array(byRequest.length + 1))).refusedRows == 1)
     }
-    val byBatch = largest(5000, RowSize.ofBatch)
+    val byBatch = largest(700000, RowSize.ofBatch)
     running(new Simulation(
       brokers,
       name,
       new Deaths,
       options = options +
-        ("kafka.max.request.size" -> "100000") + ("sinkName" -> "batch")
+        ("kafka.max.request.size" -> "800000") + ("sinkName" -> "batch")
     )) { s =>
       assert(write(s, 0, row(name, byBatch)).refusedRows == 0)
       assert(write(s, 1, row(name, new Array(byBatch.length + 1))).refusedRows == 1)
     }
     // Kafka refuses what the sink would refuse.
-    for ((sink, size, most) <- Seq(("q", byRequest, "4000"), ("b", byBatch, "100000")))
+    for ((sink, size, most) <- Seq(("q", byRequest, "600000"), ("b", byBatch, "800000")))
       running(new Simulation(
         brokers,
         name,
@@ -264,6 +228,34 @@ class SinkOptionsSuite extends AnyFunSuite with Simulated {
         intercept[SinkException.FailedWrite](write(s, 0, row("options-nowhere", new Array(1))))
       assert(e.getMessage.contains("is not there") && e.remedy.contains("refusedRowsTopic"))
       assert(e.values("topic") == "options-nowhere")
+    }
+  }
+
+  test("plugins of the user's have their options, in each client that has the plugin") {
+    val options = Map(
+      "kafka.partitioner.class" -> classOf[ModuloPartitioner].getName,
+      "kafka.modulo.Only" -> "2",
+      "kafka.metric.reporters" -> classOf[NotingReporter].getName,
+      "kafka.config.providers" -> "own",
+      "kafka.config.providers.own.class" -> classOf[EchoProvider].getName,
+      "kafka.config.providers.own.param.Greeting" -> "told-",
+      "kafka.client.id" -> s"$${own::me}"
+    )
+    Plugins.seen.clear()
+    running(new Simulation(brokers, topic("plugins"), new Deaths, options = options)) { s =>
+      s.runBatches(2)
+      judged(s)
+      assert(brokers.read(s.topic).map(_.partition).toSet == Set(2))
+      for (plugin <- Seq("ModuloPartitioner", "NotingReporter")) {
+        val of = Plugins.seen.get(plugin)
+        assert(of.nonEmpty && of.forall(_.get("modulo.Only").contains("2")), plugin)
+      }
+      val clients = Plugins.seen.get("NotingReporter")
+      assert(clients.exists(_.contains("transactional.id")) &&
+        clients.exists(_.contains("isolation.level")) &&
+        clients.exists(c => !c.contains("transactional.id") && !c.contains("isolation.level")))
+      assert(clients.flatMap(_.get("client.id")).exists(_.startsWith("told-me")))
+      assert(clients.filter(_.contains("transactional.id")).forall(_.get("acks").contains("all")))
     }
   }
 

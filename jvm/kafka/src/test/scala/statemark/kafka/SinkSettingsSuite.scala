@@ -1,8 +1,12 @@
 package statemark.kafka
 
+import org.apache.kafka.common.config.ConfigDef
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
+import scala.jdk.CollectionConverters._
+import statemark.kafka.conf.{ClientOptions, SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.executor.WriterSpec
+import statemark.kafka.log.RecordCodec
+import statemark.kafka.sim.{EchoProvider, ModuloPartitioner}
 
 class SinkSettingsSuite extends AnyFunSuite {
   private val least = Map("kafka.bootstrap.servers" -> "127.0.0.1:1", "topic" -> "orders")
@@ -108,8 +112,108 @@ class SinkSettingsSuite extends AnyFunSuite {
         "txnVersoin" -> "txnVersion"
       )
     ) assert(refused(name -> "1").remedy == s"Perhaps '$meant' is meant")
-    val others = Seq("kafka.my.own.plugin", "includeHeaders", "CHECKPOINTLOCATION", "queryName")
+    val others = Seq("includeHeaders", "CHECKPOINTLOCATION", "queryName")
     SinkSettings.of(least ++ others.map(_ -> "x"))
+  }
+
+  test("values that only consumers and admin clients read are refused before the query starts") {
+    assert(refused("kafka.fetch.max.bytes" -> "much").values("value") == "much")
+    assert(refused("kafka.default.api.timeout.ms" -> "soon").values("value") == "soon")
+  }
+
+  test("a time for delivery that is shorter than a try is refused before the query starts") {
+    val name = "kafka.delivery.timeout.ms"
+    assert(refused(name -> "10000").values == Map("option" -> name, "value" -> "10000"))
+    refused(name -> "1500", "kafka.request.timeout.ms" -> "1000", "kafka.linger.ms" -> "501")
+    val right = Map("kafka.request.timeout.ms" -> "1000", "kafka.linger.ms" -> "500")
+    SinkSettings.of(least ++ right + (name -> "1500"))
+  }
+
+  test("requests that could not take a decision are refused before the query starts") {
+    val name = "kafka.max.request.size"
+    assert(refused(name -> "1500").values == Map("option" -> name, "value" -> "1500"))
+    assert(refused("kafka.buffer.memory" -> "1500").values("option") == "kafka.buffer.memory")
+    assert(RecordCodec.PartBytes + 20000 < 524288)
+    SinkSettings.of(least + (name -> "524288"))
+  }
+
+  test("names of which no file can be called are refused before anything is noted") {
+    // A byte that is escaped takes three.
+    for (name <- Seq("s" * 251, "ä" * 42, "a." * 63))
+      assert(refused("sinkName" -> name).values("option") == "sinkName")
+    assert(refused("topic" -> "a." * 70).remedy.contains("250"))
+    for (name <- Seq("s" * 250, "ä" * 41)) SinkSettings.of(least + ("sinkName" -> name))
+  }
+
+  test("an option that nothing would read is refused by name") {
+    val e = refused("kafka.Modulo.Only" -> "2")
+    assert(e.problem == "Option 'kafka.Modulo.Only' is unknown")
+    assert(e.values == Map("option" -> "kafka.Modulo.Only") && e.reason.contains("Kafka "))
+    // Kafka's own plugins have no options of their own.
+    val round = classOf[org.apache.kafka.clients.producer.RoundRobinPartitioner].getName
+    refused("kafka.partitioner.class" -> round, "kafka.modulo.only" -> "2")
+    val provider = "kafka.config.providers.vault.class" -> classOf[EchoProvider].getName
+    assert(refused(provider).reason.contains("does not name its provider"))
+    assert(refused("kafka.config.providers" -> "other", provider).problem.contains("vault"))
+    SinkSettings.of(least ++ Map("kafka.config.providers" -> "other, vault", provider))
+  }
+
+  test("a plugin's own options are left as they are written; others are spelt as Kafka does") {
+    val settings = SinkSettings.of(least ++ Map(
+      "KAFKA.Partitioner.Class" -> classOf[ModuloPartitioner].getName,
+      "kafka.modulo.Only" -> "2",
+      "Kafka.config.Providers" -> "Own",
+      "kafka.Config.providers.Own.class" -> classOf[EchoProvider].getName,
+      "kafka.config.providers.Own.param.Greeting" -> "hello "
+    ))
+    assert(Set(
+      "partitioner.class",
+      "modulo.Only",
+      "config.providers",
+      "config.providers.Own.class",
+      "config.providers.Own.param.Greeting"
+    ).subsetOf(settings.kafka.keySet))
+  }
+
+  test("each plugin of Kafka's clients is passed on, or refused") {
+    val lists = Set("interceptor.classes", "metric.reporters", "partition.assignment.strategy")
+    val plugins = ClientOptions.definitions.flatMap(_.configKeys.asScala.values).collect {
+      case key if key.`type` == ConfigDef.Type.CLASS || lists(key.name) => key.name
+    }.toSet ++ Set("config.providers", "security.providers")
+    assert(plugins.contains("partitioner.class") && lists.subsetOf(plugins))
+    assert(plugins.filterNot(ClientOptions.isListed).isEmpty)
+  }
+
+  test("how the sink reads cannot be changed by an option for consumers") {
+    for (
+      (name, value) <- Seq(
+        "isolation.level" -> "read_uncommitted",
+        "auto.offset.reset" -> "earliest",
+        "enable.auto.commit" -> "true",
+        "check.crcs" -> "false",
+        "group.id" -> "mine",
+        "partition.assignment.strategy" -> "com.example.Mine",
+        "value.deserializer" -> "org.apache.kafka.common.serialization.StringDeserializer"
+      )
+    ) assert(refused(s"kafka.$name" -> value).values("option") == s"kafka.$name")
+    SinkSettings.of(least + ("kafka.isolation.level" -> "read_committed"))
+  }
+
+  test("no provider can make another transactional id of the prefix") {
+    val providers = "kafka.config.providers" -> "env"
+    val prefix = "transactionalIdPrefix" -> s"$${env::X}"
+    assert(refused(providers, prefix).values("option") == "transactionalIdPrefix")
+    SinkSettings.of(least + prefix)
+  }
+
+  test("a file of properties may have what other tools need") {
+    val file = Map(
+      "group.id" -> "theirs",
+      "schema.registry.url" -> "http://registry",
+      "Security.Protocol" -> "PLAINTEXT"
+    )
+    assert(SinkSettings.ofFile(file) == Map("security.protocol" -> "PLAINTEXT"))
+    assert(SinkSettings.ofFile(Map("liner.ms" -> "1")).contains("liner.ms"), "it is misspelt")
   }
 
   test("settings do not show their values, which may be passwords") {

@@ -7,7 +7,7 @@ import org.apache.kafka.clients.producer.{KafkaProducer, ProducerConfig}
 import org.apache.kafka.common.serialization.{ByteArrayDeserializer, ByteArraySerializer}
 import scala.jdk.CollectionConverters._
 import statemark.kafka.{RowConsumer, RowProducer}
-import statemark.kafka.conf.SinkSettings
+import statemark.kafka.conf.{ClientOptions, SinkSettings}
 
 /** Makes clients of the brokers that the settings name. Whoever asks for one closes it. */
 trait KafkaClients {
@@ -32,7 +32,8 @@ object KafkaClients {
       val own = Map("transactional.id" -> transactionalId) ++
         Option.when(!settings.kafka.contains("client.id"))("client.id" -> transactionalId)
       val bytes = new ByteArraySerializer
-      new KafkaProducer(known(ProducerConfig.configNames, settings.kafka ++ own), bytes, bytes)
+      val all = known(ProducerConfig.configNames, settings.kafka ++ own)
+      KafkaFailures.making(settings)(new KafkaProducer(all, bytes, bytes))
     }
 
     override def consumer(committedOnly: Boolean): RowConsumer = {
@@ -46,14 +47,15 @@ object KafkaClients {
         "allow.auto.create.topics" -> "false"
       )
       val bytes = new ByteArrayDeserializer
-      val theirs = settings.kafka - "group.id" - "group.instance.id"
-      new KafkaConsumer(known(ConsumerConfig.configNames, theirs ++ own), bytes, bytes)
+      val all = known(ConsumerConfig.configNames, settings.kafka ++ own)
+      KafkaFailures.making(settings)(new KafkaConsumer(all, bytes, bytes))
     }
 
     override def admin(): Admin = {
       // A fence is asked for again until the outcome of a transaction is written: at first soon, and twice as late each time.
       val soon = Map("retry.backoff.ms" -> "20")
-      Admin.create(known(AdminClientConfig.configNames, soon ++ settings.kafka))
+      val all = known(AdminClientConfig.configNames, soon ++ settings.kafka)
+      KafkaFailures.making(settings)(Admin.create(all))
     }
   }
 
@@ -71,7 +73,9 @@ object KafkaClients {
     val theirs = settings.kafka - "transaction.timeout.ms"
     val all = compression ++ theirs ++ own + batch
     val bytes = new ByteArraySerializer
-    new KafkaProducer(known(ProducerConfig.configNames, all), bytes, bytes)
+    KafkaFailures.making(settings)(
+      new KafkaProducer(known(ProducerConfig.configNames, all), bytes, bytes)
+    )
   }
 
   // What a request has besides its records.
@@ -80,12 +84,7 @@ object KafkaClients {
   // What brokers take of a request by default, about: records that were compressed are larger than the topic's limit.
   private val MostBytes = 90L << 20
 
-  /** What a client of this kind knows; of the rest it would say in the log that it does not. */
-  private def known(names: JavaSet[String], settings: Map[String, String]) = {
-    val kept = settings.filter { case (name, _) =>
-      names.contains(name) || name.startsWith("sasl.") || name.startsWith("ssl.") ||
-      name.startsWith("security.")
-    }
-    kept.asJava.asInstanceOf[JavaMap[String, Object]]
-  }
+  /** What a client of this kind and its plugins can read; of the rest it would say in the log that it does not. */
+  private def known(names: JavaSet[String], settings: Map[String, String]) =
+    ClientOptions.of(names.asScala.toSet, settings).asJava.asInstanceOf[JavaMap[String, Object]]
 }

@@ -2,12 +2,12 @@ package statemark.kafka.clients
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.{CompletionException, ExecutionException}
-import org.apache.kafka.clients.producer.ProducerRecord
-import org.apache.kafka.common.InvalidRecordException
+import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
+import org.apache.kafka.common.KafkaException
 import org.apache.kafka.common.errors._
 import scala.annotation.tailrec
 import statemark.common.Causes
-import statemark.kafka.conf.SinkException
+import statemark.kafka.conf.{SinkException, SinkKind, SinkSettings}
 
 /** What failures of Kafka's clients mean here, and calls that an interrupt must not end. */
 private[kafka] object KafkaFailures {
@@ -36,6 +36,13 @@ private[kafka] object KafkaFailures {
     case _: InterruptException | _: InterruptedException => true
     case _ => false
   }
+
+  /** Of two failures the one that says what happened: the first, but where that only names a row beside it. */
+  def firstOf(known: Option[Throwable], next: Throwable): Throwable =
+    known.filterNot { first =>
+      ClientErrors.meaningOf(first) == Meaning.Neighbour &&
+      ClientErrors.meaningOf(next).kind == SinkKind.UnsendableRow
+    }.getOrElse(next)
 
   def isTimeout(failure: Throwable): Boolean =
     Causes.of(failure).exists(_.isInstanceOf[TimeoutException])
@@ -95,73 +102,94 @@ private[kafka] object KafkaFailures {
   def ofAttempt(failure: Throwable, what: String, values: Map[String, String]): SinkException =
     failure match {
       case e: SinkException => e
-      case e if isDenied(e) =>
-        new SinkException.UnfitCluster(
-          s"$what is not allowed",
-          e.getMessage,
-          "Let the user write to the output topic and the commit topic, and use the transactional " +
-            "ids of the sink's prefix",
-          values,
-          Some(e)
-        )
-      case e if isNotLoggedIn(e) => ofLogin(e, s"$what failed", values)
-      case e: RecordTooLargeException =>
-        new SinkException.UnsendableRow(
-          s"$what failed: the row is too large",
-          SinkException.sentence(e.getMessage),
-          s"Raise kafka.max.request.size and the topic's max.message.bytes, or $Elsewhere",
-          values,
-          Some(e)
-        )
-      case e if isWithoutPlace(e) =>
-        ofWrite(
-          s"$what failed: the row's topic, or its partition, is not there",
-          SinkException.sentence(e.getMessage),
-          (if (String.valueOf(e.getMessage).startsWith("Partition"))
-             s"Partitions are counted from 0: name one that the topic has, or $Elsewhere"
-           else s"Are all brokers up? Make the topic, or $Elsewhere"),
-          values,
-          e
-        )
       case e =>
-        ofWrite(
-          s"$what failed",
-          SinkException.sentence(Option(e.getMessage).getOrElse(e.toString)),
-          "See the cause",
-          values,
-          e
-        )
+        val (said, meaning) = ClientErrors.specific(e).getOrElse((e, Meaning.Unknown))
+        meant(meaning, s"$what ${meaning.predicate}", textOf(said), values, e)
     }
 
-  private def ofWrite(
+  /** A failure of that meaning.
+    * @param said Kafka's own text
+    */
+  def meant(
+      meaning: Meaning,
       problem: String,
-      reason: String,
-      remedy: String,
+      said: String,
       values: Map[String, String],
       cause: Throwable
-  ): SinkException = cause match {
-    case _: InvalidTopicException | _: InvalidTimestampException | _: InvalidRecordException |
-        _: SerializationException =>
-      new SinkException.UnsendableRow(problem, reason, remedy, values, Some(cause))
-    case _ => new SinkException.FailedWrite(problem, reason, remedy, values, Some(cause))
+  ): SinkException = {
+    val reason = Seq(meaning.because, said).filter(_.nonEmpty).mkString(": ")
+    meaning.kind match {
+      case SinkKind.UnfitCluster =>
+        new SinkException.UnfitCluster(problem, reason, meaning.remedy, values, Some(cause))
+      case SinkKind.RefusedSetting =>
+        new SinkException.RefusedSetting(problem, reason, meaning.remedy, values, Some(cause))
+      case SinkKind.UnsendableRow =>
+        new SinkException.UnsendableRow(problem, reason, meaning.remedy, values, Some(cause))
+      case SinkKind.BrokenLog =>
+        new SinkException.BrokenLog(problem, reason, meaning.remedy, values, Some(cause))
+      case _ => new SinkException.FailedWrite(problem, reason, meaning.remedy, values, Some(cause))
+    }
   }
 
-  private val Elsewhere =
-    "leave such rows out, or name a topic for them in option 'refusedRowsTopic'"
+  /** What an exception says, without the full stop that ours puts behind it. */
+  def textOf(failure: Throwable): String =
+    SinkException.sentence(Option(failure.getMessage).getOrElse(failure.toString))
 
-  /** Whether a row's topic or partition does not exist. The producer waits for it, and then speaks of a timeout. */
-  private def isWithoutPlace(failure: Throwable): Boolean = failure match {
-    case _: InvalidTopicException | _: UnknownTopicOrPartitionException => true
-    case e: TimeoutException => String.valueOf(e.getMessage).contains("present in metadata")
-    case _ => false
+  /** Makes a client, which Kafka's library refuses with an exception that says only that it did.
+    * @throws SinkException where the options do not do
+    */
+  def making[A](settings: SinkSettings)(make: => A): A =
+    try make
+    catch { case e: KafkaException if !isInterrupt(e) => throw ofMaking(e, settings) }
+
+  private def ofMaking(failure: KafkaException, settings: SinkSettings): SinkException = {
+    val problem = "Kafka's client cannot be made"
+    val values = Map("kafka.bootstrap.servers" -> settings.bootstrapServers)
+    val said = Causes.of(failure).toSeq.last
+    textOf(said) match {
+      case text if text.contains("No resolvable bootstrap urls") =>
+        new SinkException.Unavailable(
+          problem,
+          "no address of option 'kafka.bootstrap.servers' has a name that can be looked up on this machine",
+          "Correct the option; or have the names looked up (DNS), and start the query again",
+          values,
+          Some(failure)
+        )
+      // It may be a part of a password that was not put into quotes.
+      case text if text.endsWith("in JAAS config") =>
+        new SinkException.RefusedSetting(
+          problem,
+          "option 'kafka.sasl.jaas.config' cannot be read",
+          "Write it as Kafka's documents do: a class, `required`, then name=\"value\" for each, then a semicolon",
+          values
+        )
+      case text =>
+        val where = said match {
+          case _: java.nio.file.NoSuchFileException => s"the file $text is not there"
+          case _ => text
+        }
+        new SinkException.RefusedSetting(
+          problem,
+          where,
+          "Correct the options kafka.bootstrap.servers, kafka.security.protocol, kafka.sasl.… and kafka.ssl.…: " +
+            "files have to be there on the driver and on every executor",
+          values,
+          Some(failure)
+        )
+    }
   }
 
   /** Where a row was to go, and which it is. */
-  def valuesOf(record: ProducerRecord[Array[Byte], Array[Byte]]): Map[String, String] = {
+  def valuesOf(
+      record: ProducerRecord[Array[Byte], Array[Byte]],
+      metadata: Option[RecordMetadata] = None
+  ): Map[String, String] = {
     val key = Option(record.key).map(key => new String(key.take(ShownBytes), UTF_8))
     val bytes = Seq(record.key, record.value).flatMap(Option(_)).map(_.length).sum
     Map("topic" -> record.topic, "bytes" -> bytes.toString) ++ key.map("key" -> _) ++
-      Option(record.partition).map("partition" -> _.toString)
+      Option(record.timestamp).map("timestamp" -> _.toString) ++
+      Option(record.partition).map(_.intValue).orElse(metadata.map(_.partition).filter(_ >= 0))
+        .map("partition" -> _.toString)
   }
 
   private val ShownBytes = 100

@@ -20,7 +20,43 @@ private[kafka] final case class TopicFacts(mayBeCompacted: Boolean, notes: Vecto
 /** What rows a topic can take.
   * @param mostBytes of a batch with one row; no limit is known where the topic's settings may not be read
   */
-private[kafka] final case class TopicLimits(partitions: Int, mostBytes: Long)
+private[kafka] final case class TopicLimits(
+    partitions: Int,
+    mostBytes: Long,
+    needsKey: Boolean,
+    times: TimeLimits
+)
+
+/** The times that rows of a topic may have.
+  * @param pastMs by how much a row's time may lie before the time at which a broker takes it; no limit where the topic
+  *   gives rows that time
+  * @param futureMs by how much it may lie behind
+  */
+private[kafka] final case class TimeLimits(pastMs: Long, futureMs: Long) {
+
+  /** Tells whether a row of that time is taken. */
+  def take(rowMs: Long, nowMs: => Long): Boolean = isNone || {
+    val age = nowMs - rowMs
+    age <= pastMs && -age <= futureMs
+  }
+
+  private def isNone = this == TimeLimits.none
+}
+
+private[kafka] object TimeLimits {
+  val none: TimeLimits = TimeLimits(Long.MaxValue, Long.MaxValue)
+
+  /** Brokers before 3.6 have one setting for both directions. */
+  def of(topic: Map[String, String]): TimeLimits =
+    if (topic.get("message.timestamp.type").contains("LogAppendTime")) none
+    else {
+      def limit(name: String) = topic.get(name).flatMap(_.toLongOption).filter(_ < Long.MaxValue)
+      val both = limit("message.timestamp.difference.max.ms")
+      def ms(direction: String) =
+        limit(s"message.timestamp.$direction.max.ms").orElse(both).getOrElse(Long.MaxValue)
+      TimeLimits(ms("before"), ms("after"))
+    }
+}
 
 /** Looks at topics before the sink depends on them, so that it is not found out in a crash. */
 private[kafka] object TopicChecks {
@@ -50,6 +86,7 @@ private[kafka] object TopicChecks {
         authorized(topic, description, Needed)
         configOf(admin, topic) match {
           case Left(why) => TopicFacts(mayBeCompacted = true, Vector(why))
+          case Right(config) if isTarget && isCompacted(config) => throw compactedTarget(topic)
           case Right(config) => ofConfig(settings, topic, config)
         }
     }
@@ -72,7 +109,25 @@ private[kafka] object TopicChecks {
             s"${SinkException.Repeats} by a sink that has written before",
           Map("commitTopic" -> topic, CleanupPolicy -> policy)
         )
+        requireRoom(settings, config)
         Vector.empty
+    }
+  }
+
+  /** A decision is written in parts, and the producer puts records together: the topic has to take both. */
+  private def requireRoom(settings: SinkSettings, config: Map[String, String]): Unit = {
+    val needed = math.max(SinkSettings.LeastRequestBytes.toLong, settings.batchBytes)
+    config.get(MostBytes).flatMap(_.toLongOption).filter(_ < needed).foreach { most =>
+      throw new SinkException.UnfitCluster(
+        "The commit topic does not take a decision",
+        s"its $MostBytes is $most, and a record of a decision, or a batch of the producer's, has up to $needed bytes",
+        s"Set $MostBytes of the topic to $needed or more; of a larger kafka.batch.size lower that",
+        Map(
+          "commitTopic" -> settings.commitTopic,
+          MostBytes -> most.toString,
+          "kafka.batch.size" -> settings.batchBytes.toString
+        )
+      )
     }
   }
 
@@ -84,11 +139,23 @@ private[kafka] object TopicChecks {
     Map("option" -> "refusedRowsTopic", "value" -> topic)
   )
 
+  private def compactedTarget(topic: String) = new SinkException.RefusedSetting(
+    "Rows that cannot be sent would be removed, or not be taken",
+    s"topic $topic is compacted: it keeps one row of each key, and takes none without a key",
+    s"Set $CleanupPolicy=delete on it, or name another one in option 'refusedRowsTopic'",
+    Map("option" -> "refusedRowsTopic", "value" -> topic)
+  )
+
   /** What rows a topic can take. */
   def limits(admin: Admin, description: TopicDescription): TopicLimits = {
     val config = configOf(admin, description.name).toOption
     val most = config.flatMap(_.get(MostBytes)).flatMap(_.toLongOption)
-    TopicLimits(description.partitions.size, most.getOrElse(Long.MaxValue))
+    TopicLimits(
+      description.partitions.size,
+      most.getOrElse(Long.MaxValue),
+      needsKey = config.exists(isCompacted),
+      config.fold(TimeLimits.none)(TimeLimits.of)
+    )
   }
 
   /** A topic, if the broker that is asked knows it. */
@@ -118,9 +185,8 @@ private[kafka] object TopicChecks {
       topic: String,
       config: Map[String, String]
   ): TopicFacts = {
-    val isCompacted = config.getOrElse(CleanupPolicy, "").split(',').map(_.trim).contains(Compact)
     val lagMs = config.get(CompactionLag).flatMap(_.toLongOption).getOrElse(0L)
-    if (isCompacted && lagMs < LeastLagMs && !settings.allowsShortCompactionLag)
+    if (isCompacted(config) && lagMs < LeastLagMs && !settings.allowsShortCompactionLag)
       throw new SinkException.RefusedSetting(
         s"Topic $topic is compacted too soon",
         "the cleaner may remove rows of a batch that was decided before a query that died can " +
@@ -154,8 +220,11 @@ private[kafka] object TopicChecks {
         s"Topic $topic has $OldestTimestamp=$ms: rows of a batch that a query decided and died of " +
           "cannot be copied once they are older"
     }
-    TopicFacts(isCompacted, notes.toVector ++ tooOld)
+    TopicFacts(isCompacted(config), notes.toVector ++ tooOld)
   }
+
+  private def isCompacted(config: Map[String, String]): Boolean =
+    config.getOrElse(CleanupPolicy, "").split(',').map(_.trim).contains(Compact)
 
   private def authorized(
       topic: String,

@@ -1,13 +1,9 @@
 package statemark.kafka.conf
 
 import java.util.Locale
-import org.apache.kafka.clients.admin.AdminClientConfig
-import org.apache.kafka.clients.consumer.ConsumerConfig
-import org.apache.kafka.clients.producer.ProducerConfig
-import scala.jdk.CollectionConverters._
 
 /** Finds options that are misspelt: nobody would hear of them otherwise. Other names that are unknown are let pass, as
-  * Spark has options of its own, and plugins of Kafka's clients have theirs.
+  * Spark has options of its own; those that begin with `kafka.`, [[ClientOptions]] looks at.
   */
 private[kafka] object OptionNames {
 
@@ -30,9 +26,7 @@ private[kafka] object OptionNames {
     "path"
   )
 
-  private val kafkas: Set[String] =
-    (ProducerConfig.configNames.asScala ++ ConsumerConfig.configNames.asScala ++
-      AdminClientConfig.configNames.asScala).map(name => s"kafka.$name").toSet
+  private val kafkas: Set[String] = ClientOptions.known.map(name => s"kafka.$name")
 
   /** By the spelling that options are compared in. */
   private val known: Map[String, String] =

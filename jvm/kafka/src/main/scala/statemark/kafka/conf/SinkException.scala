@@ -18,6 +18,7 @@ object SinkKind {
   case object UnsendableRow extends SinkKind("UnsendableRow", isRetryable = false)
   case object UnfinishedWrite extends SinkKind("UnfinishedWrite", isRetryable = false)
   case object Unavailable extends SinkKind("Unavailable", isRetryable = true)
+  case object BrokenLog extends SinkKind("BrokenLog", isRetryable = false)
   case object UnreadableRecord extends SinkKind("UnreadableRecord", isRetryable = false)
 
   val kinds: Seq[SinkKind] = Seq(
@@ -30,6 +31,7 @@ object SinkKind {
     UnsendableRow,
     UnfinishedWrite,
     Unavailable,
+    BrokenLog,
     UnreadableRecord
   )
 
@@ -60,8 +62,9 @@ object SinkException {
       problem: String,
       reason: String,
       remedy: String,
-      values: Map[String, String]
-  ) extends SinkException(SinkKind.RefusedSetting, problem, reason, remedy, values, None)
+      values: Map[String, String],
+      cause: Option[Throwable] = None
+  ) extends SinkException(SinkKind.RefusedSetting, problem, reason, remedy, values, cause)
 
   /** The brokers cannot do what the sink needs, or do not let this user. */
   final class UnfitCluster(
@@ -135,6 +138,15 @@ object SinkException {
       values: Map[String, String],
       cause: Option[Throwable] = None
   ) extends SinkException(SinkKind.Unavailable, problem, reason, remedy, values, cause)
+
+  /** A partition does not have what it has acknowledged: rows of earlier batches may be gone as well. */
+  final class BrokenLog(
+      problem: String,
+      reason: String,
+      remedy: String,
+      values: Map[String, String],
+      cause: Option[Throwable]
+  ) extends SinkException(SinkKind.BrokenLog, problem, reason, remedy, values, cause)
 
   /** A record of the commit topic that this release cannot read. */
   final class UnreadableRecord(reason: String, cause: Option[Throwable]) extends SinkException(

@@ -83,6 +83,14 @@ object SinkSettings {
   private val KafkaPrefix = "kafka."
   private val MostProducers = 64
 
+  /** The bytes that a request, and a batch of the commit topic, have to take: those of a part of a decision, its key
+    * included.
+    */
+  private[kafka] val LeastRequestBytes = 512 << 10
+
+  /** File systems take 255 bytes, of which Hadoop's checksums of local files need five. */
+  private val MostNameBytes = 250
+
   /** Of names that become parts of ids and records, whose length Kafka limits. */
   private val MostCharacters = 1000
 
@@ -113,19 +121,30 @@ object SinkSettings {
         "a topic of its own"
       )
     }
-    SinkSettings(
-      ProducerRules.applied(kafka),
-      sink = nonEmpty("sinkName", option("sinkName").orElse(option("topic")).getOrElse("out")),
+    val prefix = nonEmpty(
+      "transactionalIdPrefix",
+      option("transactionalIdPrefix").getOrElse(SinkTransactionalId.DefaultPrefix)
+    )
+    if (ClientOptions.isLookedUp(kafka, prefix)) throw refused(
+      "transactionalIdPrefix",
+      prefix,
+      "a provider of option 'kafka.config.providers' would make another one of it",
+      "any text without '${'"
+    )
+    val applied = ProducerRules.applied(kafka)
+    ClientOptions.requireReaders(kafka)
+    val sink = nonEmpty("sinkName", option("sinkName").orElse(option("topic")).getOrElse("out"))
+    requireFileName(sink)
+    val settings = SinkSettings(
+      applied,
+      sink = sink,
       topic = option("topic").map(nonEmpty("topic", _)),
       commitTopic = nonEmpty("commitTopic", option("commitTopic").getOrElse(DefaultCommitTopic)),
       commitTopicReplication =
         choice("commitTopicReplicationFactor", option("commitTopicReplicationFactor"), -1: Short)(
           text => text.toShortOption.filter(n => n == -1 || n > 0)
         )("-1, or 1 and more"),
-      prefix = nonEmpty(
-        "transactionalIdPrefix",
-        option("transactionalIdPrefix").getOrElse(SinkTransactionalId.DefaultPrefix)
-      ),
+      prefix = prefix,
       onLostRows = choice("onLostRows", option("onLostRows"), OnLostRows.Fail: OnLostRows)(text =>
         OnLostRows.all.find(_.name == text.toLowerCase(Locale.ROOT))
       )(OnLostRows.all.map(_.name).mkString(", ")),
@@ -138,13 +157,45 @@ object SinkSettings {
       )(s"1 to $MostProducers"),
       refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _))
     )
+    requireRoomForDecisions(settings)
+    settings
   }
+
+  /** A checkpoint has a file of that name. */
+  private def requireFileName(sink: String): Unit = {
+    val bytes = SinkTransactionalId.escaped(sink).length
+    if (bytes > MostNameBytes) throw refused(
+      "sinkName",
+      s"${sink.take(100)}…",
+      s"with each byte but letters, digits, '-' and '_' as three it has $bytes bytes, and a file in the checkpoint " +
+        "is called so; where the option is not set, the topic is the name",
+      s"a name of $MostNameBytes such bytes at most"
+    )
+  }
+
+  private def requireRoomForDecisions(settings: SinkSettings): Unit =
+    if (settings.mostRowBytes < LeastRequestBytes) {
+      val isRequest =
+        settings.kafka.get("max.request.size").exists(_.toLong == settings.mostRowBytes)
+      val name = if (isRequest) "max.request.size" else "buffer.memory"
+      throw refused(
+        s"$KafkaPrefix$name",
+        settings.mostRowBytes.toString,
+        "a decision is written in records of up to half a megabyte",
+        s"$LeastRequestBytes and more; larger rows are refused by the topic's max.message.bytes"
+      )
+    }
 
   /** Options `kafka.…`, as the documentation of Kafka's clients writes them: Spark's own sink and source have them too. */
   private[kafka] def kafkaOptions(options: Map[String, String]): Map[String, String] =
-    options.map { case (name, value) => name.toLowerCase(Locale.ROOT) -> value }.collect {
-      case (name, value) if name.startsWith(KafkaPrefix) => name.drop(KafkaPrefix.length) -> value
+    options.collect {
+      case (name, value) if name.toLowerCase(Locale.ROOT).startsWith(KafkaPrefix) =>
+        ClientOptions.spelt(name.drop(KafkaPrefix.length)) -> value
     }
+
+  /** Properties of Kafka's clients out of a file that other tools read as well: those that only they need are left out. */
+  private[kafka] def ofFile(properties: Map[String, String]): Map[String, String] =
+    ClientOptions.ofCommand(properties)
 
   private[kafka] def refused(name: String, value: String, reason: String, allowed: String) =
     new SinkException.RefusedSetting(
@@ -200,8 +251,8 @@ object SinkSettings {
   }
 }
 
-/** The settings of a producer that this sink depends on (KIP-185): each is set, and another value in the user's options
-  * is refused by name. Kafka itself switches idempotence off for some of them, with a line in a log.
+/** The settings of Kafka's clients that this sink depends on (KIP-185): each is set, and another value in the user's
+  * options is refused by name. Kafka itself switches idempotence off for some of them, with a line in a log.
   */
 object ProducerRules {
 
@@ -214,11 +265,15 @@ object ProducerRules {
   )
 
   private val ByteArrays = "org.apache.kafka.common.serialization.ByteArraySerializer"
+  private val FromByteArrays = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
   private def never(name: String, reason: String, instead: String) =
     Rule(name, None, _ => false, instead, reason)
 
-  private val rules: Seq[Rule] = Seq(
+  private def only(name: String, value: String, reason: String) =
+    Rule(name, None, _.trim.equalsIgnoreCase(value), s"no value, $value", reason)
+
+  private val ofProducer: Seq[Rule] = Seq(
     Rule(
       "enable.idempotence",
       Some("true"),
@@ -261,20 +316,8 @@ object ProducerRules {
       "1 and more",
       "it is the number of bytes that a request may have"
     ),
-    Rule(
-      "key.serializer",
-      None,
-      _.trim == ByteArrays,
-      s"no value, $ByteArrays",
-      "rows are bytes already"
-    ),
-    Rule(
-      "value.serializer",
-      None,
-      _.trim == ByteArrays,
-      s"no value, $ByteArrays",
-      "rows are bytes already"
-    ),
+    only("key.serializer", ByteArrays, "rows are bytes already"),
+    only("value.serializer", ByteArrays, "rows are bytes already"),
     never(
       "transactional.id",
       "the sink gives each executor an id of its own",
@@ -292,6 +335,29 @@ object ProducerRules {
     )
   )
 
+  private val withoutGroup =
+    Seq("group.id", "group.instance.id", "group.protocol", "partition.assignment.strategy").map(
+      never(_, "the sink reads without a group", "no value")
+    )
+
+  // The sink reads its decisions, and rows that it copies.
+  private val ofConsumer: Seq[Rule] = withoutGroup ++ Seq(
+    only("isolation.level", "read_committed", "decisions that were taken back would count"),
+    only("auto.offset.reset", "none", "rows that are lost would be passed over in silence"),
+    only("enable.auto.commit", "false", "the sink reads without a group"),
+    only("check.crcs", "true", "rows that a disk has damaged would be copied"),
+    only("key.deserializer", FromByteArrays, "rows are bytes"),
+    only("value.deserializer", FromByteArrays, "rows are bytes")
+  )
+
+  private val rules: Seq[Rule] = ofProducer ++ ofConsumer
+
+  /** Tells whether an option may have certain values only. */
+  private[kafka] def has(name: String): Boolean = rules.exists(_.name == name)
+
+  /** Options that say how somebody reads, as a file of client properties may have them for other tools. */
+  private[kafka] val ofReaders: Set[String] = ofConsumer.map(_.name).toSet
+
   /** Options that switch idempotence off, each with its value: what a sink of somebody else's may have. */
   def withoutIdempotence(kafka: Map[String, String]): Seq[(String, String)] =
     rules.filter(rule => ofIdempotence(rule.name)).flatMap { rule =>
@@ -306,19 +372,37 @@ object ProducerRules {
     */
   def applied(kafka: Map[String, String]): Map[String, String] = {
     val all = set(kafka)
-    // Kafka itself says so as the first producer is made, when the query runs already.
+    // Kafka itself says so as the first client is made, when the query runs already.
     val serializers = Seq("key.serializer", "value.serializer").map(_ -> ByteArrays)
-    ProducerConfig.configDef.validateAll((all ++ serializers).asJava).asScala.toSeq.sortBy(_._1)
+    val deserializers = Seq("key.deserializer", "value.deserializer").map(_ -> FromByteArrays)
+    val checked = (all ++ serializers ++ deserializers).asJava
+    ClientOptions.definitions.flatMap(_.validateAll(checked).asScala).sortBy(_._1)
       .find { case (name, of) => all.contains(name) && !of.errorMessages.isEmpty }
       .foreach { case (name, of) =>
         throw SinkSettings.refused(
           s"kafka.$name",
           if (isSecret(name)) "hidden" else all(name),
           SinkException.sentence(of.errorMessages.asScala.mkString("; ")),
-          "what Kafka's documentation of the producer says"
+          "what Kafka's documentation of its clients says"
         )
       }
+    requireDeliveryTime(all)
     all
+  }
+
+  /** The producer refuses it as it is made, when the query runs already. */
+  private def requireDeliveryTime(kafka: Map[String, String]): Unit = {
+    val defaults = ProducerConfig.configDef.defaultValues
+    def ms(name: String): Long =
+      kafka.get(name).getOrElse(defaults.get(name).toString).trim.toLong
+    val least = math.min(Int.MaxValue.toLong, ms("linger.ms") + ms("request.timeout.ms"))
+    if (ms("delivery.timeout.ms") < least && kafka.contains("delivery.timeout.ms"))
+      throw SinkSettings.refused(
+        "kafka.delivery.timeout.ms",
+        kafka("delivery.timeout.ms"),
+        "it is shorter than one try to send a row",
+        s"$least and more, which is kafka.linger.ms and kafka.request.timeout.ms together"
+      )
   }
 
   private def isSecret(name: String): Boolean =

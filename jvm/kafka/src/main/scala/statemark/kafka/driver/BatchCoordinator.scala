@@ -68,7 +68,7 @@ final class BatchCoordinator private[kafka] (
   private val log = seams.log(topicLog)
   private val ownId = new DriverId(context, clients, admin, clock)
   private val fencing = seams.fencing(new AdminFencing(admin, settings))
-  private val topics = new OutputTopics(admin, settings)
+  private val topics = new OutputTopics(clients, admin, settings)
   private val completion = {
     val rows =
       new TopicLogRows(clients, admin, clock, settings.commitTopic, settings.transactionTimeoutMs)
@@ -203,7 +203,7 @@ final class BatchCoordinator private[kafka] (
     * called once no batch is in progress, as a decision may need the rows.
     * @throws SinkException.Superseded where another driver has the sink: its executors may have the same ids
     */
-  def fenceExecutors(executorIds: Set[String]): Unit = {
+  def fenceExecutors(executorIds: Set[String]): Unit = if (!needsOpenRows) {
     // Not the whole of it: what is waited for could be a transaction that ends here.
     val state = topicLog.readCommitted(identity)
     recovery.requireOwn(state, run)
@@ -216,6 +216,11 @@ final class BatchCoordinator private[kafka] (
     fencing.fence(open.fold(_ => theirs, theirs.intersect))
     recovery.removeStaleTokens(state)
   }
+
+  /** Whether the cleaner could take rows that a decision needs once their transactions are ended. A batch that failed may
+    * be decided: the recovery that follows reads its rows first, and ends them then.
+    */
+  private def needsOpenRows: Boolean = inProgress.isDefined && topics.anyMayBeCompacted
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
   def recover(): RecoveryReport = takenOver(recovery.run(topics.checkNamed()))

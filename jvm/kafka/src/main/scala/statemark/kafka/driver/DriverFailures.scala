@@ -1,10 +1,11 @@
 package statemark.kafka.driver
 
+import org.apache.kafka.common.KafkaException
 import org.apache.kafka.common.errors._
 import scala.util.control.NonFatal
-import statemark.common.{Causes, Clock}
-import statemark.kafka.clients.{KafkaClients, KafkaFailures, TransactionEndings}
-import statemark.kafka.conf.SinkException
+import statemark.common.{Causes, Clock, StatemarkException}
+import statemark.kafka.clients.{ClientErrors, KafkaClients, KafkaFailures, RefusedRecord, TransactionEndings}
+import statemark.kafka.conf.{SinkException, SinkKind}
 
 /** Runs what the driver asks of the brokers, and says what a failure of it means.
   *
@@ -57,6 +58,10 @@ private[kafka] object DriverFailures {
   private def valuesOf(context: SinkContext) =
     Map("sink" -> context.identity.toString, "transactionalId" -> context.driverId.text)
 
+  /** Where the record was to go that was not taken, if that is the failure. */
+  private def placeOf(failure: Throwable): Map[String, String] =
+    Causes.of(failure).collectFirst { case e: RefusedRecord => e.values }.getOrElse(Map.empty)
+
   private def ofTimeout(failure: Throwable, problem: String, context: SinkContext) =
     new SinkException.Unavailable(
       problem,
@@ -68,29 +73,15 @@ private[kafka] object DriverFailures {
     )
 
   /** Of a transaction of the driver's. */
-  def of(failure: Throwable, problem: String, context: SinkContext): Throwable = {
-    val values = valuesOf(context)
-    failure match {
-      case e: SinkException => e
-      case e if KafkaFailures.isInterrupt(e) => e
-      case e if KafkaFailures.isFenced(e) =>
-        new SinkException.Superseded(
-          "a later driver has initialized the sink's id, and only that one decides now",
-          values,
-          Some(e)
-        )
-      case e if KafkaFailures.isDenied(e) || KafkaFailures.isNotLoggedIn(e) =>
-        KafkaFailures.ofAttempt(e, problem, values)
-      case e =>
-        new SinkException.Unavailable(
-          problem,
-          s"nobody knows whether it was committed: ${SinkException.sentence(e.getMessage)}",
-          "Start the query again: it finds out, and nothing is written twice",
-          values,
-          Some(e)
-        )
+  def of(failure: Throwable, problem: String, context: SinkContext): Throwable =
+    common(failure, problem, context) {
+      case e: RefusedRecord => unavailable(problem, "it was not committed", e.getCause, e, context)
+      // The client refuses to commit what has failed before.
+      case e: KafkaException if e.getClass == classOf[KafkaException] && e.getCause != null =>
+        val said = ClientErrors.specific(e).fold(e.getCause)(_._1)
+        unavailable(problem, "it was not committed", said, e, context)
+      case e => unavailable(problem, "nobody knows whether it was committed", e, e, context)
     }
-  }
 
   /** Of anything else that a recovery asks of the brokers. */
   def ofRecovery(failure: Throwable, context: SinkContext): Throwable =
@@ -98,7 +89,7 @@ private[kafka] object DriverFailures {
       case e: TimeoutException =>
         new SinkException.Unavailable(
           NotTakenOver,
-          s"the brokers gave no answer: ${SinkException.sentence(e.getMessage)}",
+          s"the brokers gave no answer: ${KafkaFailures.textOf(e)}",
           "Is kafka.bootstrap.servers right, and are all brokers up? Start the query again",
           Map(
             "sink" -> context.identity.toString,
@@ -106,8 +97,68 @@ private[kafka] object DriverFailures {
           ),
           Some(e)
         )
-      case e => of(e, NotTakenOver, context)
+      case e =>
+        val because = "the brokers did not do what was asked of them"
+        common(e, NotTakenOver, context)(unavailable(NotTakenOver, because, _, e, context))
     }
+
+  /** What has one meaning in all steps of the driver's.
+    * @param passing the exception for a failure that may be over at the next try
+    */
+  private def common(failure: Throwable, problem: String, context: SinkContext)(
+      passing: Throwable => Throwable
+  ): Throwable = {
+    val values = valuesOf(context) ++ placeOf(failure)
+    failure match {
+      case e: StatemarkException => e
+      case e if KafkaFailures.isInterrupt(e) => e
+      case e if KafkaFailures.isFenced(e) =>
+        new SinkException.Superseded(
+          "a later driver has initialized the sink's id, and only that one decides now",
+          values,
+          Some(e)
+        )
+      case e =>
+        ClientErrors.specific(e).filterNot(_._2.kind.isRetryable) match {
+          case Some((said, meaning)) if meaning.kind == SinkKind.UnsendableRow =>
+            refused(problem, said, values, e)
+          case Some((said, meaning)) =>
+            KafkaFailures.meant(meaning, problem, KafkaFailures.textOf(said), values, e)
+          case None => passing(e)
+        }
+    }
+  }
+
+  /** Of a record of the sink's own, or of a row that a topic has taken before: it was not committed. */
+  private def refused(
+      problem: String,
+      said: Throwable,
+      values: Map[String, String],
+      cause: Throwable
+  ) = new SinkException.UnfitCluster(
+    problem,
+    "it was not committed, as a topic does not take any more what it took before, or takes less than the sink " +
+      s"needs: ${KafkaFailures.textOf(said)}",
+    "Set the topic's max.message.bytes, message.timestamp.before.max.ms, message.timestamp.after.max.ms and " +
+      "cleanup.policy back, or raise kafka.max.request.size, and start the query again: nothing is lost, or " +
+      "written twice",
+    values,
+    Some(cause)
+  )
+
+  private def unavailable(
+      problem: String,
+      because: String,
+      said: Throwable,
+      cause: Throwable,
+      context: SinkContext
+  ) = new SinkException.Unavailable(
+    problem,
+    s"$because: ${KafkaFailures.textOf(said)}",
+    "Start the query again: it finds out, and nothing is written twice",
+    valuesOf(context) ++ placeOf(cause),
+    Some(cause)
+  )
 
   // The producer wraps what it does not expect, without its cause.
   private def isAboveMost(failure: Throwable) = Causes.of(failure).exists { e =>
@@ -126,6 +177,7 @@ private[kafka] object DriverFailures {
       Some(failure)
     )
     failure match {
+      case e: StatemarkException => e
       case _: UnsupportedVersionException =>
         unfit(
           "the brokers have no transactions",

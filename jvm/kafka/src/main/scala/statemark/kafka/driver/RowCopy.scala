@@ -4,6 +4,7 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
 import scala.collection.mutable
 import statemark.common.Clock
+import statemark.kafka.clients.SentRecords
 import statemark.kafka.conf.{SinkIdentity, SinkObserver, SinkPhase, SinkSettings}
 import statemark.kafka.decision.{DecidedTransaction, Decision}
 import statemark.kafka.executor.TransactionLine
@@ -50,14 +51,15 @@ private[kafka] final class RowCopy(
   }
 
   private def copyPiece(decision: Decision, rows: Iterator[Row]): Long = {
-    val count = line.transaction { producer =>
+    val sent = new SentRecords
+    val count = sent.in(line.transaction { producer =>
       val begun = clock.nanos()
       val progress = mutable.LinkedHashMap.empty[CopySource, Long]
       var bytes = 0L
       var count = 0L
       do {
         val row = rows.next()
-        producer.send(row.record): Unit
+        sent.send(producer, row.record)
         if (count == 0) observer.reached(SinkPhase.CopyOpen)
         progress(row.source) = row.number
         bytes += sizeOf(row.record)
@@ -72,11 +74,11 @@ private[kafka] final class RowCopy(
           decision.round,
           Some(copied)
         )
-        producer.send(CommitTopic.record(commitPartition, token)): Unit
+        sent.send(producer, CommitTopic.record(commitPartition, token))
       }
       observer.reached(SinkPhase.Copied)
       count
-    }
+    })
     observer.reached(SinkPhase.CopyCommitted)
     count
   }

@@ -2,7 +2,7 @@ package statemark.kafka.driver
 
 import org.apache.kafka.common.IsolationLevel
 import statemark.common.Clock
-import statemark.kafka.clients.{Fencing, KafkaClients, Timer}
+import statemark.kafka.clients.{Fencing, KafkaClients, SentRecords, Timer}
 import statemark.kafka.conf.{
   SinkIdentity,
   SinkObserver,
@@ -40,14 +40,16 @@ private[kafka] object DecisionLog {
 
   /** In one transaction: a driver whose id was fenced cannot decide, and a decision is there whole or not at all. */
   def fenced(settings: SinkSettings): DecisionLog =
-    (line: TransactionLine, records: Seq[CommitRecord], observer: SinkObserver) =>
-      line.transaction { producer =>
+    (line: TransactionLine, records: Seq[CommitRecord], observer: SinkObserver) => {
+      val sent = new SentRecords
+      sent.in(line.transaction { producer =>
         records.foreach { record =>
           val place = CommitTopic.partitionOf(settings, record.identity)
-          producer.send(CommitTopic.record(place, record)): Unit
+          sent.send(producer, CommitTopic.record(place, record))
         }
         observer.reached(SinkPhase.DecisionSent)
-      }
+      })
+    }
 }
 
 /** What the driver's side takes from outside. Tests put faults in its place, one by one.

@@ -3,7 +3,7 @@ package statemark.kafka.executor
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicReference
 import scala.jdk.CollectionConverters._
-import statemark.kafka.clients.Timer
+import statemark.kafka.clients.{KafkaFailures, Timer}
 import statemark.kafka.rows.{AttemptId, TransactionName}
 
 /** A transaction that has begun and is not ended. ''Thread:'' any.
@@ -24,7 +24,7 @@ private[kafka] final class OpenTransaction(
 
   /** Keeps the first failure: those after it say only that the producer has failed before. */
   def failed(failure: Throwable): Unit =
-    firstFailure.compareAndSet(None, Some(failure)): Unit
+    firstFailure.updateAndGet(known => Some(KafkaFailures.firstOf(known, failure))): Unit
 
   def failure: Option[Throwable] = firstFailure.get
 }

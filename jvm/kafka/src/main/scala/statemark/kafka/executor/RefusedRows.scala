@@ -8,8 +8,10 @@ import org.apache.kafka.clients.admin.{Admin, TopicDescription}
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.header.Header
 import org.apache.kafka.common.header.internals.RecordHeaders
+import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, TopicChecks, TopicLimits, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkSettings}
+import statemark.kafka.log.CommitTopicSigns
 
 /** Finds rows that their topic can never take, before they are sent: one that Kafka refuses would fail all rows of its
   * transaction. Such a row goes to the topic that option `refusedRowsTopic` names, in the same transaction, with headers
@@ -20,11 +22,13 @@ import statemark.kafka.conf.{SinkException, SinkSettings}
 private[kafka] final class RefusedRows(
     clients: KafkaClients,
     val settings: SinkSettings,
-    target: String
+    target: String,
+    clock: Clock = Clock.system
 ) extends AutoCloseable {
   import RefusedRows._
 
   private val known = new ConcurrentHashMap[String, Asked]
+  private val commitTopics = new ConcurrentHashMap[String, Boolean]
   private val newest = new AtomicLong(Long.MinValue)
   private val waits = new AtomicInteger
   private var opened = Option.empty[Admin]
@@ -37,21 +41,35 @@ private[kafka] final class RefusedRows(
     */
   def instead(batch: Long, record: Row): Option[Row] =
     refusal(batch, record).map { case (reason, bytes) =>
-      val told = Seq(
-        Some(Reason -> reason),
-        Some(Topic -> record.topic),
-        Option(record.partition).map(Partition -> _.toString),
-        Some(Bytes -> bytes.toString)
-      ).flatten
-      val whole = copy(record, told, keepsKey = true, keepsRest = true)
-      lazy val withoutValue =
-        copy(record, told :+ (Withheld -> "value headers"), keepsKey = true, keepsRest = false)
-      lazy val withoutKey =
-        copy(record, told :+ (Withheld -> "key value headers"), keepsKey = false, keepsRest = false)
       val limits = placeOf(batch, target, None) match {
         case Open(limits) => limits
         case _ => throw TopicChecks.absentTarget(target)
       }
+      val time = Option(record.timestamp).filter(ms => limits.times.take(ms, clock.epochMs()))
+      val told = Seq(
+        Some(Reason -> reason),
+        Some(Topic -> record.topic),
+        Option(record.partition).map(Partition -> _.toString),
+        Option(record.timestamp).filter(_ => time.isEmpty).map(Timestamp -> _.toString),
+        Some(Bytes -> bytes.toString)
+      ).flatten
+      val whole = copy(record, time, told, keepsKey = true, keepsRest = true)
+      lazy val withoutValue =
+        copy(
+          record,
+          time,
+          told :+ (Withheld -> "value headers"),
+          keepsKey = true,
+          keepsRest = false
+        )
+      lazy val withoutKey =
+        copy(
+          record,
+          time,
+          told :+ (Withheld -> "key value headers"),
+          keepsKey = false,
+          keepsRest = false
+        )
       Iterator(whole, withoutValue).find(fits(_, limits)).getOrElse(withoutKey)
     }
 
@@ -88,7 +106,12 @@ private[kafka] final class RefusedRows(
       case Closed(reason) => Some(reason)
       case ToBeMade => None
       case Open(limits) if !fits(record, limits) => Some("too-large")
-      case Open(limits) => partition.filter(_ >= limits.partitions).map(_ => "no-partition")
+      case Open(limits) if partition.exists(_ >= limits.partitions) => Some("no-partition")
+      case Open(limits) if limits.needsKey && Option(record.key).isEmpty => Some("no-key")
+      // Brokers go by their own clocks: a row that is near the limit may fail the query all the same.
+      case Open(limits) =>
+        Option(record.timestamp).filterNot(ms => limits.times.take(ms, clock.epochMs()))
+          .map(_ => "wrong-time")
     }
     reason.map((_, RowSize.ofRequest(record)))
   }
@@ -99,7 +122,7 @@ private[kafka] final class RefusedRows(
 
   private def placeOf(batch: Long, topic: String, partition: Option[Int]): Place =
     // Decisions alone go there: any other record would stay for ever.
-    if (topic == settings.commitTopic) Closed("commit-topic")
+    if (topic == settings.commitTopic) Closed(Commits)
     else {
       dropOlder(batch)
       val asked = Option(known.get(topic)).filter(_.batch >= batch)
@@ -128,7 +151,9 @@ private[kafka] final class RefusedRows(
         val found = new TopicLookup(admin, settings.commitTopic, repeats).find(Seq(topic))(isWhole)
         found.get(topic) match {
           case Some(there) if there.isInternal || !TopicChecks.isWritable(there) => Closed(Denied)
-          case Some(there) => Open(TopicChecks.limits(admin, there))
+          case Some(there) =>
+            val limits = TopicChecks.limits(admin, there)
+            if (isCommitTopic(there, limits)) Closed(Commits) else Open(limits)
           case None if makesTopics && SinkSettings.isTopicName(topic) => ToBeMade
           case None => Closed("no-topic")
         }
@@ -145,8 +170,16 @@ private[kafka] final class RefusedRows(
     asked
   }
 
+  /** Whether decisions of other sinks are there: asked for once, as it does not change. */
+  private def isCommitTopic(topic: TopicDescription, limits: TopicLimits): Boolean =
+    limits.needsKey && commitTopics.computeIfAbsent(
+      topic.name,
+      _ => CommitTopicSigns.isCommitTopic(clients, topic, mayBeCompacted = true)
+    )
+
   private def copy(
       record: Row,
+      time: Option[java.lang.Long],
       told: Seq[(String, String)],
       keepsKey: Boolean,
       keepsRest: Boolean
@@ -157,7 +190,7 @@ private[kafka] final class RefusedRows(
     new ProducerRecord(
       target,
       Option.empty[Integer].orNull,
-      record.timestamp,
+      time.orNull,
       Option(record.key).filter(_ => keepsKey).orNull,
       Option(record.value).filter(_ => keepsRest).orNull,
       headers
@@ -168,7 +201,7 @@ private[kafka] final class RefusedRows(
 private[kafka] object RefusedRows {
   type Row = ProducerRecord[Array[Byte], Array[Byte]]
 
-  /** Header: `too-large`, `no-topic`, `no-partition`, `not-allowed` or `commit-topic`. */
+  /** Header: `too-large`, `no-topic`, `no-partition`, `no-key`, `wrong-time`, `not-allowed` or `commit-topic`. */
   val Reason: String = "statemark.refused.reason"
 
   /** Header: where the row was to go. */
@@ -177,6 +210,9 @@ private[kafka] object RefusedRows {
   /** Header: the partition that the row named, if it did. */
   val Partition: String = "statemark.refused.partition"
 
+  /** Header: the row's time, in milliseconds since the epoch, where the topic of refused rows does not take it either. */
+  val Timestamp: String = "statemark.refused.timestamp"
+
   /** Header: the row's size before compression. */
   val Bytes: String = "statemark.refused.bytes"
 
@@ -184,6 +220,7 @@ private[kafka] object RefusedRows {
   val Withheld: String = "statemark.refused.withheld"
 
   private val Denied = "not-allowed"
+  private val Commits = "commit-topic"
 
   /** What is known of a topic to which a row is to go. */
   private sealed trait Place {

@@ -91,8 +91,8 @@ private[kafka] final class TransactionLine(
           (metadata, failure) => {
             val cause = Option(failure)
             // Rows after the first failure fail because of it.
-            if (cause.isDefined && transaction.failure.isEmpty)
-              rows.refuse(KafkaFailures.valuesOf(record))
+            if (cause.exists(e => KafkaFailures.firstOf(transaction.failure, e) eq e))
+              rows.refuse(KafkaFailures.valuesOf(record, Option(metadata)))
             cause.foreach(fail(transaction, _))
             val first = cause.map(e => transaction.failure.getOrElse(e))
             rows.acknowledged(transaction.name, metadata, first, hash)

@@ -3,6 +3,7 @@ package statemark.kafka.rows
 import org.apache.kafka.clients.producer.RecordMetadata
 import org.apache.kafka.common.TopicPartition
 import scala.collection.mutable
+import statemark.kafka.clients.KafkaFailures
 
 /** The rows of one attempt: sent, acknowledged and where they lie. ''Thread:'' the task's, and the producer's for what
   * it acknowledges.
@@ -44,7 +45,7 @@ private[kafka] final class AttemptRows(val attempt: AttemptId) {
   }
 
   def failed(failure: Throwable): Unit = synchronized {
-    if (firstFailure.isEmpty) firstFailure = Some(failure)
+    firstFailure = Some(KafkaFailures.firstOf(firstFailure, failure))
   }
 
   def failure: Option[Throwable] = synchronized(firstFailure)

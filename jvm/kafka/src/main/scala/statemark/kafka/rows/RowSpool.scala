@@ -8,14 +8,17 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.header.internals.RecordHeaders
 import scala.collection.mutable
+import statemark.common.{Disk, DiskWrites}
 
 /** Rows that were read back: in memory, and from `memoryBytes` on in a temporary file. Rows of several transactions and
   * partitions come side by side; those of one group read back in the order in which they came. Whoever makes a spool
   * closes it. ''Thread:'' one at a time.
+  * @param opening opens the file for writing
   */
 private[kafka] final class RowSpool(
     memoryBytes: Int,
-    directory: Path = Path.of(System.getProperty("java.io.tmpdir"))
+    directory: Path = Path.of(System.getProperty("java.io.tmpdir")),
+    opening: Path => OutputStream = path => Files.newOutputStream(path)
 ) extends AutoCloseable {
   import RowSpool._
 
@@ -27,21 +30,24 @@ private[kafka] final class RowSpool(
   private var lastGroup: Option[Group] = None
   private var length = 0L
 
+  /** Keeps a row.
+    * @throws statemark.common.DiskUnwritableException where the temporary directory takes no more
+    */
   def add(group: Group, record: ConsumerRecord[Array[Byte], Array[Byte]]): Unit = {
     val own = pieces.getOrElseUpdate(group, mutable.ArrayBuffer.empty)
     if (lastGroup.contains(group)) own(own.size - 1) = Piece(own.last.start, own.last.rows + 1)
     else own += Piece(length, 1)
     lastGroup = Some(group)
     val bytes = encoded(record)
-    out.write(bytes)
+    onDisk(out.write(bytes))
     length += bytes.length
-    if (file.isEmpty && length > memoryBytes) moveToFile()
+    if (file.isEmpty && length > memoryBytes) onDisk(moveToFile())
   }
 
   /** The rows of groups, a group after another, as they are to be sent again: where they were, with all that they had.
     */
   def records(groups: Seq[Group]): Iterator[ProducerRecord[Array[Byte], Array[Byte]]] = {
-    out.flush()
+    onDisk(out.flush())
     val inMemory = memory.toByteArray
     def from(start: Long): DataInputStream = new DataInputStream(
       file.fold[InputStream](
@@ -64,11 +70,14 @@ private[kafka] final class RowSpool(
     opened.close()
   }
 
+  private def onDisk[A](write: => A): A =
+    DiskWrites.to(Disk.Temporary, directory.toString)(write)
+
   private def moveToFile(): Unit = {
     val path = Files.createTempFile(directory, "statemark-copy-", ".rows")
     // Without a name it goes with the process, however that ends.
     try {
-      out = new BufferedOutputStream(Files.newOutputStream(path), BufferBytes)
+      out = new BufferedOutputStream(opening(path), BufferBytes)
       file = Some(new RandomAccessFile(path.toFile, "r"))
     } finally Files.delete(path)
     memory.writeTo(out)

@@ -2,6 +2,7 @@ package statemark.kafka.sink
 
 import java.util.{Map => JavaMap}
 import org.apache.spark.sql.{DataFrame, SQLContext, SaveMode}
+import org.apache.spark.sql.catalyst.util.CaseInsensitiveMap
 import org.apache.spark.sql.connector.catalog.{Table, TableProvider}
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.sources.{BaseRelation, CreatableRelationProvider, DataSourceRegister}
@@ -40,8 +41,19 @@ final class KafkaSinkProvider
       data: DataFrame
   ): BaseRelation = {
     KafkaLibrary.require(getClass.getClassLoader)
-    BatchWrites.write(mode, parameters, data)
+    BatchWrites.write(mode, KafkaSinkProvider.asWritten(parameters), data)
     new Written(sqlContext)
+  }
+}
+
+private[sink] object KafkaSinkProvider {
+
+  /** Returns options as the user has written them: Spark's map says its names in small letters, and a plugin of Kafka's may
+    * have capitals in its own.
+    */
+  def asWritten(parameters: Map[String, String]): Map[String, String] = parameters match {
+    case spelt: CaseInsensitiveMap[String @unchecked] => spelt.originalMap
+    case other => other
   }
 }
 

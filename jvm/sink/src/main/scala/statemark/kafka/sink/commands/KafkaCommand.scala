@@ -44,7 +44,8 @@ private[commands] object KafkaCommand {
       commandConfig: Option[String],
       options: Map[String, String]
   ): SinkSettings = {
-    val own = commandConfig.fold(Map.empty[String, String])(properties)
+    val own =
+      commandConfig.fold(Map.empty[String, String])(file => SinkSettings.ofFile(properties(file)))
     val waits = if (own.keySet.exists(Timeouts.contains)) Map.empty else Timeouts
     val kafka = Blocking ++ waits ++ own + (SinkSettings.BootstrapServers -> bootstrapServers)
     SinkSettings.of(kafka.map { case (key, value) => s"kafka.$key" -> value } ++ options)

@@ -22,7 +22,8 @@ private object ReadWarnings {
 
   // Spark's connector is not on the class path of this project: its class is known by its name.
   private val Stream = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
-  private val Connection = Seq("bootstrap.servers", "security.", "sasl.", "ssl.")
+  private val Connection =
+    Seq("bootstrap.servers", "security.", "sasl.", "ssl.", "config.providers")
 
   /** @param isWanted asked where there is something to warn of */
   def check(query: OutputQuery, isWanted: => Boolean): Unit = if (checked.add(query.runId)) {
