@@ -242,8 +242,6 @@ def test_failures_by_their_kinds(spark: SparkSession, write: Callable[..., None]
     assert kind_of("a", **{"kafka.acks": "1"}) is statemark.RefusedSettingError
     assert kind_of("a", **{"kafka.max.request.size": "1000"}) is statemark.RefusedSettingError
     assert kind_of("x" * 1_100_000) is statemark.UnsendableRowError
-    nowhere = {"kafka.bootstrap.servers": "no.such.host.invalid:9092"}
-    assert kind_of("a", **nowhere) is statemark.UnavailableError
     sasl = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
     assert kind_of("a", **sasl) is statemark.RefusedSettingError
     write(frame(spark, "b"), txnAppId="kinds", txnVersion=2)

@@ -3,7 +3,7 @@ package statemark.kafka
 import org.apache.kafka.common.config.ConfigDef
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.kafka.conf.{ClientOptions, SinkException, SinkIdentity, SinkSettings}
+import statemark.kafka.conf.{ClientOptions, ProducerRules, SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.log.RecordCodec
 import statemark.kafka.sim.{EchoProvider, ModuloPartitioner}
@@ -181,7 +181,7 @@ class SinkSettingsSuite extends AnyFunSuite {
       case key if key.`type` == ConfigDef.Type.CLASS || lists(key.name) => key.name
     }.toSet ++ Set("config.providers", "security.providers")
     assert(plugins.contains("partitioner.class") && lists.subsetOf(plugins))
-    assert(plugins.filterNot(ClientOptions.isListed).isEmpty)
+    assert(plugins.filterNot(ClientOptions.passedPlugins).filterNot(ProducerRules.has).isEmpty)
   }
 
   test("how the sink reads cannot be changed by an option for consumers") {

@@ -58,17 +58,19 @@ private[kafka] object ClientOptions {
     }
   }
 
-  /** Refuses plugins that are not passed on, and options that nothing would read.
+  /** Refuses plugins of which it is not known what they do, and options that nothing would read.
+    * @param isRuled tells whether an option may have certain values only: others have been refused before
     * @throws SinkException.RefusedSetting naming the option
     */
-  def requireReaders(kafka: Map[String, String]): Unit = {
-    kafka.keys.toSeq.sorted.filter(isClass).find(!isListed(_)).foreach { name =>
-      throw SinkSettings.refused(
-        s"kafka.$name",
-        kafka(name),
-        "it is not known what such a plugin does to rows",
-        "no value"
-      )
+  def requireReaders(kafka: Map[String, String], isRuled: String => Boolean): Unit = {
+    kafka.keys.toSeq.sorted.filter(isClass).find(n => !passedPlugins(n) && !isRuled(n)).foreach {
+      name =>
+        throw new SinkException.RefusedSetting(
+          s"Option 'kafka.$name' is refused",
+          "it is not known what such a plugin does to rows",
+          "Leave it out",
+          Map("option" -> s"kafka.$name", "value" -> kafka(name))
+        )
     }
     unread(kafka).foreach { name =>
       val reason =
@@ -106,19 +108,6 @@ private[kafka] object ClientOptions {
 
   private def listed(kafka: Map[String, String], name: String): Seq[String] =
     kafka.get(name).toSeq.flatMap(_.split(',')).map(_.trim).filter(_.nonEmpty)
-
-  /** Tells whether it is known what becomes of a plugin. */
-  private[kafka] def isListed(plugin: String): Boolean =
-    passedPlugins(plugin) || ProducerRules.has(plugin)
-
-  /** Returns the options of a file that other tools read as well: without those that only they need.
-    * @param file the file's options; one that is misspelt stays, to be refused
-    */
-  def ofCommand(file: Map[String, String]): Map[String, String] = {
-    val spelled = file.map { case (name, value) => spelt(name) -> value }
-    val others = unread(spelled).filter(name => OptionNames.nearest(s"kafka.$name").isEmpty)
-    spelled -- others -- ProducerRules.ofReaders
-  }
 
   private def isClass(name: String): Boolean =
     definitions.flatMap(d => Option(d.configKeys.get(name))).exists(

@@ -132,7 +132,7 @@ object SinkSettings {
       "any text without '${'"
     )
     val applied = ProducerRules.applied(kafka)
-    ClientOptions.requireReaders(kafka)
+    ClientOptions.requireReaders(kafka, ProducerRules.has)
     val sink = nonEmpty("sinkName", option("sinkName").orElse(option("topic")).getOrElse("out"))
     requireFileName(sink)
     val settings = SinkSettings(
@@ -193,9 +193,15 @@ object SinkSettings {
         ClientOptions.spelt(name.drop(KafkaPrefix.length)) -> value
     }
 
-  /** Properties of Kafka's clients out of a file that other tools read as well: those that only they need are left out. */
-  private[kafka] def ofFile(properties: Map[String, String]): Map[String, String] =
-    ClientOptions.ofCommand(properties)
+  /** Properties of Kafka's clients out of a file that other tools read as well: without those that only they need. One that
+    * is misspelt stays, to be refused.
+    */
+  private[kafka] def ofFile(properties: Map[String, String]): Map[String, String] = {
+    val spelt = properties.map { case (name, value) => ClientOptions.spelt(name) -> value }
+    val others = ClientOptions.unread(spelt)
+      .filter(name => OptionNames.nearest(s"$KafkaPrefix$name").isEmpty)
+    spelt -- others -- ProducerRules.ofReaders
+  }
 
   private[kafka] def refused(name: String, value: String, reason: String, allowed: String) =
     new SinkException.RefusedSetting(
