@@ -2,13 +2,14 @@ package statemark.kafka
 
 import java.io.{File, IOException}
 import java.util.jar.JarFile
-import org.apache.kafka.common.KafkaException
+import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
+import org.apache.kafka.common.{KafkaException, TopicPartition}
 import org.apache.kafka.common.errors._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 import statemark.common.{Disk, DiskUnwritableException, DiskWrites}
-import statemark.kafka.clients.{ClientErrors, KafkaClients, KafkaFailures, Meaning}
+import statemark.kafka.clients.{ClientErrors, KafkaClients, KafkaFailures, Meaning, RefusedRecord}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkKind, SinkSettings}
 import statemark.kafka.driver.{DriverFailures, SinkContext}
 
@@ -58,11 +59,16 @@ class ClientErrorsSuite extends AnyFunSuite {
 
   test("lost acknowledgements are a kind of their own, with topic and partition") {
     val place = Map("topic" -> "t", "partition" -> "3")
+    // Which partition it was, the producer has chosen.
+    val row = new ProducerRecord[Array[Byte], Array[Byte]]("t", Array[Byte](1))
+    val where = new RecordMetadata(new TopicPartition("t", 3), -1, 0, -1, 0, 0)
+    assert(KafkaFailures.valuesOf(row, Some(where)) == place + ("bytes" -> "1"))
     val lost = new KafkaException("in an error state", new UnknownProducerIdException("who?"))
     val e = KafkaFailures.ofAttempt(lost, "A write to Kafka", place)
     assert(e.kind == SinkKind.BrokenLog && !e.isRetryable && e.values == place)
     DriverFailures.of(lost, "Batch 1 could not be decided", context) match {
-      case of: SinkException => assert(of.kind == SinkKind.BrokenLog && of.remedy.contains("leaders"))
+      case of: SinkException =>
+        assert(of.kind == SinkKind.BrokenLog && of.remedy.contains("leaders"))
       case other => fail(other)
     }
   }
@@ -83,6 +89,13 @@ class ClientErrorsSuite extends AnyFunSuite {
       SinkKind.Unavailable -> "it was not committed: Topic t not present in metadata")
     assert(reasonOf(new TimeoutException("no answer")) ==
       SinkKind.Unavailable -> "nobody knows whether it was committed: no answer")
+    val expired = new RefusedRecord(Map("topic" -> "t"), new TimeoutException("Expiring 1 record"))
+    assert(reasonOf(expired) == SinkKind.Unavailable -> "it was not committed: Expiring 1 record")
+    DriverFailures.ofRecovery(expired, context) match {
+      case e: SinkException =>
+        assert(e.values("topic") == "t" && e.reason.endsWith("Expiring 1 record"))
+      case e => fail(e)
+    }
     assert(reasonOf(new KafkaException("odd"))._2.startsWith("nobody knows"))
   }
 

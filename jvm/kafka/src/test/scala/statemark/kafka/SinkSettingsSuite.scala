@@ -3,7 +3,13 @@ package statemark.kafka
 import org.apache.kafka.common.config.ConfigDef
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
-import statemark.kafka.conf.{ClientOptions, ProducerRules, SinkException, SinkIdentity, SinkSettings}
+import statemark.kafka.conf.{
+  ClientOptions,
+  ProducerRules,
+  SinkException,
+  SinkIdentity,
+  SinkSettings
+}
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.log.RecordCodec
 import statemark.kafka.sim.{EchoProvider, ModuloPartitioner}

@@ -94,6 +94,11 @@ class TopicLimitsSuite extends AnyFunSuite with SingleRows {
           assert(e.values("timestamp") == old.toString && e.problem.contains("time"))
         else assert(!e.values.contains("key") && e.problem.contains("no key"), e)
       }
+      // As the remedy says.
+      val elsewhere = options + ("refusedRowsTopic" -> topic(s"elsewhere-$what"))
+      running(new Simulation(brokers, where, new Deaths, options = elsewhere)) { s =>
+        assert(write(s, 0, rows: _*).refusedRows == 2)
+      }
     }
   }
 
@@ -180,7 +185,9 @@ class TopicLimitsSuite extends AnyFunSuite with SingleRows {
     }
   }
 
-  test("a row for the commit topic of another sink is refused, also where it is read back as a decision") {
+  test(
+    "a row for the commit topic of another sink is refused, also where it is read back as a decision"
+  ) {
     running(new Simulation(brokers, topic("victim"), new Deaths)) { victim =>
       victim.runBatch()
       val theirs = victim.settings.commitTopic
@@ -227,34 +234,41 @@ class TopicLimitsSuite extends AnyFunSuite with SingleRows {
     }
   }
 
-  test("what a dead executor has open stays while a failed batch may need it, where a cleaner could take it") {
-    for (isCompacted <- Seq(true, false)) {
+  test(
+    "what a dead executor has open stays while a failed batch may need it, where a cleaner could take it"
+  ) {
+    for ((isCompacted, isDecided) <- Seq((true, true), (false, true), (true, false))) {
       val compacted = Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> hourMs.toString)
       val config = if (isCompacted) compacted else Map.empty[String, String]
       lazy val simulation: Simulation = new Simulation(
         brokers,
-        topic(s"lost-$isCompacted", config),
+        topic(s"lost-$isCompacted-$isDecided", config),
         new Deaths,
+        messages = written => {
+          if (simulation.reports.size == 1) simulation.killExecutors()
+          if (simulation.reports.size == 1 && !isDecided)
+            throw new IllegalStateException("The driver fails before its decision")
+          written
+        },
         orders = real =>
           new CommitOrders {
             override def commit(orders: Seq[CommitOrder]): Map[TransactionName, CommitAnswer] = {
-              if (simulation.reports.size == 1) {
-                simulation.killExecutors()
+              if (simulation.reports.size == 1)
                 throw new IllegalStateException("The driver fails behind its decision")
-              }
               real.commit(orders)
             }
-            override def abort(identity: SinkIdentity, batch: Long): Unit = real.abort(identity, batch)
+            override def abort(identity: SinkIdentity, batch: Long): Unit =
+              real.abort(identity, batch)
           }
       )
       running(simulation) { s =>
         intercept[Exception](s.attemptBatch(0))
         assert(Conditions.ongoing(brokers, s.identity).nonEmpty)
         s.coordinator.fenceExecutors(s.executors.map(_.id).toSet)
-        assert(Conditions.ongoing(brokers, s.identity).nonEmpty == isCompacted)
+        assert(Conditions.ongoing(brokers, s.identity).nonEmpty == (isCompacted && isDecided))
         s.runBatch()
         judged(s)
-        assert(s.reports.last.completion.exists(_.copiedRows > 0))
+        assert(s.reports.last.completion.exists(_.copiedRows > 0) == isDecided)
       }
     }
   }

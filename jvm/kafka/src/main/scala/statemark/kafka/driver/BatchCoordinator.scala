@@ -220,7 +220,8 @@ final class BatchCoordinator private[kafka] (
   /** Whether the cleaner could take rows that a decision needs once their transactions are ended. A batch that failed may
     * be decided: the recovery that follows reads its rows first, and ends them then.
     */
-  private def needsOpenRows: Boolean = inProgress.isDefined && topics.anyMayBeCompacted
+  private def needsOpenRows: Boolean =
+    inProgress.exists(_.mayBeDecided) && topics.anyMayBeCompacted
 
   /** Takes the sink over and completes what was decided, without a batch: `statemark topic finish`. */
   def recover(): RecoveryReport = takenOver(recovery.run(topics.checkNamed()))
@@ -316,6 +317,7 @@ final class BatchCoordinator private[kafka] (
         isCommitted = false,
         transactions
       )
+      inProgress = Some(begun.copy(mayBeDecided = true))
       val (copied, decisionMs, commitMs) = alone(transactions) match {
         case Some(only) if committedAtOnce(decision, only, messages) =>
           last = LastDecision.Decided(decision.copy(isCommitted = true))
@@ -467,7 +469,8 @@ object BatchCoordinator {
   private final case class Begun(
       start: BatchStart,
       verdict: Verdict,
-      openTransactions: Int
+      openTransactions: Int,
+      mayBeDecided: Boolean = false
   )
 
   /** So many batches back, a second write of the same number is noticed. */

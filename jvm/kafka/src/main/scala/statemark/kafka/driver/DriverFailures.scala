@@ -4,7 +4,13 @@ import org.apache.kafka.common.KafkaException
 import org.apache.kafka.common.errors._
 import scala.util.control.NonFatal
 import statemark.common.{Causes, Clock, StatemarkException}
-import statemark.kafka.clients.{ClientErrors, KafkaClients, KafkaFailures, RefusedRecord, TransactionEndings}
+import statemark.kafka.clients.{
+  ClientErrors,
+  KafkaClients,
+  KafkaFailures,
+  RefusedRecord,
+  TransactionEndings
+}
 import statemark.kafka.conf.{SinkException, SinkKind}
 
 /** Runs what the driver asks of the brokers, and says what a failure of it means.
@@ -75,12 +81,11 @@ private[kafka] object DriverFailures {
   /** Of a transaction of the driver's. */
   def of(failure: Throwable, problem: String, context: SinkContext): Throwable =
     common(failure, problem, context) {
-      case e: RefusedRecord => unavailable(problem, "it was not committed", e.getCause, e, context)
+      case e: RefusedRecord => unavailable(problem, "it was not committed", e, context)
       // The client refuses to commit what has failed before.
       case e: KafkaException if e.getClass == classOf[KafkaException] && e.getCause != null =>
-        val said = ClientErrors.specific(e).fold(e.getCause)(_._1)
-        unavailable(problem, "it was not committed", said, e, context)
-      case e => unavailable(problem, "nobody knows whether it was committed", e, e, context)
+        unavailable(problem, "it was not committed", e, context)
+      case e => unavailable(problem, "nobody knows whether it was committed", e, context)
     }
 
   /** Of anything else that a recovery asks of the brokers. */
@@ -99,7 +104,7 @@ private[kafka] object DriverFailures {
         )
       case e =>
         val because = "the brokers did not do what was asked of them"
-        common(e, NotTakenOver, context)(unavailable(NotTakenOver, because, _, e, context))
+        common(e, NotTakenOver, context)(unavailable(NotTakenOver, because, _, context))
     }
 
   /** What has one meaning in all steps of the driver's.
@@ -149,16 +154,20 @@ private[kafka] object DriverFailures {
   private def unavailable(
       problem: String,
       because: String,
-      said: Throwable,
-      cause: Throwable,
+      failure: Throwable,
       context: SinkContext
-  ) = new SinkException.Unavailable(
-    problem,
-    s"$because: ${KafkaFailures.textOf(said)}",
-    "Start the query again: it finds out, and nothing is written twice",
-    valuesOf(context) ++ placeOf(cause),
-    Some(cause)
-  )
+  ) = {
+    // What wraps a failure says only that there is one.
+    val said =
+      ClientErrors.specific(failure).fold(Option(failure.getCause).getOrElse(failure))(_._1)
+    new SinkException.Unavailable(
+      problem,
+      s"$because: ${KafkaFailures.textOf(said)}",
+      "Start the query again: it finds out, and nothing is written twice",
+      valuesOf(context) ++ placeOf(failure),
+      Some(failure)
+    )
+  }
 
   // The producer wraps what it does not expect, without its cause.
   private def isAboveMost(failure: Throwable) = Causes.of(failure).exists { e =>

@@ -31,7 +31,8 @@ private[kafka] object CommitTopicSigns {
         else {
           val records = consumer.poll(Poll)
           // One record of a partition says what all are.
-          val left = unread.filter(p => records.records(p).isEmpty && consumer.position(p) < ends(p))
+          val left =
+            unread.filter(p => records.records(p).isEmpty && consumer.position(p) < ends(p))
           records.asScala.exists(r => RecordCodec.identityOf(r.key).isDefined) ||
           look(left, polls - 1)
         }
