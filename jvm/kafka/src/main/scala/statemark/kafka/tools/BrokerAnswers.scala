@@ -5,7 +5,7 @@ import org.apache.kafka.common.config.ConfigException
 import org.apache.kafka.common.errors.{ApiException, TimeoutException, UnsupportedVersionException}
 import scala.util.control.NonFatal
 import statemark.common.Causes
-import statemark.kafka.clients.KafkaFailures
+import statemark.kafka.clients.{ClientErrors, KafkaFailures}
 import statemark.kafka.conf.{SinkException, SinkSettings}
 
 /** Failures of what a tool asks of brokers, as somebody who typed a command can use them. */
@@ -48,7 +48,10 @@ private[kafka] object BrokerAnswers {
           "Use Kafka 3.0 or later for this command"
         )
       case e: ApiException =>
-        unfit(s"the brokers answered: ${SinkException.sentence(e.getMessage)}", "See the cause")
+        unfit(
+          s"the brokers answered: ${SinkException.sentence(e.getMessage)}",
+          ClientErrors.meaningOf(e).remedy
+        )
       case e: KafkaException =>
         // A client that cannot be made says no more than that; its cause does.
         val causes = Causes.of(e).toVector
