@@ -213,6 +213,7 @@ lazy val sink = (project in file("jvm/sink"))
   .settings(common, onSpark)
   .settings(
     name := "statemark-sink",
+    Test / javaOptions ++= interpretedPlans,
     libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test)
   )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import statemark
 from support import sinks, topics
-from support.line_files import failure, rewind
+from support.line_files import Sink, failure, rewind, set_back
 from support.modes import IS_WHOLE
 from support.sink_driver import KEYS
 from support.sinks import Job
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from support.brokers import Brokers
-    from support.line_files import Lines, Sink
+    from support.line_files import Lines
     from support.sinks import Log
 
     Topic = Callable[..., str]
@@ -162,6 +162,89 @@ def test_checkpoint_deleted_with_the_app_kept(
     message = failure(lambda: run(lines, sink, again))
     assert "txnVersion 0 of txnAppId app is not of this query" in message, message
     assert sink.values() == ["a"]
+
+
+#: A frame whose job fails.
+UNREAD = "CAST(raise_error('a job ran') AS STRING) AS value"
+OTHER = "is not the one that was decided"
+
+
+@pytest.mark.parametrize("options", [{}, {"txnAppId": "app"}], ids=["query", "app"])
+def test_a_checkpoint_that_was_copied_or_set_back(
+    lines: Lines, sink: Sink, write: Callable[..., None], tmp_path: Path, options: dict[str, str]
+) -> None:
+    """A batch that was planned anew is refused before a job runs: its rows would be dropped."""
+
+    def body(df: DataFrame, batch: int) -> None:
+        write(df, txnVersion=batch, **options)
+
+    def unread(df: DataFrame, batch: int) -> None:
+        write(df.selectExpr(UNREAD), txnVersion=batch, **options)
+
+    lines.add("a")
+    run(lines, sink, body)
+    copied = Sink(sink.bootstrap, sink.topic, tmp_path / "copy")
+    shutil.copytree(sink.checkpoint, copied.checkpoint)
+    lines.add("b")
+    run(lines, copied, body)
+    lines.add("c")
+    message = failure(lambda: run(lines, sink, unread))
+    assert f"Batch 1 {OTHER}: its sources end elsewhere now" in message, message
+    # As a crash of the machine may take the last entry of the offset log.
+    set_back(copied.checkpoint, 1)
+    assert f"Batch 1 {OTHER}" in failure(lambda: run(lines, copied, unread))
+    # The query's id is all that is left.
+    for log in ("offsets", "commits"):
+        shutil.rmtree(copied.checkpoint / log)
+    assert f"Batch 0 {OTHER}" in failure(lambda: run(lines, copied, unread))
+    assert sink.values() == ["a", "b"]
+
+
+def test_from_the_streaming_sink_to_for_each_batch(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    """They are one sink: what one has decided, the other compares."""
+    lines.add("a")
+    lines.add("b")
+    sink.run(lines.stream())
+    rewind(sink.checkpoint, 1)
+    run(lines, sink, lambda df, batch: write(df.selectExpr(UNREAD), txnVersion=batch))
+    set_back(sink.checkpoint, 1)
+    lines.add("c")
+    unread = lambda df, batch: write(df.selectExpr(UNREAD), txnVersion=batch)  # noqa: E731
+    assert f"Batch 1 {OTHER}" in failure(lambda: run(lines, sink, unread))
+    assert sink.values() == ["a", "b"]
+
+
+def test_a_query_whose_name_a_job_without_a_query_had(
+    lines: Lines, sink: Sink, write: Callable[..., None], spark: SparkSession
+) -> None:
+    write(frame(spark, "of the job"), txnAppId="daily", txnVersion=0)
+    lines.add("a")
+    unread = lambda df, batch: write(df.selectExpr(UNREAD), txnAppId="daily", txnVersion=batch)  # noqa: E731
+    message = failure(lambda: run(lines, sink, unread))
+    assert f"Batch 0 {OTHER}: a write outside of queries has decided it" in message, message
+    assert sink.values() == ["of the job"]
+
+
+def test_a_version_that_is_not_the_number_of_the_batch(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    """Two versions of each batch, of one sink: what is compared is the batch that runs."""
+
+    def body(df: DataFrame, batch: int) -> None:
+        write(df, txnVersion=1000 + 2 * batch)
+        write(df.selectExpr("concat(value, '-2') AS value"), txnVersion=1001 + 2 * batch)
+
+    lines.add("a")
+    lines.add("b")
+    run(lines, sink, body)
+    rewind(sink.checkpoint, 1)
+    run(lines, sink, body)
+    set_back(sink.checkpoint, 1)
+    lines.add("c")
+    assert f"Batch 1002 {OTHER}" in failure(lambda: run(lines, sink, body))
+    assert sink.values() == ["a", "a-2", "b", "b-2"]
 
 
 def test_jobs_without_a_query(

@@ -427,3 +427,32 @@ def test_a_restored_checkpoint_of_a_query_with_timers_fails_by_name(
         lambda: sink.run(stream(), trigger=once)
     )
     assert sink.values() == ["a 1", "b 1"]
+
+
+@with_sparks_source
+def test_a_query_whose_timers_go_over_to_processing_time_goes_on(
+    spark: SparkSession, sink: Sink, broker: Brokers, topic: Topic
+) -> None:
+    """What its batches were is compared by the plan that they had: the one that runs again, too."""
+    source = Source(broker.bootstrap, topic())
+
+    def count(
+        key: tuple[Any, ...], frames: Iterator[pd.DataFrame], _: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        yield pd.DataFrame({"value": [f"{key[0]} {sum(len(frame) for frame in frames)}"]})
+
+    def run(timers: str) -> None:
+        rows = source.stream(spark).selectExpr("value", "timestamp_seconds(1) AS at")
+        keys = rows.withWatermark("at", "1 second").groupBy("value")
+        counts = keys.applyInPandasWithState(count, "value string", "n long", "append", timers)
+        sink.run(counts, trigger={"once": True})
+
+    source.put("a")
+    run("EventTimeTimeout")
+    rewind(sink.checkpoint, 0)
+    source.put("b")
+    for _ in range(2):  # batch 0 again, then batch 1
+        run("ProcessingTimeTimeout")
+    source.put("c")
+    run("EventTimeTimeout")
+    assert sink.values() == ["a 1", "b 1", "c 1"]

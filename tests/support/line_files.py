@@ -91,3 +91,10 @@ def rewind(checkpoint: Path, batch: int) -> None:
     """Take a batch out of the commit log, as a crash before its entry leaves it."""
     for name in (f"{batch}", f".{batch}.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def set_back(checkpoint: Path, batch: int) -> None:
+    """Take a batch out of the offset log as well: Spark plans it anew."""
+    rewind(checkpoint, batch)
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "offsets" / name).unlink(missing_ok=True)

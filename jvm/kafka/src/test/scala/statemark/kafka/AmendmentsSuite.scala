@@ -22,7 +22,7 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
   override def prefix = "k"
 
   private def version(number: Long, queryId: String) =
-    BatchStart(number, queryId, None, isRerun = false)
+    BatchStart(number, queryId, None, isRerun = false, isWrite = true)
 
   /** Writes a `txnVersion`; whether it was written. */
   private def write(s: Simulation, start: BatchStart, nonce: Long): Boolean = {
@@ -57,6 +57,31 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
       assert(write(s, version(6, "second"), 4), "what is newer than all that was decided")
       s.checkpoint.committed = Set(5, 6)
       judged(s)
+    }
+  }
+
+  test(
+    "who was superseded and starts again as it was does not take the other's batch for its own"
+  ) {
+    val name = topic("3-superseded")
+    def sink() = new Simulation(brokers, name, new Deaths, queryId = "q-superseded")
+    def of(batch: Long, offset: Long) =
+      version(batch, "q-superseded").copy(planned = Some(Simulation.fingerprint(offset)))
+    running(sink()) { one =>
+      running(sink()) { copy =>
+        assert(write(one, of(0, 0), 1))
+        copy.checkpoint.isMarked = true
+        assert(write(copy, of(1, 5), 2))
+        intercept[SinkException.Superseded](write(one, of(1, 7), 3))
+        copy.restart()
+        one.restart()
+        val e = intercept[SinkException.WrongHistory](write(one, of(1, 7), 4))
+        assert(e.getMessage.contains("Batch 1 is not the one that was decided"))
+        one.restart()
+        assert(!write(one, of(1, 5), 5), "a batch that runs again")
+        one.checkpoint.committed = Set(0, 1)
+        judged(one)
+      }
     }
   }
 

@@ -3,7 +3,7 @@ package statemark.kafka
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
-import statemark.kafka.decision.Outcome
+import statemark.kafka.decision.{Outcome, Placement}
 import statemark.kafka.driver.BatchPlan
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.rows.TransactionName
@@ -17,7 +17,8 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
   private def lose(
       name: String,
       options: Map[String, String],
-      isPartlyCommitted: Boolean
+      isPartlyCommitted: Boolean,
+      placement: Placement = Simulation.placement
   )(check: Simulation => Unit): Unit = {
     lazy val simulation: Simulation = new Simulation(
       brokers,
@@ -37,6 +38,7 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
         }
     )
     running(simulation) { s =>
+      s.placement = Some(placement)
       intercept[Died](s.attemptBatch(0))
       s.killDriver(withExecutors = true)
       // Open transactions of the dead would hide what was committed behind them.
@@ -118,6 +120,49 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
       assert(partitions.size == 6)
       s.runBatch()
       assert(!s.figures.last.isDiscarded)
+    }
+  }
+
+  for (
+    (name, now, says) <- Seq(
+      (
+        "adaptive",
+        Simulation.placement.copy(isChosen = true),
+        "Spark chooses places as it runs now"
+      ),
+      (
+        "shuffles",
+        Simulation.placement.copy(shuffles = Vector(4)),
+        "its shuffles had 6 partitions"
+      ),
+      ("inputs", Simulation.placement.copy(inputs = Vector(3)), "its inputs had 2 partitions")
+    )
+  ) test(s"row 16: onLostRows=rerun is refused before a task where rows lie elsewhere: $name") {
+    lose(s"rerun-$name", Map("onLostRows" -> "rerun"), isPartlyCommitted = true) { s =>
+      val visible = s.judge().rows
+      deleteUncommitted(s)
+      s.placement = Some(now)
+      val e = intercept[SinkException.WrongHistory](s.attemptBatch(0))
+      assert(e.getMessage.contains(says), e.getMessage)
+      assert(s.judge().rows == visible)
+      // With what it had, it runs.
+      s.restart()
+      s.placement = Some(Simulation.placement)
+      s.runBatch()
+      assert(s.judge().duplicated == 0)
+    }
+  }
+
+  test("row 16: onLostRows=rerun takes no decision back whose places Spark chose as it ran") {
+    lose(
+      "rerun-chosen",
+      Map("onLostRows" -> "rerun"),
+      isPartlyCommitted = true,
+      Simulation.placement.copy(isChosen = true)
+    ) { s =>
+      deleteUncommitted(s)
+      val e = intercept[SinkException.LostRows](s.attemptBatch(0))
+      assert(e.getMessage.contains("Spark chose places as the batch ran"), e.getMessage)
     }
   }
 

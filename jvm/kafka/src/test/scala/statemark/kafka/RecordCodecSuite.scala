@@ -8,16 +8,21 @@ import scala.collection.immutable.ArraySeq
 import statemark.kafka.conf.{SinkException, SinkIdentity}
 import statemark.kafka.decision.{
   BatchFingerprint,
+  BatchOrigin,
   DecidedBatch,
   DecidedRows,
   DecidedTransaction,
   Decision,
   LastDecision,
+  Placement,
+  PlanKind,
+  SourceEnds,
   SourceFingerprint
 }
 import statemark.kafka.log.{
   CommitRecord,
   CommitState,
+  DecisionCodec,
   DecisionPart,
   IdentityRecord,
   RecordCodec,
@@ -26,25 +31,44 @@ import statemark.kafka.log.{
 }
 import statemark.kafka.rows.{OffsetRuns, TransactionName}
 
-/** Pins the bytes of the commit topic to a golden file, which FORMAT.md describes. Rewrite it with `REWRITE=1`, together
-  * with FORMAT.md and a new format version.
+/** Pins the bytes of the commit topic to golden files, which FORMAT.md describes. Rewrite the newest with `REWRITE=1`,
+  * together with FORMAT.md and a new format version; those before it stay, as their records are still there.
   */
 class RecordCodecSuite extends AnyFunSuite {
   private val identity = SinkIdentity("0a1b-query", "orders")
+  private def planned(batch: Long, kind: Option[PlanKind], digit: Int, namesContent: Boolean) =
+    BatchOrigin.Planned(batch, kind, ArraySeq.fill(16)(digit.toByte), namesContent)
+
   private val history = Vector(
-    DecidedBatch(40, Some(ArraySeq.fill(16)(7.toByte)), namesContent = true),
-    DecidedBatch(39, None, namesContent = false)
+    DecidedBatch(40, planned(40, Some(PlanKind.OfInput), 7, namesContent = true)),
+    DecidedBatch(39, planned(36, Some(PlanKind.OfTime), 8, namesContent = false)),
+    DecidedBatch(38, planned(35, None, 9, namesContent = false)),
+    DecidedBatch(37, BatchOrigin.Unplanned),
+    DecidedBatch(36, BatchOrigin.Unsaid)
   )
+
+  private val sources = Vector(
+    SourceFingerprint.of("KafkaV2[Subscribe[in]]", """{"in":{"0":42}}""", namesContent = true),
+    SourceFingerprint.of("FileStreamSource", """{"logOffset":3}""", namesContent = false)
+  )
+
+  private val origin = BatchOrigin.Planned(
+    batch = 21,
+    Some(PlanKind.OfInput),
+    BatchFingerprint(sources).digest,
+    namesContent = false
+  )
+
+  private val placement = Placement(isChosen = false, Vector(200, 12), Vector(3))
+
   private val decision = Decision(
     batch = 41,
     round = 1,
     queryId = "0a1b-query",
     partitions = 200,
     missing = Some(Set(3, 0)),
-    fingerprint = Some(BatchFingerprint(Vector(
-      SourceFingerprint.of("KafkaV2[Subscribe[in]]", """{"in":{"0":42}}""", namesContent = true),
-      SourceFingerprint.of("FileStreamSource", """{"logOffset":3}""", namesContent = false)
-    ))),
+    origin = origin,
+    sources = sources,
     history = history,
     isCommitted = false,
     transactions = Vector(
@@ -73,6 +97,14 @@ class RecordCodecSuite extends AnyFunSuite {
           2L
         ))
       )
+    ),
+    placement = Some(placement),
+    ends = Vector(
+      SourceEnds(
+        "KafkaV2[Subscribe[in]]",
+        "readers",
+        Vector("in" -> Vector(0 -> 42L, 7 -> 5000000000L))
+      )
     )
   )
   private val name = TransactionName("statemark.0a1b-query.orders.e1", 7)
@@ -92,18 +124,58 @@ class RecordCodecSuite extends AnyFunSuite {
     "decision, a later part" -> DecisionPart(identity, 41, 1, 2, 3, ArraySeq[Byte](1, 2, 3)),
     "reopened, whole" -> ReopenedRecord(
       identity,
-      LastDecision.Reopened(41, 2, None, 200, None, history)
+      LastDecision.Reopened(
+        41,
+        2,
+        None,
+        200,
+        BatchOrigin.Unplanned,
+        history,
+        None,
+        Some("0a1b-query")
+      )
     ),
     "reopened, in part" -> ReopenedRecord(
       identity,
-      LastDecision.Reopened(41, 2, Some(Set(3, 1)), 200, history.head.digest, Vector.empty)
+      LastDecision.Reopened(
+        41,
+        2,
+        Some(Set(3, 1)),
+        200,
+        origin,
+        Vector.empty,
+        Some(placement),
+        Some("0a1b-query")
+      )
     ),
     "token, committed" -> Token(identity, 0, name, 41, 1, None),
     "token, copied in part" -> Token(identity, 1, name.copy(number = 8), 41, 1, Some(1000))
   )
 
-  private val golden = {
-    val file = "src/test/resources/golden/commit-topic-v1.txt"
+  /** What the first format says of them. */
+  private val ofFirst = {
+    def without(of: BatchOrigin) = of match {
+      case planned: BatchOrigin.Planned =>
+        planned.copy(kind = Option.when(planned.namesContent)(PlanKind.OfInput))
+      case other => other
+    }
+    val known = Vector(history.head, DecidedBatch(39, BatchOrigin.Unsaid))
+    val decided = decision.copy(
+      origin = without(origin.copy(batch = 41)),
+      history = known,
+      placement = None,
+      ends = Vector.empty
+    )
+    val whole =
+      LastDecision.Reopened(41, 2, None, 200, BatchOrigin.Unsaid, known, None, None)
+    val digest = planned(41, None, 7, namesContent = false)
+    val inPart =
+      LastDecision.Reopened(41, 2, Some(Set(3, 1)), 200, digest, Vector.empty, None, None)
+    (decided, whole, inPart)
+  }
+
+  private def golden(version: Int) = {
+    val file = s"src/test/resources/golden/commit-topic-v$version.txt"
     Paths.get(file) match {
       case inProject if Files.exists(inProject.getParent) => inProject
       case _ => Paths.get(s"jvm/kafka/$file")
@@ -112,12 +184,42 @@ class RecordCodecSuite extends AnyFunSuite {
 
   private def hex(bytes: Array[Byte]) = bytes.map(b => f"$b%02x").mkString
 
+  /** The records of a golden file, by their names. */
+  private def read(version: Int): Map[String, CommitRecord] =
+    Files.readString(golden(version)).split("\n").grouped(3).map { lines =>
+      val bytes = lines.drop(1).map(line =>
+        line.trim.grouped(2).map(Integer.parseInt(_, 16).toByte).toArray
+      )
+      lines.head -> RecordCodec.decode(bytes.head, bytes.last)
+    }.toMap
+
   test("bytes are those of the golden file") {
     val now = records.map { case (name, record) =>
       s"$name\n  ${hex(RecordCodec.key(record))}\n  ${hex(RecordCodec.value(record))}\n"
     }.mkString
-    if (sys.env.contains("REWRITE")) Files.write(golden, now.getBytes(UTF_8)): Unit
-    assert(new String(Files.readAllBytes(golden), UTF_8) == now)
+    if (sys.env.contains("REWRITE")) Files.write(golden(2), now.getBytes(UTF_8)): Unit
+    assert(new String(Files.readAllBytes(golden(2)), UTF_8) == now)
+  }
+
+  test("records of the first format are read") {
+    val (decided, whole, inPart) = ofFirst
+    val first = read(1)
+    val DecisionPart(_, 41, 1, 0, 1, bytes, format) = first("decision"): @unchecked
+    assert(DecisionCodec.decode(bytes.toArray, format) == decided)
+    assert(first("reopened, whole") == ReopenedRecord(identity, whole))
+    assert(first("reopened, in part") == ReopenedRecord(identity, inPart))
+    // Nothing has changed of the others.
+    for (name <- Seq("identity", "token, committed", "token, copied in part"))
+      assert(records.toMap.apply(name) == first(name))
+    assert(stateOf(Seq(first("decision"))).last == LastDecision.Decided(decided))
+  }
+
+  test("an earlier release stops at a decision of today, and reads identities and tokens") {
+    for ((name, record) <- records) {
+      val isDecision = name.startsWith("decision") || name.startsWith("reopened")
+      assert(RecordCodec.value(record).head == (if (isDecision) 2 else 1), name)
+      assert(RecordCodec.key(record).head == 1, name)
+    }
   }
 
   test("every record reads back") {
@@ -127,7 +229,7 @@ class RecordCodecSuite extends AnyFunSuite {
       assert(RecordCodec.identityOf(key).contains(identity))
     }
     assert(parts.size == 1)
-    assert(RecordCodec.decodeDecision(parts.head.bytes.toArray) == decision)
+    assert(DecisionCodec.decode(parts.head.bytes.toArray, DecisionCodec.Newest) == decision)
   }
 
   test("a decision of another release, and what is no record, is refused by name") {
@@ -135,7 +237,14 @@ class RecordCodecSuite extends AnyFunSuite {
     val value = RecordCodec.value(records.head._2)
     val newer = value.updated(0, 2.toByte)
     val e = intercept[SinkException.UnreadableRecord](RecordCodec.decode(key, newer))
-    assert(e.getMessage.contains("format is 2"))
+    assert(e.getMessage.contains("format is 2, and this release reads 1"))
+    val ofDecision = RecordCodec.value(parts.head).updated(0, 3.toByte)
+    val third =
+      intercept[SinkException.UnreadableRecord](RecordCodec.decode(
+        RecordCodec.key(parts.head),
+        ofDecision
+      ))
+    assert(third.getMessage.contains("format is 3, and this release reads 1 to 2"))
     assert(RecordCodec.identityOf(key.updated(0, 2.toByte)).isEmpty)
     assert(RecordCodec.identityOf(Option.empty[Array[Byte]].orNull).isEmpty)
     intercept[SinkException.UnreadableRecord](RecordCodec.decode(key, value.take(5)))
@@ -195,10 +304,26 @@ class RecordCodecSuite extends AnyFunSuite {
   }
 
   test("a record that takes a decision back replaces it, and the next decision that") {
-    val reopened = LastDecision.Reopened(41, 2, None, 200, None, history)
+    val reopened = LastDecision.Reopened(41, 2, None, 200, origin, history, None, None)
     val taken = parts :+ ReopenedRecord(identity, reopened)
     assert(stateOf(taken).last == reopened)
     val next = decision.copy(round = 2)
     assert(stateOf(taken ++ RecordCodec.parts(identity, next)).last == LastDecision.Decided(next))
+  }
+
+  test("a decision of a query that reads 10,000 partitions stays below what a record takes") {
+    def sizeOf(of: Decision) = DecisionCodec.encode(of).length
+    val small = decision.copy(ends = Vector.empty, missing = None)
+    val remembers = small.copy(history = Vector.fill(Decision.Remembered)(history.head))
+    val topics = Vector("orders-of-a-region" -> Vector.tabulate(10000)(_ -> 50000000000L))
+    val ends =
+      remembers.copy(ends = Vector(SourceEnds("KafkaV2[Subscribe[in]]", "readers", topics)))
+    val tasks = Vector(decision.transactions.head.copy(partitions = Vector.range(0, 10000)))
+    val all = ends.copy(transactions = tasks)
+    info(
+      s"${sizeOf(small)} B; ${sizeOf(remembers)} B with 100 remembered batches, ${sizeOf(ends)} B " +
+        s"with 10,000 ends, ${sizeOf(all)} B with 10,000 tasks of one transaction"
+    )
+    assert(sizeOf(all) < RecordCodec.PartBytes)
   }
 }

@@ -1,7 +1,6 @@
 package statemark.kafka.decision
 
 import org.apache.kafka.common.TopicPartition
-import scala.collection.immutable.ArraySeq
 import statemark.kafka.rows.{AttemptMessage, OffsetBitmap, OffsetRuns, TransactionName}
 
 /** What a batch is, once and for all: the rows that count, by their places in the log.
@@ -11,9 +10,12 @@ import statemark.kafka.rows.{AttemptMessage, OffsetBitmap, OffsetRuns, Transacti
   * @param partitions how many partitions the batch had
   * @param missing those that the decision is of, where rows of the others are with the readers since an earlier round;
   *   None for all
-  * @param fingerprint None for a batch write, whose `txnVersion` is all that is known
+  * @param origin what tells the batch from another one of that number
+  * @param sources where its sources end, for errors; none where no query was known
   * @param history batches that were decided before, the newest first
   * @param isCommitted whether the record is the token of its only transaction as well (local mode)
+  * @param placement of its rows in its partitions; None in a decision of format 1
+  * @param ends where its sources end in Kafka; none, as nothing uses it yet
   */
 final case class Decision(
     batch: Long,
@@ -21,10 +23,13 @@ final case class Decision(
     queryId: String,
     partitions: Int,
     missing: Option[Set[Int]],
-    fingerprint: Option[BatchFingerprint],
+    origin: BatchOrigin,
+    sources: Vector[SourceFingerprint],
     history: Vector[DecidedBatch],
     isCommitted: Boolean,
-    transactions: Vector[DecidedTransaction]
+    transactions: Vector[DecidedTransaction],
+    placement: Option[Placement],
+    ends: Vector[SourceEnds] = Vector.empty
 ) {
   def count: Long = transactions.map(_.count).sum
 
@@ -40,8 +45,7 @@ final case class Decision(
     }
 
   /** What later decisions remember of this one. */
-  def remembered: DecidedBatch =
-    DecidedBatch(batch, fingerprint.map(_.digest), fingerprint.exists(_.namesContent))
+  def remembered: DecidedBatch = DecidedBatch(batch, origin)
 }
 
 object Decision {
@@ -108,15 +112,18 @@ object LastDecision {
     * @param round of the decision that comes next
     * @param missing the partitions that have to be written again; None for all of them
     * @param partitions how many the batch had
-    * @param digest of where its sources end, as the decision had it: where some partitions are with the readers, no other
-    *   batch may take their place
+    * @param origin of the decision: where some partitions are with the readers, no other batch may take their place
+    * @param placement of the decision, as those partitions alone are written again
+    * @param queryId of the query that decided; None in format 1
     */
   final case class Reopened(
       batch: Long,
       round: Int,
       missing: Option[Set[Int]],
       partitions: Int,
-      digest: Option[ArraySeq[Byte]],
-      decided: Vector[DecidedBatch]
+      origin: BatchOrigin,
+      decided: Vector[DecidedBatch],
+      placement: Option[Placement],
+      queryId: Option[String]
   ) extends LastDecision
 }

@@ -19,7 +19,7 @@ object SourceFingerprint {
 
 /** Where all sources stand at the end of a batch, in the order of the query's offset log. It says whether a batch that
   * was decided is the one that Spark runs again. Without the rest of the offset log's entry: the watermark and the
-  * settings in it may change.
+  * settings in it may change. Fingerprints compare where they were made for the same [[PlanKind]].
   */
 final case class BatchFingerprint(sources: Vector[SourceFingerprint]) {
 
@@ -37,9 +37,6 @@ final case class BatchFingerprint(sources: Vector[SourceFingerprint]) {
         if (mine == Fingerprints.noSource) theirs.source else mine.source
     }
 }
-
-/** What a decision remembers of a batch that was decided before. */
-final case class DecidedBatch(batch: Long, digest: Option[ArraySeq[Byte]], namesContent: Boolean)
 
 private object Fingerprints {
   val DigestBytes = 16

@@ -8,6 +8,7 @@ import statemark.kafka.clients.{AdminFencing, KafkaFailures}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.{
   BatchFigures,
+  BatchOrigin,
   BatchStart,
   DecidedTransaction,
   Decision,
@@ -312,10 +313,12 @@ final class BatchCoordinator private[kafka] (
         start.queryId,
         messages.size,
         reopened.flatMap(_.missing),
-        start.fingerprint,
+        BatchOrigin.of(start.planned),
+        start.planned.toVector.flatMap(_.fingerprint.sources),
         last.decided,
         isCommitted = false,
-        transactions
+        transactions,
+        start.placement()
       )
       inProgress = Some(begun.copy(mayBeDecided = true))
       val (copied, decisionMs, commitMs) = alone(transactions) match {

@@ -9,7 +9,13 @@ import statemark.kafka.conf.{
   SinkPhase,
   SinkSettings
 }
-import statemark.kafka.decision.{CompletionReport, DecidedTransaction, Decision, LastDecision}
+import statemark.kafka.decision.{
+  CompletionReport,
+  DecidedTransaction,
+  Decision,
+  LastDecision,
+  Placement
+}
 import statemark.kafka.executor.TransactionLine
 import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, Progress, ReopenedRecord}
 import statemark.kafka.rows.TransactionName
@@ -87,11 +93,15 @@ private[kafka] final class Completion(
       val others = decision.transactions.filterNot(t => lost.exists(_.transaction == t))
       val isApart = lost.forall(_.progress == Progress.None) &&
         !others.flatMap(_.partitions).exists(lostPartitions)
+      // Why the lost partitions cannot run again by themselves.
+      val lack =
+        Option.when(!isApart)("The partitions of the lost rows have others with the readers")
+          .orElse(Placement.lack(decision.placement).map(_.capitalize))
       // Nothing of this round is with the readers; of an earlier one there may be.
-      if (isHidden) reopen(decision, decision.missing)
-      else if (settings.onLostRows == OnLostRows.Rerun && isApart)
+      if (isHidden && (decision.missing.isEmpty || lack.isEmpty)) reopen(decision, decision.missing)
+      else if (settings.onLostRows == OnLostRows.Rerun && lack.isEmpty)
         copied(decision, whole).copy(reopened = reopen(decision, Some(lostPartitions)).reopened)
-      else throw lostRows(decision, reason, lostPartitions, isApart)
+      else throw lostRows(decision, reason, lostPartitions, lack)
     }
   }
 
@@ -112,8 +122,10 @@ private[kafka] final class Completion(
       decision.round + 1,
       missing,
       decision.partitions,
-      decision.fingerprint.map(_.digest),
-      decision.history
+      decision.origin,
+      decision.history,
+      decision.placement,
+      Some(decision.queryId)
     )
     line.transaction { producer =>
       val record = ReopenedRecord(identity, reopened)
@@ -131,14 +143,14 @@ private[kafka] final class Completion(
       decision: Decision,
       reason: String,
       partitions: Set[Int],
-      isApart: Boolean
+      lack: Option[String]
   ) = new SinkException.LostRows(
     s"Rows of batch ${decision.batch} are lost, and others of it are with the readers",
     reason,
-    (if (isApart)
-       "Option 'onLostRows' = rerun writes the missing partitions again: their rows may " +
-         "differ from those that were decided. "
-     else "The partitions of the lost rows have others with the readers, so none can run again. ") +
+    lack.fold(
+      "Option 'onLostRows' = rerun writes the missing partitions again, where Spark places their rows as " +
+        "it did: they may differ from those that were decided. "
+    )(why => s"$why, so that none can run again by itself. ") +
       "Another 'sinkName', or `statemark topic forget --force`, writes the batch whole once more. Rows " +
       "are lost by retention, by a topic that was made anew, and by the cleaner of a compacted topic: " +
       "raise its min.compaction.lag.ms above the longest outage",

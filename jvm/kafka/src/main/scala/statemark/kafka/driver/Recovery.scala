@@ -109,7 +109,7 @@ private[kafka] final class Recovery(
     found match {
       case LastDecision.Nothing => Outcome.Undecided
       case LastDecision.Decided(_) if completed.forall(_.reopened.isEmpty) => Outcome.Complete
-      case LastDecision.Decided(_) | LastDecision.Reopened(_, _, _, _, _, _) => Outcome.Lost
+      case LastDecision.Decided(_) | (_: LastDecision.Reopened) => Outcome.Lost
     }
 
   /** Fences every driver that the state names; reads again until nobody new is named. */

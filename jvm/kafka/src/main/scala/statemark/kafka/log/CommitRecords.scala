@@ -29,6 +29,7 @@ final case class IdentityRecord(
 
 /** A piece of a decision: one of more than `RecordCodec.PartBytes` is written in several records of one transaction.
   * Records of the next decision may leave old pieces with higher numbers behind, so each says which decision it is of.
+  * @param format of the bytes, and of the record
   */
 final case class DecisionPart(
     identity: SinkIdentity,
@@ -36,7 +37,8 @@ final case class DecisionPart(
     round: Int,
     part: Int,
     parts: Int,
-    bytes: ArraySeq[Byte]
+    bytes: ArraySeq[Byte],
+    format: Byte = DecisionCodec.Newest
 ) extends CommitRecord
 
 /** Takes a decision back; it replaces the first part of that. */

@@ -117,7 +117,7 @@ final case class CommitState(
       s"decision of batch ${first.batch} of ${first.identity}",
       s"of its ${first.parts} parts there are ${own.map(_.part).mkString(", ")}"
     )
-    RecordCodec.decodeDecision(own.flatMap(_.bytes).toArray)
+    DecisionCodec.decode(own.flatMap(_.bytes).toArray, first.format)
   }
 }
 

@@ -1,24 +1,15 @@
 package statemark.kafka.log
 
 import java.io._
-import java.nio.charset.StandardCharsets.UTF_8
-import org.apache.kafka.common.TopicPartition
 import scala.collection.immutable.ArraySeq
-import scala.util.control.NonFatal
 import statemark.kafka.conf.{SinkException, SinkIdentity}
-import statemark.kafka.decision.{
-  BatchFingerprint,
-  DecidedBatch,
-  DecidedRows,
-  DecidedTransaction,
-  Decision,
-  LastDecision,
-  SourceFingerprint
-}
-import statemark.kafka.rows.{OffsetRuns, TransactionName}
+import statemark.kafka.decision.Decision
+import statemark.kafka.log.RecordBytes._
+import statemark.kafka.rows.TransactionName
 
-/** Bytes of the commit topic's records, as FORMAT.md describes them and a golden file pins them: keys and values begin
-  * with the format's version.
+/** Bytes of the commit topic's records, as FORMAT.md describes them and golden files pin them: keys and values begin
+  * with their format's version. Keys, identities and tokens are of the first; of decisions there is a newer one, at which
+  * an older release stops its sink.
   */
 object RecordCodec {
 
@@ -56,7 +47,11 @@ object RecordCodec {
   }
 
   def value(record: CommitRecord): Array[Byte] = bytesOf { out =>
-    out.writeByte(Version.toInt)
+    out.writeByte((record match {
+      case part: DecisionPart => part.format
+      case _: ReopenedRecord => DecisionCodec.Newest
+      case _: IdentityRecord | _: Token => Version
+    }).toInt)
     record match {
       case r: IdentityRecord =>
         out.writeByte(IdentityKind)
@@ -71,11 +66,7 @@ object RecordCodec {
         out.write(r.bytes.toArray)
       case ReopenedRecord(_, r) =>
         out.writeByte(ReopenedKind)
-        out.writeLong(r.batch)
-        Seq(r.round, r.partitions).foreach(out.writeInt)
-        partitions(out, r.missing)
-        option(out, r.digest)(digest(out, _))
-        list(out, r.decided)(decidedBatch(out, _))
+        DecisionCodec.reopened(out, r)
       case r: Token =>
         out.writeByte(TokenKind)
         out.writeLong(r.transaction.number)
@@ -99,8 +90,11 @@ object RecordCodec {
   def decode(key: Array[Byte], value: Array[Byte]): CommitRecord = reading("key", key) { keyIn =>
     val (kind, identity) = readKey(keyIn)
     reading("value", value) { in =>
-      version("value", in.readByte())
-      (kind, in.readByte().toInt) match {
+      val format = in.readByte()
+      version("value", format, DecisionCodec.Newest)
+      val valueKind = in.readByte().toInt
+      if (valueKind != DecisionKind && valueKind != ReopenedKind) version("value", format, Version)
+      (kind, valueKind) match {
         case (IdentityKind, IdentityKind) =>
           IdentityRecord(
             identity,
@@ -117,19 +111,11 @@ object RecordCodec {
           val round = in.readInt()
           val parts = in.readInt()
           val bytes = in.readNBytes(in.readInt())
-          DecisionPart(identity, batch, round, part, parts, ArraySeq.unsafeWrapArray(bytes))
+          val wrapped = ArraySeq.unsafeWrapArray(bytes)
+          DecisionPart(identity, batch, round, part, parts, wrapped, format)
         case (DecisionKind, ReopenedKind) =>
           keyIn.readInt(): Unit
-          val batch = in.readLong()
-          val round = in.readInt()
-          val partitions = in.readInt()
-          val missing = readPartitions(in)
-          val digest = readOption(in)(readDigest(in))
-          val decided = readList(in)(readDecidedBatch(in))
-          ReopenedRecord(
-            identity,
-            LastDecision.Reopened(batch, round, missing, partitions, digest, decided)
-          )
+          ReopenedRecord(identity, DecisionCodec.readReopened(in, format))
         case (TokenKind, TokenKind) =>
           val id = keyIn.readUTF()
           val slot = keyIn.readInt()
@@ -142,7 +128,7 @@ object RecordCodec {
 
   /** The records of a decision, to be written in one transaction. */
   def parts(identity: SinkIdentity, decision: Decision): Vector[DecisionPart] = {
-    val pieces = encode(decision).grouped(PartBytes).toVector
+    val pieces = DecisionCodec.encode(decision).grouped(PartBytes).toVector
     pieces.zipWithIndex.map { case (bytes, at) =>
       DecisionPart(
         identity,
@@ -155,177 +141,15 @@ object RecordCodec {
     }
   }
 
-  private[kafka] def encode(decision: Decision): Array[Byte] = bytesOf { out =>
-    out.writeLong(decision.batch)
-    out.writeInt(decision.round)
-    out.writeUTF(decision.queryId)
-    out.writeInt(decision.partitions)
-    partitions(out, decision.missing)
-    option(out, decision.fingerprint) { fingerprint =>
-      list(out, fingerprint.sources) { source =>
-        text(out, source.source)
-        digest(out, source.digest)
-        out.writeBoolean(source.namesContent)
-      }
-    }
-    list(out, decision.history)(decidedBatch(out, _))
-    out.writeBoolean(decision.isCommitted)
-    list(out, decision.transactions) { transaction =>
-      out.writeUTF(transaction.name.transactionalId)
-      out.writeLong(transaction.name.number)
-      list(out, transaction.partitions)(out.writeInt)
-      list(out, transaction.rows) { rows =>
-        out.writeUTF(rows.topicPartition.topic)
-        out.writeInt(rows.topicPartition.partition)
-        out.writeLong(rows.hash)
-        runs(out, rows.runs)
-      }
-    }
-  }
-
-  private[kafka] def decodeDecision(bytes: Array[Byte]): Decision = reading("decision", bytes) {
-    in =>
-      Decision(
-        batch = in.readLong(),
-        round = in.readInt(),
-        queryId = in.readUTF(),
-        partitions = in.readInt(),
-        missing = readPartitions(in),
-        fingerprint = readOption(in)(BatchFingerprint(readList(in) {
-          SourceFingerprint(readText(in), readDigest(in), in.readBoolean())
-        })),
-        history = readList(in)(readDecidedBatch(in)),
-        isCommitted = in.readBoolean(),
-        transactions = readList(in) {
-          DecidedTransaction(
-            TransactionName(in.readUTF(), in.readLong()),
-            readList(in)(in.readInt()),
-            readList(in) {
-              val topicPartition = new TopicPartition(in.readUTF(), in.readInt())
-              val hash = in.readLong()
-              DecidedRows(topicPartition, readRuns(in), hash)
-            }
-          )
-        }
-      )
-  }
-
-  private def partitions(out: DataOutputStream, some: Option[Set[Int]]): Unit =
-    option(out, some)(of => list(out, of.toVector.sorted)(out.writeInt))
-
-  private def readPartitions(in: DataInputStream): Option[Set[Int]] =
-    readOption(in)(readList(in)(in.readInt()).toSet)
-
-  private def decidedBatch(out: DataOutputStream, batch: DecidedBatch): Unit = {
-    out.writeLong(batch.batch)
-    option(out, batch.digest)(digest(out, _))
-    out.writeBoolean(batch.namesContent)
-  }
-
-  private def readDecidedBatch(in: DataInputStream): DecidedBatch =
-    DecidedBatch(in.readLong(), readOption(in)(readDigest(in)), in.readBoolean())
-
-  /** The gap before each run and its length: small numbers, and most are a byte. */
-  private def runs(out: DataOutputStream, runs: OffsetRuns): Unit = {
-    out.writeInt(runs.starts.length)
-    runs.starts.indices.foldLeft(0L) { (at, i) =>
-      varlong(out, runs.starts(i) - at)
-      varlong(out, runs.ends(i) - runs.starts(i))
-      runs.ends(i)
-    }: Unit
-  }
-
-  private def readRuns(in: DataInputStream): OffsetRuns = {
-    val starts = ArraySeq.newBuilder[Long]
-    val ends = ArraySeq.newBuilder[Long]
-    (0 until in.readInt()).foldLeft(0L) { (at, _) =>
-      val start = at + readVarlong(in)
-      val end = start + readVarlong(in)
-      starts += start
-      ends += end
-      end
-    }: Unit
-    OffsetRuns(starts.result(), ends.result())
-  }
-
-  /** Seven bits a byte, the lowest first; the highest bit says that more follow. */
-  private def varlong(out: DataOutputStream, number: Long): Unit = {
-    var left = number
-    while ((left & ~0x7fL) != 0) {
-      out.writeByte((left & 0x7f | 0x80).toInt)
-      left >>>= 7
-    }
-    out.writeByte(left.toInt)
-  }
-
-  private def readVarlong(in: DataInputStream): Long = {
-    var number = 0L
-    var shift = 0
-    var byte = in.readByte()
-    while (byte < 0 && shift < 63) {
-      number |= (byte & 0x7fL) << shift
-      shift += 7
-      byte = in.readByte()
-    }
-    number | byte.toLong << shift
-  }
-
   private def readKey(in: DataInputStream): (Int, SinkIdentity) = {
-    version("key", in.readByte())
+    version("key", in.readByte(), Version)
     (in.readByte().toInt, SinkIdentity(in.readUTF(), in.readUTF()))
   }
 
-  private def version(of: String, found: Byte): Unit =
-    if (found != Version) throw SinkException.unreadable(
+  private def version(of: String, found: Byte, newest: Byte): Unit =
+    if (found < Version || found > newest) throw SinkException.unreadable(
       of,
-      s"its format is $found, and this release reads $Version"
+      s"its format is $found, and this release reads $Version${if (newest > Version) s" to $newest"
+        else ""}"
     )
-
-  private def text(out: DataOutputStream, text: String): Unit = {
-    val bytes = text.getBytes(UTF_8)
-    out.writeInt(bytes.length)
-    out.write(bytes)
-  }
-
-  private def readText(in: DataInputStream): String =
-    new String(in.readNBytes(in.readInt()), UTF_8)
-
-  private def digest(out: DataOutputStream, digest: ArraySeq[Byte]): Unit = {
-    out.writeByte(digest.length)
-    out.write(digest.toArray)
-  }
-
-  private def readDigest(in: DataInputStream): ArraySeq[Byte] =
-    ArraySeq.unsafeWrapArray(in.readNBytes(in.readByte().toInt))
-
-  private def option[A](out: DataOutputStream, value: Option[A])(write: A => Unit): Unit = {
-    out.writeBoolean(value.isDefined)
-    value.foreach(write)
-  }
-
-  private def readOption[A](in: DataInputStream)(read: => A): Option[A] =
-    Option.when(in.readBoolean())(read)
-
-  private def list[A](out: DataOutputStream, values: Seq[A])(write: A => Unit): Unit = {
-    out.writeInt(values.length)
-    values.foreach(write)
-  }
-
-  private def readList[A](in: DataInputStream)(read: => A): Vector[A] =
-    Vector.fill(in.readInt())(read)
-
-  private def bytesOf(write: DataOutputStream => Unit): Array[Byte] = {
-    val bytes = new ByteArrayOutputStream
-    val out = new DataOutputStream(bytes)
-    write(out)
-    out.flush()
-    bytes.toByteArray
-  }
-
-  private def reading[A](of: String, bytes: Array[Byte])(read: DataInputStream => A): A =
-    try read(new DataInputStream(new ByteArrayInputStream(bytes)))
-    catch {
-      case e: SinkException => throw e
-      case NonFatal(e) => throw SinkException.unreadable(of, s"${bytes.length} bytes: $e", Some(e))
-    }
 }

@@ -116,13 +116,13 @@ private[kafka] object SinkStatus {
       state.requireReadable().last match {
         case LastDecision.Nothing =>
           SinkStatus(identity, record, state.begunAtMs, None, NextStart.Begins)
-        case LastDecision.Reopened(batch, _, missing, _, _, _) =>
+        case open: LastDecision.Reopened =>
           SinkStatus(
             identity,
             record,
             state.begunAtMs,
             None,
-            NextStart.RunsAgain(batch, missing)
+            NextStart.RunsAgain(open.batch, open.missing)
           )
         case LastDecision.Decided(decision) =>
           val decided = decisionOf(state, decision, isCommitting)

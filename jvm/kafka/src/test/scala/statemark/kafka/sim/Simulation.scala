@@ -12,6 +12,9 @@ import statemark.kafka.decision.{
   BatchFigures,
   BatchFingerprint,
   BatchStart,
+  Placement,
+  PlanKind,
+  QueryBatch,
   RecoveryReport,
   SourceFingerprint
 }
@@ -79,6 +82,9 @@ final class Simulation(
   var figures: Vector[BatchFigures] = Vector.empty
   var lastTry: Option[Try] = None
 
+  /** Where the plan of the batch that runs places rows. */
+  var placement: Option[Placement] = Some(Simulation.placement)
+
   /** Runs a batch as the driver of a query does; a process that dies is replaced, until the batch is through. */
   def runBatch(restarts: Int = 20): Unit = {
     val batch = checkpoint.next
@@ -106,18 +112,19 @@ final class Simulation(
   def driverConsumers: Int = driverClients.fold(0)(_.consumers.get)
 
   /** How a batch begins. */
-  def start(batch: Long): BatchStart =
-    BatchStart(batch, query, Some(Simulation.fingerprint(batch)), checkpoint.planned(batch))
+  def start(batch: Long): BatchStart = BatchStart(
+    batch,
+    query,
+    Some(Simulation.fingerprint(batch)),
+    checkpoint.planned(batch),
+    placement = () => placement
+  )
 
   /** One try at a batch. A task that fails runs again, four times at most. */
-  def attemptBatch(batch: Long, fingerprint: Option[BatchFingerprint] = None): Unit = {
+  def attemptBatch(batch: Long, fingerprint: Option[QueryBatch] = None): Unit = {
     val coordinator = current.getOrElse(startDriver())
-    val start = BatchStart(
-      batch,
-      query,
-      Some(fingerprint.getOrElse(Simulation.fingerprint(batch))),
-      checkpoint.planned(batch)
-    )
+    val ordinary = this.start(batch)
+    val start = ordinary.copy(planned = fingerprint.orElse(ordinary.planned))
     checkpoint.planned += batch
     val plan =
       try coordinator.begin(start)
@@ -298,7 +305,14 @@ final class Simulation(
 }
 
 object Simulation {
-  def fingerprint(batch: Long, namesContent: Boolean = true): BatchFingerprint = BatchFingerprint(
-    Vector(SourceFingerprint.of("KafkaV2[Subscribe[in]]", s"""{"in":{"0":$batch}}""", namesContent))
-  )
+
+  /** A batch of a query that reads Kafka. */
+  def fingerprint(batch: Long, namesContent: Boolean = true): QueryBatch = {
+    val end = s"""{"in":{"0":$batch}}"""
+    val source = SourceFingerprint.of("KafkaV2[Subscribe[in]]", end, namesContent)
+    QueryBatch(batch, PlanKind.OfInput, _ => BatchFingerprint(Vector(source)))
+  }
+
+  /** Where a batch of six partitions places its rows. */
+  val placement: Placement = Placement(isChosen = false, Vector(6), Vector(2))
 }

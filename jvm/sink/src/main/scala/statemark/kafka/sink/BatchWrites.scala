@@ -4,10 +4,7 @@ import java.util.{Locale, UUID}
 import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.SparkContext
-import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.{DataFrame, SaveMode, SparkSession}
-import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
@@ -18,7 +15,14 @@ import statemark.kafka.decision.{BatchStart, Outcome}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sink.conf.Refusals
-import statemark.kafka.sink.driver.{MarkerFile, OpenSink, OpenSinks, Recent}
+import statemark.kafka.sink.driver.{
+  FramePlans,
+  MarkerFile,
+  OpenSink,
+  OpenSinks,
+  Recent,
+  SourceOffsets
+}
 import statemark.kafka.sink.executor.{RowColumns, RowsTask}
 
 /** Whose a batch write is, and which: Delta's names for it.
@@ -128,7 +132,7 @@ private[sink] object BatchWrites {
       throw new SinkException.IllegalCall("A batch cannot begin", "its query has ended")
     }
     try {
-      sink.begin(BatchStart(number.version, owner, fingerprint = None, isRerun = false)) match {
+      sink.begin(startOf(number, owner, query, data)) match {
         case BatchPlan.Discard(_, _) =>
           log.warn(
             s"Version ${number.version} of sink $identity is decided already: nothing is written."
@@ -142,6 +146,22 @@ private[sink] object BatchWrites {
     } finally if (query.isEmpty) OpenSinks.close(sink)
   }
 
+  private def startOf(
+      number: BatchNumber,
+      owner: String,
+      query: Option[OutputQuery],
+      data: DataFrame
+  ): BatchStart = BatchStart(
+    number.version,
+    owner,
+    for (of <- query; batch <- of.batch())
+      yield SourceOffsets.batchOf(of, batch, SourceOffsets.plannedOf(of, batch)),
+    isRerun = false,
+    earlier = batch => query.flatMap(SourceOffsets.batchOf(_, batch)),
+    isWrite = true,
+    placement = () => FramePlans.placementOf(data, query)
+  )
+
   /** Nobody can repeat it, so nothing of it is kept (K11). */
   private def writeUnnumbered(
       spark: SparkSession,
@@ -154,7 +174,7 @@ private[sink] object BatchWrites {
       SinkContext(identity, settings, identity.appId, queryName = "", isRandom = true)
     val sink = open(spark, context, None)
     try
-      sink.begin(BatchStart(0, identity.appId, fingerprint = None, isRerun = false)) match {
+      sink.begin(startOf(BatchNumber(identity.appId, 0), identity.appId, None, data)) match {
         case BatchPlan.Write(spec) =>
           val messages =
             try run(spark.sparkContext, sink, data, RowsTask(spec, columns))
@@ -270,11 +290,6 @@ private[sink] object BatchWrites {
         throw e
     }
 
-  private def rowsOf(data: DataFrame): RDD[InternalRow] = data match {
-    case rows: Dataset[_] => rows.queryExecution.toRdd
-    case _ => throw new SinkException.IllegalCall("A write cannot begin", "its rows are elsewhere")
-  }
-
   private def run(context: SparkContext, sink: OpenSink, data: DataFrame, task: RowsTask) =
-    aborting(sink)(context.runJob(rowsOf(data), task).toSeq)
+    aborting(sink)(context.runJob(FramePlans.planOf(data).toRdd, task).toSeq)
 }

@@ -4,7 +4,7 @@ import java.net.URLClassLoader
 import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.util.Using
-import statemark.kafka.decision.BatchFingerprint
+import statemark.kafka.decision.{BatchFingerprint, PlanKind}
 import statemark.kafka.sink.conf.KafkaLibrary
 import statemark.kafka.sink.driver.SourceOffsets
 
@@ -79,7 +79,7 @@ class SourceOffsetsSuite extends AnyFunSuite {
     def at(ms: Long) = SourceOffsets.fingerprint(
       Vector("0" -> Some("""{"orders":{"0":5}}""")),
       Some(ms),
-      dependsOnTime = true
+      PlanKind.OfTime
     )
     assert(at(1) == at(1) && at(1).digest != at(2).digest && !at(1).namesContent)
   }

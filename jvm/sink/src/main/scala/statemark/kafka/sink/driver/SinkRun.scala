@@ -1,10 +1,10 @@
 package statemark.kafka.sink.driver
 
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.execution.streaming.state.{OutputQuery, PlannedBatch, StatemarkBridge}
+import org.apache.spark.sql.execution.streaming.state.{OutputQuery, StatemarkBridge}
 import org.slf4j.LoggerFactory
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
-import statemark.kafka.decision.{BatchFingerprint, BatchStart}
+import statemark.kafka.decision.BatchStart
 import statemark.kafka.driver.{BatchPlan, SinkContext}
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.rows.AttemptMessage
@@ -25,19 +25,15 @@ private[sink] final class SinkRun(
     val batch = StatemarkBridge.currentBatch(spark).getOrElse(
       throw new SinkException.IllegalCall("A batch cannot begin", "its number is not known")
     )
-    val planned = query.planned(batch).getOrElse(throw new SinkException.WrongHistory(
-      s"Batch $batch cannot be decided",
-      "the query's offset log has no entry of it, so nobody could tell it from another",
-      "Is the checkpoint's folder 'offsets' still there? Start the query again",
-      Map("batch" -> batch.toString)
-    ))
+    val planned = SourceOffsets.plannedOf(query, batch)
     val start = BatchStart(
       batch,
       query.id.toString,
-      Some(fingerprintOf(planned)),
+      Some(SourceOffsets.batchOf(query, batch, planned)),
       // Spark does not say it, but a batch that runs again keeps the time of its first plan.
       isRerun = planned.atMs.exists(_ < startedAtMs),
-      earlier = query.planned(_).map(fingerprintOf)
+      earlier = SourceOffsets.batchOf(query, _),
+      placement = () => FramePlans.placementOf(query)
     )
     val plan = sink.begin(start)
     plan match {
@@ -57,9 +53,6 @@ private[sink] final class SinkRun(
 
   /** Ends what is open, at once. */
   def abort(): Unit = sink.abort()
-
-  private def fingerprintOf(planned: PlannedBatch): BatchFingerprint =
-    SourceOffsets.fingerprint(planned.ends, planned.atMs, query.dependsOnTime())
 }
 
 private[sink] object SinkRun {

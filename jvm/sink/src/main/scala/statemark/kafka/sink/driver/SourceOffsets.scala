@@ -1,32 +1,56 @@
 package statemark.kafka.sink.driver
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import org.apache.spark.sql.execution.streaming.state.{OutputQuery, PlannedBatch}
 import scala.jdk.CollectionConverters._
 import scala.util.Try
-import statemark.kafka.decision.{BatchFingerprint, SourceFingerprint}
+import statemark.kafka.conf.SinkException
+import statemark.kafka.decision.{BatchFingerprint, PlanKind, QueryBatch, SourceFingerprint}
 
 /** What a batch's end offsets are, as the offset log has them: JSON of each source's own shape. */
 private[sink] object SourceOffsets {
   private val mapper = new ObjectMapper
 
+  /** Returns a batch of a query's offset log; None where the log does not have it.
+    * @param batch its number there
+    */
+  def batchOf(query: OutputQuery, batch: Long): Option[QueryBatch] =
+    query.planned(batch).map(batchOf(query, batch, _))
+
+  /** Returns a batch as the offset log has it. */
+  def batchOf(query: OutputQuery, batch: Long, planned: PlannedBatch): QueryBatch = {
+    val kind = if (query.dependsOnTime()) PlanKind.OfTime else PlanKind.OfInput
+    QueryBatch(batch, kind, fingerprint(planned.ends, planned.atMs, _))
+  }
+
+  /** Returns what the offset log has of the batch that a query runs.
+    * @throws SinkException.WrongHistory where it has nothing
+    */
+  def plannedOf(query: OutputQuery, batch: Long): PlannedBatch =
+    query.planned(batch).getOrElse(throw new SinkException.WrongHistory(
+      s"Batch $batch cannot be decided",
+      "the query's offset log has no entry of it, so nobody could tell it from another",
+      "Is the checkpoint's folder 'offsets' still there? Start the query again",
+      Map("batch" -> batch.toString)
+    ))
+
   /** @param atMs when the batch was planned, in milliseconds since the epoch: a batch that runs again keeps it, and one
     *   that is planned anew has another, which tells them apart where offsets are only counters
-    * @param dependsOnTime whether the rows of the same input are others at another time: timers and time to live of
-    *   processing time
+    * @param kind what the rows depend on
     */
   def fingerprint(
       ends: Vector[(String, Option[String])],
       atMs: Option[Long],
-      dependsOnTime: Boolean = false
+      kind: PlanKind = PlanKind.OfInput
   ): BatchFingerprint =
     BatchFingerprint(ends.map { case (name, end) =>
       val json = end.getOrElse("")
       val tree = Try(Option(mapper.readTree(json))).toOption.flatten
-      val kind = tree.flatMap(kindOf)
+      val system = tree.flatMap(systemOf)
       // A source that has no offset yet has given no rows.
-      val namesContent = !dependsOnTime && (end.isEmpty || kind.isDefined)
+      val namesContent = kind == PlanKind.OfInput && (end.isEmpty || system.isDefined)
       SourceFingerprint.of(
-        s"source $name${kind.fold("")(k => s" ($k)")}",
+        s"source $name${system.fold("")(s => s" ($s)")}",
         tree.fold(json)(canonical) + (if (namesContent) "" else atMs.fold("")(ms => s" at $ms")),
         namesContent
       )
@@ -35,7 +59,7 @@ private[sink] object SourceOffsets {
   /** Sources whose equal offsets are equal rows. The others count: files in the order in which they were found, rows since
     * a start.
     */
-  private def kindOf(offset: JsonNode): Option[String] =
+  private def systemOf(offset: JsonNode): Option[String] =
     if (isKafka(offset)) Some("Kafka")
     else if (offset.has("reservoirId") && offset.has("reservoirVersion")) Some("Delta")
     else None

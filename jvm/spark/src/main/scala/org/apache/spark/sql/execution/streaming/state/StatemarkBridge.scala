@@ -22,6 +22,7 @@ import org.apache.spark.sql.catalyst.plans.logical.{
   ProcessingTimeTimeout
 }
 import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.{RpcUtils, SerializableConfiguration, ShutdownHookManager}
@@ -141,8 +142,10 @@ object StatemarkBridge extends BridgeShims {
         query.resolvedCheckpointRoot,
         query.getClass.getSimpleName,
         query.trigger.getClass.getSimpleName,
+        () => Option(query.lastExecution).map(_.currentBatchId),
         query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
         () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
+        () => Option(query.lastExecution).map(_.executedPlan),
         () => query.logicalPlan,
         () => Option(active.get(query.id)).exists(_ eq query)
       )
@@ -283,9 +286,11 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   *
   * @param execution name of the class that runs it
   * @param trigger name of its trigger's class
+  * @param batch the number of the batch that runs, on whatever thread; None before the first is planned
   * @param planned a batch of the offset log
   * @param dependsOnTime whether the batch that runs gives other rows at another time: it has timers, or time to live, of
   *   processing time
+  * @param batchPlan the plan of the batch that runs; None before the first is planned
   * @param plan its sources and its sink, the same for all batches of a run; it is there once a batch is planned
   * @param isActive whether this run of it goes on: an event of its end comes later
   */
@@ -296,8 +301,10 @@ final case class OutputQuery(
     checkpoint: String,
     execution: String,
     trigger: String,
+    batch: () => Option[Long],
     planned: Long => Option[PlannedBatch],
     dependsOnTime: () => Boolean,
+    batchPlan: () => Option[SparkPlan],
     plan: () => LogicalPlan,
     isActive: () => Boolean
 )

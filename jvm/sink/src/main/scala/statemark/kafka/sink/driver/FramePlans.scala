@@ -1,0 +1,116 @@
+package statemark.kafka.sink.driver
+
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.plans.physical.RangePartitioning
+import org.apache.spark.sql.classic.Dataset
+import org.apache.spark.sql.execution.{
+  CoalesceExec,
+  LeafExecNode,
+  QueryExecution,
+  ShuffledRowRDD,
+  SparkPlan
+}
+import org.apache.spark.sql.execution.adaptive.{AdaptiveSparkPlanExec, QueryStageExec}
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec
+import org.apache.spark.sql.execution.exchange.{
+  BroadcastExchangeLike,
+  ReusedExchangeExec,
+  ShuffleExchangeLike
+}
+import org.apache.spark.sql.execution.streaming.state.OutputQuery
+import org.slf4j.LoggerFactory
+import scala.annotation.tailrec
+import scala.util.control.NonFatal
+import statemark.kafka.clients.KafkaFailures
+import statemark.kafka.conf.SinkException
+import statemark.kafka.decision.Placement
+
+/** What the plan of a frame says of the rows that it gives: all there is to ask where no query is known, as on Spark
+  * Connect. ''Thread:'' that of the write.
+  */
+private[sink] object FramePlans {
+  private val log = LoggerFactory.getLogger(FramePlans.getClass)
+
+  /** Returns where a frame's rows are placed; None where its plan does not say it.
+    * @param query the query in whose batch the frame was made, whose plan says the rest
+    */
+  def placementOf(frame: DataFrame, query: Option[OutputQuery]): Option[Placement] = attempt {
+    val (own, isWhole) = placed(planOf(frame).executedPlan)
+    query.flatMap(_.batchPlan()).map(placed(_)._1) match {
+      case Some(batch) =>
+        Placement(
+          own.isChosen || batch.isChosen,
+          batch.shuffles ++ own.shuffles,
+          batch.inputs ++ own.inputs
+        )
+      // Shuffles of a plan that cannot be seen may be adaptive ones.
+      case None => own.copy(isChosen = own.isChosen || !isWhole)
+    }
+  }
+
+  /** Returns where the rows of the batch are placed that a query runs; None where its plan does not say it. */
+  def placementOf(query: OutputQuery): Option[Placement] =
+    query.batchPlan().flatMap(plan => attempt(placed(plan)._1))
+
+  /** A batch is decided without its placement rather than not at all: rows of it may never be lost. */
+  private def attempt(placement: => Placement): Option[Placement] =
+    try Some(placement)
+    catch {
+      case NonFatal(e) if !KafkaFailures.isInterrupt(e) =>
+        log.warn("Where the rows of a batch are placed is not known.", e)
+        None
+    }
+
+  /** The placement of a plan's rows, and whether the plan has all that places them. It must be prepared: inputs are asked
+    * for their partitions.
+    */
+  private def placed(plan: SparkPlan): (Placement, Boolean) = {
+    val nodes = nodesOf(plan)
+    val isChosen = nodes.exists {
+      case _: AdaptiveSparkPlanExec | _: QueryStageExec => true
+      case shuffle: ShuffleExchangeLike =>
+        shuffle.outputPartitioning.isInstanceOf[RangePartitioning] // bounds come from samples
+      case coalesce: CoalesceExec => coalesce.numPartitions > 1 // groups go by where blocks are
+      case _ => false
+    }
+    val shuffles = nodes.collect { case shuffle: ShuffleExchangeLike =>
+      shuffle.outputPartitioning.numPartitions
+    }
+    // Plans that adapt themselves are not asked further, as that would run parts of them.
+    val read = if (isChosen) Vector.empty
+    else nodes.collect {
+      case leaf: LeafExecNode if !leaf.isInstanceOf[ReusedExchangeExec] => history(leaf.execute())
+    }.flatten
+    val inputs = read.filter(_.dependencies.isEmpty).map(_.getNumPartitions)
+    (Placement(isChosen, shuffles, inputs), !read.exists(_.isInstanceOf[ShuffledRowRDD]))
+  }
+
+  /** The nodes of a plan in its order, without what is broadcast: every partition has all of it. */
+  private def nodesOf(plan: SparkPlan): Vector[SparkPlan] = plan match {
+    case broadcast: BroadcastExchangeLike => Vector(broadcast)
+    case cached: InMemoryTableScanExec => nodesOf(cached.relation.cachedPlan)
+    case _ => plan +: plan.children.toVector.flatMap(nodesOf)
+  }
+
+  /** All that a frame's rows are made of, each once. */
+  private def history(rdd: RDD[_]): Vector[RDD[_]] = {
+    @tailrec
+    def visit(left: List[RDD[_]], seen: Set[Int], found: Vector[RDD[_]]): Vector[RDD[_]] =
+      left match {
+        case Nil => found
+        case next :: others if seen(next.id) => visit(others, seen, found)
+        case next :: others =>
+          visit(next.dependencies.map(_.rdd).toList ++ others, seen + next.id, found :+ next)
+      }
+    visit(List(rdd), Set.empty, Vector.empty)
+  }
+
+  /** Returns the execution of a frame's plan.
+    * @throws SinkException.IllegalCall where the frame is a client's
+    */
+  def planOf(frame: DataFrame): QueryExecution = frame match {
+    case rows: Dataset[_] => rows.queryExecution
+    case _ => throw new SinkException.IllegalCall("A write cannot begin", "its rows are elsewhere")
+  }
+}

@@ -1,0 +1,111 @@
+package statemark.kafka.sink
+
+import java.nio.file.Files
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
+import org.apache.spark.sql.functions.{broadcast, col}
+import org.apache.spark.sql.streaming.Trigger
+import org.apache.spark.sql.{DataFrame, SparkSession}
+import org.scalatest.BeforeAndAfterAll
+import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.mutable
+import statemark.kafka.decision.Placement
+import statemark.kafka.sink.driver.FramePlans
+
+/** What plans say of frames, in a session. */
+class FramePlansSuite extends AnyFunSuite with BeforeAndAfterAll {
+  private lazy val spark = SparkSession.builder().master("local[2]").appName("plans")
+    .config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "3")
+    .config("spark.sql.adaptive.enabled", "false").getOrCreate()
+
+  override def afterAll(): Unit = spark.stop()
+
+  private def placed(frame: DataFrame): Placement = FramePlans.placementOf(frame, None).get
+
+  private def numbers: DataFrame = spark.range(0, 100, 1, 4).toDF()
+
+  /** Runs a body with adaptive execution. */
+  private def adaptive[A](body: => A): A = {
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    try body
+    finally spark.conf.set("spark.sql.adaptive.enabled", "false")
+  }
+
+  private def isChosen(frame: DataFrame): Boolean = placed(frame).isChosen
+
+  test("places of rows: inputs, and shuffles in the order of the plan") {
+    val plain = Placement(isChosen = false, Vector.empty, Vector(4))
+    assert(placed(numbers) == plain)
+    assert(placed(numbers.coalesce(1)) == plain, "to one partition there is one way")
+    val counted = numbers.groupBy(col("id") % 7).count()
+    assert(placed(counted) == plain.copy(shuffles = Vector(3)))
+    assert(placed(counted.repartition(5)) == plain.copy(shuffles = Vector(5, 3)))
+    // Every partition has all of what is broadcast: how that lay does not matter.
+    val joined = numbers.join(broadcast(spark.range(0, 9, 1, 2).toDF("id")), "id")
+    assert(placed(joined) == plain)
+    val cached = counted.persist()
+    assert(placed(cached) == plain.copy(shuffles = Vector(3)))
+    cached.unpersist(): Unit
+  }
+
+  test("places that Spark chooses as it runs") {
+    assert(isChosen(numbers.coalesce(2)), "by where blocks are")
+    assert(isChosen(numbers.orderBy(col("id") % 7)), "by samples")
+    assert(adaptive(isChosen(numbers.groupBy(col("id") % 7).count())))
+    assert(!adaptive(isChosen(numbers)), "nothing is shuffled")
+    // The plan of what a frame was made of is gone.
+    assert(isChosen(spark.createDataFrame(numbers.repartition(2).rdd, numbers.schema)))
+    assert(!isChosen(spark.createDataFrame(numbers.rdd, numbers.schema)))
+  }
+
+  /** Runs a batch of a stream of five rows, and returns what the body makes of its frame. */
+  private def ofBatch[A](stream: DataFrame)(body: DataFrame => A): A = {
+    val found = mutable.ArrayBuffer.empty[A]
+    val checkpoint = Files.createTempDirectory("plans").toString
+    val query = stream.writeStream.outputMode("append").trigger(Trigger.AvailableNow())
+      .option("checkpointLocation", checkpoint)
+      .foreachBatch { (frame: DataFrame, _: Long) =>
+        found += body(frame)
+        frame.count(): Unit // its state has to be there
+      }.start()
+    query.awaitTermination()
+    found.head
+  }
+
+  private def rows: DataFrame =
+    spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+
+  private def distinct: DataFrame = rows.dropDuplicates("value")
+
+  test(
+    "places of a batch's rows are those of its query's plan as well, whose frame says the rest"
+  ) {
+    def own(frame: DataFrame) =
+      FramePlans.placementOf(frame, StatemarkBridge.ownQuery(frame.sparkSession)).get
+    ofBatch(distinct) { frame =>
+      val stateful = own(frame)
+      assert(!stateful.isChosen && stateful.shuffles == Vector(3) && stateful.inputs.nonEmpty)
+      assert(own(frame.repartition(5)).shuffles == Vector(3, 5))
+    }
+    val shuffled = rows.repartition(3)
+    val once = ofBatch(shuffled) { frame =>
+      // Where the query is not known, it may have adapted itself.
+      assert(isChosen(frame))
+      own(frame)
+    }
+    assert(!once.isChosen && ofBatch(shuffled)(own) == once)
+    assert(adaptive(ofBatch(shuffled)(own)).isChosen)
+  }
+
+  test("places of a batch that a data source writes") {
+    val folder = Files.createTempDirectory("lines")
+    Files.writeString(folder.resolve("1.txt"), "a\nb\n")
+    val query = spark.readStream.text(folder.toString).repartition(5).writeStream.format("noop")
+      .option("checkpointLocation", Files.createTempDirectory("plans").toString).start()
+    query.processAllAvailable()
+    val output = StatemarkBridge.outputOf(spark, query.id.toString)
+    val found = output.flatMap(FramePlans.placementOf)
+    assert(found.contains(Placement(isChosen = false, Vector(5), Vector(1))))
+    assert(output.flatMap(_.batch()).contains(0L))
+    query.stop()
+  }
+}
