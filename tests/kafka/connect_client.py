@@ -32,7 +32,7 @@ def main(asked: dict[str, Any]) -> None:
     lines = spark.readStream.text(asked["lines"])
     writers = [
         statemark.kafka_sink(lines, bootstrap_servers=brokers, topic=stream),
-        lines.writeStream.foreachBatch(write),
+        lines.groupBy("value").count().writeStream.outputMode("update").foreachBatch(write),
     ]
     errors = []
     for number, writer in enumerate(writers):

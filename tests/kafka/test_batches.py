@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import statemark
+from pyspark.sql.functions import count, lit
 from support import sinks, topics
 from support.line_files import Sink, failure, rewind, set_back
 from support.modes import IS_WHOLE
+from support.session import STATE_STORE, STATEMARK_PROVIDER
 from support.sink_driver import KEYS
 from support.sinks import Job
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from support.brokers import Brokers
     from support.line_files import Lines
     from support.sinks import Log
@@ -63,6 +67,75 @@ def test_for_each_batch(lines: Lines, sink: Sink, write: Callable[..., None]) ->
     lines.add("d")
     run(lines, sink, lambda df, batch: write(df, txnVersion=batch))
     assert sink.values() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_decided_batch_of_a_stateful_query_commits_its_state(
+    lines: Lines,
+    sink: Sink,
+    write: Callable[..., None],
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    version: int,
+) -> None:
+    """Two sinks have decided it; the driver died before Spark's note of the batch."""
+    spark.conf.set(f"{STATE_STORE}.providerClass", STATEMARK_PROVIDER)
+    settings = {
+        f"{STATE_STORE}.checkpointFormatVersion": str(version),
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+        request.addfinalizer(partial(spark.conf.unset, key))
+    rows = lines.stream().observe("seen", count(lit(1)).alias("lines"))
+    rows = rows.selectExpr("value", "timestamp_seconds(ascii(value)) AS at")
+    counted = rows.withWatermark("at", "10 seconds").groupBy("value").count()
+    counted = counted.selectExpr("concat(value, '=', count) AS value")
+
+    def once_more() -> StreamingQuery:
+        def both(df: DataFrame, batch: int) -> None:
+            write(df, txnVersion=batch)
+            write(
+                df.selectExpr("concat('second ', value) AS value"), txnVersion=batch, sinkName="2"
+            )
+
+        writer = counted.writeStream.foreachBatch(both).outputMode("update")
+        writer = writer.option("checkpointLocation", str(sink.checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
+    lines.add("a")
+    lines.add("a")
+    lines.add("a", "d")  # which moves the watermark
+    once_more()
+    rewind(sink.checkpoint, 2)
+    lines.add("a")
+    again, after = once_more().recentProgress[:2]
+    once = ["a=1", "a=2", "a=3", "a=4", "d=1"]
+    assert sink.values() == once + [f"second {value}" for value in once]
+    assert (again.batchId, again.observedMetrics["seen"].lines) == (2, 2)
+    assert (after.batchId, after.eventTime["watermark"]) == (3, "1970-01-01T00:01:30.000Z")
+
+
+def test_a_decided_batch_without_state_is_computed_for_its_metrics_alone(
+    lines: Lines, sink: Sink, write: Callable[..., None]
+) -> None:
+    lines.add("a")
+
+    def seen(rows: DataFrame) -> list[int]:
+        rewind(sink.checkpoint, 0)
+        writer = rows.writeStream.foreachBatch(lambda df, batch: write(df, txnVersion=batch))
+        writer = writer.option("checkpointLocation", str(sink.checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        progress = query.recentProgress[0]
+        return [progress.numInputRows, *(row.lines for row in progress.observedMetrics.values())]
+
+    observed = lines.stream().observe("seen", count(lit(1)).alias("lines"))
+    assert seen(observed) == seen(observed) == [1, 1]
+    assert seen(lines.stream()) == [0]
+    assert sink.values() == ["a"]
 
 
 def test_for_each_batch_in_a_pool_of_threads(

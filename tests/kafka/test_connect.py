@@ -38,7 +38,12 @@ def server(tmp_path: Path) -> Iterator[str]:
 def test_a_client_writes_and_reads(
     server: str, broker: Brokers, topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """A batch that fails behind its write, and runs again on the same server, is there once."""
+    """
+    A batch that fails behind its write, and runs again on the same server, is there once.
+
+    Of the second query nobody knows which it is, and it has state: its batch could not be committed
+    if the write that is decided already computed nothing.
+    """
     stream, batches = topic(), topic()
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines/0.txt").write_text("a\nb\n")

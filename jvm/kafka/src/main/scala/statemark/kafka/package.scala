@@ -32,7 +32,7 @@ import org.apache.kafka.clients.producer.Producer
   * tasks, which is serializable. After the job `commit(batch, messages)`, whose [[BatchFigures]] are the metrics; where
   * the job failed, `abort()`. `close()` when the run ends.
   *   - `begin` recovers at the first batch of a run, and after any failure; `lastRecovery` says what it found and did.
-  *   - A [[BatchPlan.Discard]] of a batch write needs no job at all.
+  *   - A [[BatchPlan.Discard]] needs a job only for what else the batch leaves behind, such as state.
   *
   * '''Per task, on the executor''': `writer(spec, executorId, partition, attempt)` of the `ExecutorSinks` is an
   * [[AttemptWriter]]: `write`, then `commit` or `abort`, as Spark's `DataWriter` has them. The [[AttemptMessage]] is the

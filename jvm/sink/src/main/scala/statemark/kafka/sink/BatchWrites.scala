@@ -133,10 +133,13 @@ private[sink] object BatchWrites {
     }
     try {
       sink.begin(startOf(number, owner, query, data)) match {
-        case BatchPlan.Discard(_, _) =>
+        case BatchPlan.Discard(spec, _) =>
           log.warn(
             s"Version ${number.version} of sink $identity is decided already: nothing is written."
           )
+          // Spark commits state, watermark and metrics with the batch: they have to be there.
+          if (query.exists(_.isObserved()) || FramePlans.writesState(data))
+            run(spark.sparkContext, sink, data, RowsTask(spec, columns)): Unit
           sink.commit(number.version, Nil): Unit
         case BatchPlan.Write(spec) =>
           val messages = run(spark.sparkContext, sink, data, RowsTask(spec, columns))

@@ -76,6 +76,25 @@ class FramePlansSuite extends AnyFunSuite with BeforeAndAfterAll {
 
   private def distinct: DataFrame = rows.dropDuplicates("value")
 
+  test("a frame writes state where it is made of a batch of a stateful query, and not otherwise") {
+    import FramePlans.writesState
+    assert(!writesState(numbers))
+    assert(!ofBatch(rows)(writesState))
+    ofBatch(distinct) { frame =>
+      val session = frame.sparkSession
+      assert(writesState(frame))
+      assert(writesState(frame.where("value > 1").groupBy().count()))
+      assert(writesState(session.createDataFrame(frame.rdd, frame.schema)))
+      assert(writesState(session.range(3).toDF().crossJoin(frame)))
+      // In another session, as a client of Spark Connect has one.
+      frame.createOrReplaceGlobalTempView("of_batch")
+      assert(writesState(spark.newSession().table("global_temp.of_batch")))
+      assert(!writesState(frame.localCheckpoint()), "the job that wrote it is over")
+    }
+    val other = rows.selectExpr("value AS right", "timestamp AS at")
+    assert(ofBatch(rows.join(other, col("value") === col("right")))(writesState))
+  }
+
   test(
     "places of a batch's rows are those of its query's plan as well, whose frame says the rest"
   ) {

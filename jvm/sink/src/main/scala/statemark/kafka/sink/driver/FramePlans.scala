@@ -6,7 +6,9 @@ import org.apache.spark.sql.catalyst.plans.physical.RangePartitioning
 import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.{
   CoalesceExec,
+  ExternalRDD,
   LeafExecNode,
+  LogicalRDD,
   QueryExecution,
   ShuffledRowRDD,
   SparkPlan
@@ -18,7 +20,7 @@ import org.apache.spark.sql.execution.exchange.{
   ReusedExchangeExec,
   ShuffleExchangeLike
 }
-import org.apache.spark.sql.execution.streaming.state.OutputQuery
+import org.apache.spark.sql.execution.streaming.state.{BaseStateStoreRDD, OutputQuery}
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
 import scala.util.control.NonFatal
@@ -31,6 +33,21 @@ import statemark.kafka.decision.Placement
   */
 private[sink] object FramePlans {
   private val log = LoggerFactory.getLogger(FramePlans.getClass)
+
+  /** Returns whether computing a frame writes to state stores: it is made of a batch of a stateful query, which commits
+    * that state with the batch. The frame's own history says it, whichever session or thread it is used in.
+    */
+  def writesState(frame: DataFrame): Boolean = {
+    val scanned = planOf(frame).analyzed.collectWithSubqueries {
+      case rows: LogicalRDD => rows.rdd
+      case rows: ExternalRDD[_] => rows.rdd
+    }
+    scanned.exists(history(_).exists {
+      case _: BaseStateStoreRDD[_, _] => true
+      // Of joins, and of operators with an initial state. Spark keeps the class to itself.
+      case other => other.getClass.getSimpleName == "StateStoreAwareZipPartitionsRDD"
+    })
+  }
 
   /** Returns where a frame's rows are placed; None where its plan does not say it.
     * @param query the query in whose batch the frame was made, whose plan says the rest

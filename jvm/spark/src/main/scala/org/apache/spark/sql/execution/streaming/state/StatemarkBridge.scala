@@ -17,6 +17,8 @@ import org.apache.spark.rpc.{
 import org.apache.spark.scheduler.SparkListenerInterface
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.plans.logical.{
+  CollectMetrics,
+  EventTimeWatermark,
   LogicalPlan,
   ProcessingTime,
   ProcessingTimeTimeout
@@ -145,6 +147,7 @@ object StatemarkBridge extends BridgeShims {
         () => Option(query.lastExecution).map(_.currentBatchId),
         query.offsetLog.get(_).map(log => PlannedBatch(endOffsets(log), plannedAtMs(log))),
         () => Option(query.lastExecution).exists(e => e.logical.exists(dependsOnTime)),
+        () => Option(query.lastExecution).exists(e => e.logical.exists(isObserved)),
         () => Option(query.lastExecution).map(_.executedPlan),
         () => query.logicalPlan,
         () => Option(active.get(query.id)).exists(_ eq query)
@@ -177,6 +180,11 @@ object StatemarkBridge extends BridgeShims {
 
   private def dependsOnTime(plan: LogicalPlan): Boolean = plan.productIterator.exists {
     case ProcessingTimeTimeout | ProcessingTime => true
+    case _ => false
+  }
+
+  private def isObserved(plan: LogicalPlan): Boolean = plan match {
+    case _: EventTimeWatermark | _: CollectMetrics => true
     case _ => false
   }
 
@@ -290,6 +298,7 @@ final case class ReadEndpoint(private[state] val ref: RpcEndpointRef) {
   * @param planned a batch of the offset log
   * @param dependsOnTime whether the batch that runs gives other rows at another time: it has timers, or time to live, of
   *   processing time
+  * @param isObserved whether computing a batch moves a watermark, or counts metrics that the user observes
   * @param batchPlan the plan of the batch that runs; None before the first is planned
   * @param plan its sources and its sink, the same for all batches of a run; it is there once a batch is planned
   * @param isActive whether this run of it goes on: an event of its end comes later
@@ -304,6 +313,7 @@ final case class OutputQuery(
     batch: () => Option[Long],
     planned: Long => Option[PlannedBatch],
     dependsOnTime: () => Boolean,
+    isObserved: () => Boolean,
     batchPlan: () => Option[SparkPlan],
     plan: () => LogicalPlan,
     isActive: () => Boolean
