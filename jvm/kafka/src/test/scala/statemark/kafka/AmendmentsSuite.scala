@@ -8,8 +8,8 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.clients.{Fencing, KafkaClients}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
-import statemark.kafka.decision.{BatchStart, DecidedTransaction}
-import statemark.kafka.driver.{BatchPlan, DriverSeams, LogRows}
+import statemark.kafka.decision.BatchStart
+import statemark.kafka.driver.{BatchPlan, DriverSeams, LogRows, UncopiedRows}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.log.{CommitTopic, IdentityRecord, TopicCommitLog}
 import statemark.kafka.rows.TransactionName
@@ -95,7 +95,7 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
       seams = DriverSeams(rows =
         real =>
           new LogRows {
-            override private[kafka] def read(transactions: Seq[DecidedTransaction]) =
+            override private[kafka] def read(transactions: Seq[UncopiedRows]) =
               if (fails) {
                 fails = false
                 throw new TimeoutException("the copy fails")
@@ -315,7 +315,7 @@ class AmendmentsSuite extends AnyFunSuite with Simulated {
     val seams = DriverSeams(
       rows = real =>
         new LogRows {
-          override private[kafka] def read(transactions: Seq[DecidedTransaction]) = {
+          override private[kafka] def read(transactions: Seq[UncopiedRows]) = {
             steps.add("read")
             real.read(transactions)
           }

@@ -8,7 +8,7 @@ import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.SinkSettings
 import statemark.kafka.decision.LastDecision
-import statemark.kafka.driver.TopicLogRows
+import statemark.kafka.driver.{TopicLogRows, UncopiedRows}
 import statemark.kafka.executor.RefusedRows
 import statemark.kafka.sim._
 
@@ -83,7 +83,7 @@ class BrokersBehindSuite extends AnyFunSuite with Simulated {
       for (knows <- Seq(Set.empty[String], Set(s.settings.commitTopic))) {
         val admin = BehindAdmin(brokers.admin, new AtomicInteger(3), knows)
         val found = new TopicLogRows(clients, admin, Clock.system, s.settings.commitTopic, 10000)
-          .read(decision.transactions)
+          .read(decision.transactions.map(UncopiedRows(_, copied = 0)))
         assert(found.lost.isEmpty)
         assert(decision.transactions.map(found.of(_).size).sum == decision.count)
         found.close()

@@ -1,11 +1,13 @@
 package statemark.kafka
 
+import org.apache.kafka.clients.admin.RecordsToDelete
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
-import statemark.kafka.decision.{Outcome, Placement}
-import statemark.kafka.driver.BatchPlan
+import statemark.kafka.decision.{LastDecision, Outcome, Placement}
+import statemark.kafka.driver.{BatchPlan, DriverSeams}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
+import statemark.kafka.log.Progress
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
 
@@ -219,6 +221,73 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
     clients.kill()
   }
 
+  /** The driver dies behind the first piece of a copy. Rows that lie before an offset of their partition are then deleted.
+    * @param from what names that offset, of the number of rows in the piece, and the offsets of the first partition
+    */
+  private def copiedInPart(
+      name: String,
+      copyBytes: Long,
+      config: Map[String, String] = Map.empty
+  )(from: (Int, Vector[Long]) => Long)(check: (Simulation, Long) => Unit): Unit = {
+    val deaths = new Deaths().at(SinkPhase.CopyCommitted)
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic(name, config),
+      deaths,
+      seams = DriverSeams(copyBytes = copyBytes),
+      executorCount = 1,
+      messages = m => {
+        simulation.killExecutor()
+        m
+      }
+    )
+    running(simulation) { s =>
+      intercept[Died](s.attemptBatch(0))
+      s.killDriver(withExecutors = true)
+      val state = s.commitLog.read(s.identity)
+      val LastDecision.Decided(decision) = state.last: @unchecked
+      val Vector((transaction, slot)) = state.unfinished(decision): @unchecked
+      val Progress.Copied(copied) = state.progress(decision, transaction, slot): @unchecked
+      val first = transaction.rows.head
+      val offsets = first.runs.starts.zip(first.runs.ends).flatMap { case (a, b) => a until b }
+      brokers.admin.deleteRecords(Map(
+        first.topicPartition -> RecordsToDelete.beforeOffset(from(copied.toInt, offsets.toVector))
+      ).asJava).all().get()
+      check(s, decision.count - copied)
+    }
+  }
+
+  private def goesOn(s: Simulation, left: Long): Unit = {
+    s.runBatch()
+    assert(s.reports.last.completion.exists(c => c.copiedRows == left && c.reopened.isEmpty))
+    assert(s.figures.last.isDiscarded)
+    judged(s)
+  }
+
+  private val longLag = Map("cleanup.policy" -> "compact,delete", "min.compaction.lag.ms" -> "3600000")
+
+  for ((what, config) <- Seq("" -> Map.empty[String, String], "-compacted" -> longLag))
+    test(s"rows that were copied may go from the log$what: the copy goes on behind them") {
+      copiedInPart(s"in-part$what", copyBytes = 50, config) { (copied, offsets) =>
+        assert(copied < offsets.size)
+        offsets(copied)
+      }(goesOn)
+    }
+
+  test("all rows of a partition were copied, and are gone: the copy goes on with the next one") {
+    copiedInPart("partition", copyBytes = 250) { (copied, offsets) =>
+      assert(copied > offsets.size)
+      offsets.last + 1
+    }(goesOn)
+  }
+
+  test("a row behind those that were copied is gone: it fails by name") {
+    copiedInPart("behind", copyBytes = 50)((copied, offsets) => offsets(copied) + 1) { (s, _) =>
+      val e = intercept[SinkException.LostRows](s.attemptBatch(0))
+      assert(e.reason.contains("begins at"), e)
+    }
+  }
+
   test("row 16: retention has passed") {
     lose("retention", Map.empty, isPartlyCommitted = false) { s =>
       val ends = brokers.read(s.topic, committed = false)
@@ -226,7 +295,7 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
         .map { case (place, rows) => place -> (rows.map(_.offset).max + 1) }
       brokers.admin.deleteRecords(
         ends.map { case (place, end) =>
-          place -> org.apache.kafka.clients.admin.RecordsToDelete.beforeOffset(end)
+          place -> RecordsToDelete.beforeOffset(end)
         }.asJava
       ).all().get()
       s.runBatches(2)

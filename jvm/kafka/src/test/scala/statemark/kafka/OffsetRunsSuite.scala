@@ -1,9 +1,12 @@
 package statemark.kafka
 
+import org.apache.kafka.common.TopicPartition
 import org.roaringbitmap.RoaringBitmap
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
-import statemark.kafka.rows.{OffsetBitmap, OffsetRuns, RowCollector, RowHash}
+import statemark.kafka.decision.{DecidedRows, DecidedTransaction}
+import statemark.kafka.driver.UncopiedRows
+import statemark.kafka.rows.{OffsetBitmap, OffsetRuns, RowCollector, RowHash, TransactionName}
 
 class OffsetRunsSuite extends AnyFunSuite {
   private def runs(offsets: Long*) = OffsetRuns.ascending(offsets.iterator)
@@ -19,6 +22,26 @@ class OffsetRunsSuite extends AnyFunSuite {
     assert(some.next(0).contains(3L) && some.next(5).contains(5L) && some.next(6).contains(9L))
     assert(some.next(13).isEmpty)
     assert(OffsetRuns.ascending(Iterator.empty) == OffsetRuns.empty && OffsetRuns.empty.isEmpty)
+  }
+
+  test("runs without their first offsets") {
+    val all = Seq(3L, 4L, 5L, 9L, 11L, 12L)
+    for (dropped <- 0 to 7)
+      assert(runs(all: _*).drop(dropped.toLong) == runs(all.drop(dropped): _*))
+  }
+
+  test("the rows that were not copied: by partitions, without the first of one") {
+    def rows(partition: Int, offsets: Long*) =
+      DecidedRows(new TopicPartition("t", partition), runs(offsets: _*), 0)
+    val of = Vector(rows(0, 1, 2), rows(1, 5, 7, 9), rows(3, 4))
+    val transaction = DecidedTransaction(TransactionName("id", 1), Vector(0), of)
+    def left(copied: Long) = UncopiedRows(transaction, copied).places.map { case (rows, first) =>
+      (rows.topicPartition.partition, first)
+    }
+    assert(left(0) == Vector(0 -> 0L, 1 -> 0L, 3 -> 0L))
+    assert(left(1) == Vector(0 -> 1L, 1 -> 0L, 3 -> 0L))
+    assert(left(2) == Vector(1 -> 0L, 3 -> 0L) && left(4) == Vector(1 -> 2L, 3 -> 0L))
+    assert(left(5) == Vector(3 -> 0L) && left(6).isEmpty)
   }
 
   test("runs that overlap, touch or descend are refused") {

@@ -4,8 +4,8 @@ import org.apache.kafka.common.IsolationLevel
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.kafka.clients.Fencing
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkSettings}
-import statemark.kafka.decision.{BatchStart, DecidedTransaction, LastDecision, Verdict}
-import statemark.kafka.driver.{DecisionLog, DriverSeams, LogRows, SpooledRows}
+import statemark.kafka.decision.{BatchStart, LastDecision, Verdict}
+import statemark.kafka.driver.{DecisionLog, DriverSeams, LogRows, SpooledRows, UncopiedRows}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord, Token}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, RowSpool, TransactionName}
@@ -107,7 +107,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
   test("planted: no copy") {
     val empty = (_: LogRows) =>
       new LogRows {
-        override private[kafka] def read(transactions: Seq[DecidedTransaction]) =
+        override private[kafka] def read(transactions: Seq[UncopiedRows]) =
           new SpooledRows(new RowSpool(0), Map.empty)
       }
     seen("no-copy", Seq(SinkPhase.DecisionDurable), DriverSeams(rows = empty))((judgement, _) =>

@@ -24,7 +24,14 @@ import statemark.kafka.executor.{
   TransactionLine,
   WriterSpec
 }
-import statemark.kafka.log.{CommitRecord, CommitTopic, IdentityRecord, RecordCodec, TopicCommitLog}
+import statemark.kafka.log.{
+  CommitRecord,
+  CommitTopic,
+  IdentityRecord,
+  Progress,
+  RecordCodec,
+  TopicCommitLog
+}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, TransactionName}
 
 /** What the driver does with a batch. */
@@ -429,7 +436,10 @@ final class BatchCoordinator private[kafka] (
     decision.transactions.map(_.name).filterNot(committed).map(_.transactionalId).distinct
       .foreach(id => generations += id -> (generations.getOrElse(id, 0) + 1))
     val report = failures.deciding(s"Batch ${decision.batch} is decided, but is not complete") {
-      completion.complete(decision, committed)(fencing.fence)
+      completion.complete(
+        decision,
+        (t, _) => if (committed(t.name)) Progress.Complete else Progress.None
+      )(fencing.fence)
     }
     report.reopened.foreach { _ =>
       throw new SinkException.Unavailable(

@@ -38,27 +38,34 @@ private[kafka] final class Completion(
   import Completion.Unfinished
 
   /** Completes a decision.
-    * @param committed transactions of which that is known for sure
+    * @param known how much of a transaction is with the readers for sure
     * @param fence takes transactional ids from whoever has them, these and perhaps others, once the rows that the cleaner
     *   might take are kept
     * @throws SinkException.LostRows where rows are lost that only somebody else can replace
     */
-  def complete(decision: Decision, committed: Set[TransactionName])(
+  def complete(decision: Decision, known: (DecidedTransaction, Int) => Progress)(
       fence: Set[String] => Unit
   ): CompletionReport = {
-    val open = decision.slots.filterNot { case (t, _) => committed(t.name) }
+    val (done, open) = decision.slots.partition { case (t, slot) =>
+      known(t, slot) == Progress.Complete
+    }
+    val committed = done.map(_._1.name).toSet
     val kept = mutable.ArrayBuffer.empty[FoundRows]
-    def keep(transactions: Seq[DecidedTransaction]): Unit =
-      if (transactions.nonEmpty) kept += rows.read(transactions): Unit
+    def keep(transactions: Seq[(DecidedTransaction, Progress)]): Unit =
+      if (transactions.nonEmpty)
+        kept += rows.read(transactions.map { case (t, of) => UncopiedRows(t, of.copied) }): Unit
     try {
       val (early, late) = open.map(_._1).partition(isCompacted)
-      keep(early)
+      // Only this driver copies, so that nothing was copied since.
+      keep(open.collect { case (t, slot) if early.contains(t) => (t, known(t, slot)) })
       // Whatever was answered (K5). The driver's own id is its own: what is left of it was aborted by its producer.
       fence(open.map(_._1.name.transactionalId).toSet - line.transactionalId)
       observer.reached(SinkPhase.Fenced)
       val state = log.read(identity)
       val unfinished = state.unfinished(decision).filterNot { case (t, _) => committed(t.name) }
-      keep(late.filter(t => unfinished.exists(_._1 == t)))
+      keep(unfinished.collect {
+        case (t, slot) if late.contains(t) => (t, state.progress(decision, t, slot))
+      })
       val found = kept.toVector
       val report = finish(
         decision,
@@ -107,11 +114,7 @@ private[kafka] final class Completion(
 
   private def copied(decision: Decision, unfinished: Vector[Unfinished]): CompletionReport = {
     val sources = unfinished.map { u =>
-      val done = u.progress match {
-        case Progress.Copied(rows) => rows
-        case _ => 0L
-      }
-      CopySource(u.transaction, u.slot, done, () => u.rows.of(u.transaction))
+      CopySource(u.transaction, u.slot, u.progress.copied, () => u.rows.of(u.transaction))
     }
     CompletionReport(0, sources.size, copy.copy(decision, sources), None)
   }

@@ -12,16 +12,32 @@ import statemark.kafka.RowConsumer
 import statemark.kafka.clients.{KafkaClients, TopicLookup}
 import statemark.kafka.conf.SinkException
 import statemark.kafka.decision.{DecidedRows, DecidedTransaction}
-import statemark.kafka.rows.{RowHash, RowSpool, TransactionName}
+import statemark.kafka.rows.{OffsetRuns, RowHash, RowSpool, TransactionName}
 
 /** Reads decided rows back from the output topics, whatever became of their transactions. ''Thread:'' the driver's. */
 trait LogRows {
 
-  /** All rows of the transactions, checked by number and hash.
+  /** Reads the rows that readers do not have, checked by their number, and by their hash where the log has those that
+    * were copied as well.
     * @return the rows, which the caller closes, and why those of some transactions are lost
     * @throws SinkException.Unavailable where the brokers do not answer
     */
-  private[kafka] def read(transactions: Seq[DecidedTransaction]): FoundRows
+  private[kafka] def read(transactions: Seq[UncopiedRows]): FoundRows
+}
+
+/** The rows of a transaction that were not copied.
+  * @param copied how many of its rows, in the order of the decision, readers have by an earlier copy: the log need not have
+  *   these any more
+  */
+private[kafka] final case class UncopiedRows(transaction: DecidedTransaction, copied: Long) {
+
+  /** The rows by topic partition, each with how many of its first ones were copied; none that were copied whole. */
+  def places: Vector[(DecidedRows, Long)] = {
+    val before = transaction.rows.scanLeft(0L)(_ + _.runs.count)
+    transaction.rows.zip(before).collect {
+      case (rows, at) if at + rows.runs.count > copied => (rows, math.max(0L, copied - at))
+    }
+  }
 }
 
 /** Rows that were read back. Whoever asked for them closes them. ''Thread:'' the driver's. */
@@ -30,7 +46,7 @@ private[kafka] trait FoundRows {
   /** Why the rows of a transaction are not there any more. */
   def lost: Map[TransactionName, String]
 
-  /** The rows of a transaction in the order of its decision: by topic, partition and offset. */
+  /** Returns the rows of a transaction that were not copied, in the order of its decision: by topic, partition and offset. */
   def of(transaction: DecidedTransaction): Iterator[ProducerRecord[Array[Byte], Array[Byte]]]
 
   def close(): Unit
@@ -61,7 +77,7 @@ private[kafka] final class TopicLogRows(
 
   private val topicsAt = new TopicLookup(admin, commitTopic, TopicLookup.ForDecisions)
 
-  override def read(transactions: Seq[DecidedTransaction]): FoundRows = {
+  override def read(transactions: Seq[UncopiedRows]): FoundRows = {
     val spool = new RowSpool(RowSpool.MemoryBytes)
     try {
       val consumer = clients.consumer(committedOnly = false)
@@ -93,15 +109,17 @@ private final class LogReading(
   /** Reads the rows of the transactions into the spool.
     * @return what is lost, and why
     */
-  def of(transactions: Seq[DecidedTransaction]): Map[TransactionName, String] = {
-    val wanted = transactions.flatMap(t => t.rows.map(new Wanted(t.name, _)))
+  def of(transactions: Seq[UncopiedRows]): Map[TransactionName, String] = {
+    val wanted = transactions.flatMap(t =>
+      t.places.map { case (rows, copied) => new Wanted(t.transaction.name, rows, copied) }
+    )
     def isIn(topics: Map[String, TopicDescription])(w: Wanted) =
       topics.get(w.place.topic).exists(_.partitions.size > w.place.partition)
     val topics = topicsAt.find(wanted.map(_.place.topic).distinct)(t => wanted.forall(isIn(t)))
     wanted.filterNot(isIn(topics)).foreach(w => lose(w, s"${w.place} is not there any more"))
-    loseOutside(isThere(wanted))
+    val begins = loseOutside(isThere(wanted))
     val places = isThere(wanted).groupBy(_.place)
-      .map { case (place, of) => place -> new Place(place, of, clock.nanos()) }
+      .map { case (place, of) => place -> new Place(place, of, begins(place), clock.nanos()) }
     consumer.assign(places.keySet.asJava)
     places.values.foreach(place => seek(place, place.position))
     var open = places
@@ -121,18 +139,21 @@ private final class LogReading(
   private def lose(wanted: Wanted, why: String): Unit =
     lost.getOrElseUpdate(wanted.transaction, why): Unit
 
-  /** Rows that lie before the beginning of their partition's log, or behind its end. */
-  private def loseOutside(wanted: Seq[Wanted]): Unit = {
+  /** Loses rows that lie before the beginning of their partition's log, or behind its end.
+    * @return where the log of each partition begins
+    */
+  private def loseOutside(wanted: Seq[Wanted]): Map[TopicPartition, Long] = {
     val places = wanted.map(_.place).toSet.asJava
-    val begins = consumer.beginningOffsets(places)
+    val begins = consumer.beginningOffsets(places).asScala.view.mapValues(_.toLong).toMap
     val ends = consumer.endOffsets(places)
     wanted.foreach { w =>
-      val (first, last) = (w.rows.runs.first, w.rows.runs.last)
+      val (first, last) = (w.uncopied.first, w.uncopied.last)
       if (ends.get(w.place) <= last)
         lose(w, s"${w.place} ends at ${ends.get(w.place)}, before offset $last")
-      else if (begins.get(w.place) > first)
-        lose(w, s"${w.place} begins at ${begins.get(w.place)}, behind offset $first")
+      else if (begins(w.place) > first)
+        lose(w, s"${w.place} begins at ${begins(w.place)}, behind offset $first")
     }
+    begins
   }
 
   private def poll(open: Map[TopicPartition, Place]): Unit = {
@@ -143,10 +164,16 @@ private final class LogReading(
         case e: OffsetOutOfRangeException =>
           val changed = e.partitions.asScala.flatMap(open.get).toSeq
           val known = lost.size
-          loseOutside(changed.flatMap(_.wanted))
-          if (lost.size == known) throw unavailable("a partition's log has changed", e.getMessage)
+          val begins = loseOutside(changed.flatMap(_.wanted))
+          // Rows that were copied are not missed.
+          val isBehind = changed.exists(place => place.position < begins(place.place))
+          if (lost.size == known && !isBehind)
+            throw unavailable("a partition's log has changed", e.getMessage)
           changed.foreach(_.drop(lost.contains))
-          changed.foreach(place => place.next.foreach(seek(place, _)))
+          changed.foreach { place =>
+            place.position = math.max(place.position, begins(place.place))
+            place.next.foreach(seek(place, _))
+          }
           None
       }
     open.values.foreach { place =>
@@ -162,9 +189,9 @@ private final class LogReading(
       records: Seq[ConsumerRecord[Array[Byte], Array[Byte]]]
   ): Unit = place.wanted.foreach { w =>
     records.filter(record => w.rows.runs.contains(record.offset)).foreach { record =>
-      w.found += 1
-      w.hash += RowHash.of(record.key, record.value, record.headers)
-      spool.add(RowSpool.Group(w.transaction, w.place), record)
+      w.take(RowHash.of(record.key, record.value, record.headers), record.offset)
+      if (w.uncopied.contains(record.offset))
+        spool.add(RowSpool.Group(w.transaction, w.place), record)
     }
   }
 
@@ -197,25 +224,39 @@ private object LogReading {
   /** A gap of so many offsets is not read, but jumped over. */
   val Skipped: Long = 10000
 
-  /** Rows of one transaction in one partition, and what was found of them. */
-  final class Wanted(val transaction: TransactionName, val rows: DecidedRows) {
-    var found = 0L
-    var hash = 0L
+  /** Rows of one transaction in one partition, and what was found of them.
+    * @param copied how many of the first ones are with the readers. They are read for the hash, which is of all rows, and
+    *   may be gone
+    */
+  final class Wanted(val transaction: TransactionName, val rows: DecidedRows, copied: Long) {
+    private var found = 0L
+    private var foundUncopied = 0L
+    private var hash = 0L
+
+    /** The rows that have to be there. */
+    val uncopied: OffsetRuns = rows.runs.drop(copied)
 
     def place: TopicPartition = rows.topicPartition
 
+    def take(ofRow: Long, offset: Long): Unit = {
+      found += 1
+      if (uncopied.contains(offset)) foundUncopied += 1
+      hash += ofRow
+    }
+
     def lack: Option[String] =
-      if (found != rows.runs.count) Some(s"$place has $found of ${rows.runs.count} rows")
-      else Option.when(hash != rows.hash)(
+      if (foundUncopied != uncopied.count)
+        Some(s"$place has $foundUncopied of ${uncopied.count} rows")
+      else Option.when(found == rows.runs.count && hash != rows.hash)(
         s"$place has other rows at these offsets: their hash is $hash, and that of the decision " +
           s"${rows.hash}"
       )
   }
 
   /** A partition, how far it is read, and when that was further than before. */
-  final class Place(val place: TopicPartition, all: Seq[Wanted], begun: Long) {
+  final class Place(val place: TopicPartition, all: Seq[Wanted], begin: Long, begun: Long) {
     var wanted: Seq[Wanted] = all
-    var position: Long = all.map(_.rows.runs.first).min
+    var position: Long = math.max(begin, all.map(_.rows.runs.first).min)
     var lastProgress: Long = begun
 
     /** The next offset that is wanted. */

@@ -72,8 +72,7 @@ private[kafka] final class Recovery(
       case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
         val unfinished = state.unfinished(decision).map(_._1.name).toSet
         if (completes) {
-          val committed = decision.transactions.map(_.name).toSet -- unfinished
-          Some(completion.complete(decision, committed)(fenceOpenAnd))
+          Some(completion.complete(decision, state.progress(decision, _, _))(fenceOpenAnd))
         } else {
           fenceOpenAnd(unfinished.map(_.transactionalId) - ownId)
           None

@@ -12,7 +12,7 @@ import statemark.kafka.log.{CommitTopic, Token}
 
 /** Rows of one transaction that have to be copied.
   * @param copied how many of them are copied already
-  * @param rows all of them, in the order of the decision
+  * @param rows the others, in the order of the decision
   */
 private[kafka] final case class CopySource(
     transaction: DecidedTransaction,
@@ -41,8 +41,8 @@ private[kafka] final class RowCopy(
     */
   def copy(decision: Decision, sources: Seq[CopySource]): Long = {
     val rows = sources.iterator.flatMap { source =>
-      source.rows().zipWithIndex.drop(source.copied.toInt).map { case (record, at) =>
-        Row(source, record, at + 1L)
+      source.rows().zip(Iterator.iterate(source.copied + 1)(_ + 1)).map { case (record, number) =>
+        Row(source, record, number)
       }
     }
     var count = 0L

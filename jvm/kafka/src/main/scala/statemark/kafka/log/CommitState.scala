@@ -126,12 +126,16 @@ object CommitState {
 }
 
 /** How much of a transaction is with the readers. */
-sealed trait Progress
+sealed trait Progress {
+
+  /** How many of its rows readers have by a copy of a part of them. */
+  def copied: Long = 0
+}
 
 object Progress {
   case object None extends Progress
 
   /** So many of its rows, in the order of the decision. */
-  final case class Copied(rows: Long) extends Progress
+  final case class Copied(override val copied: Long) extends Progress
   case object Complete extends Progress
 }

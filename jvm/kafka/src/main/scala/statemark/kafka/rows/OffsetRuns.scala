@@ -24,6 +24,19 @@ final case class OffsetRuns(starts: ArraySeq[Long], ends: ArraySeq[Long]) {
   /** The highest offset; of runs that are not empty. */
   def last: Long = ends.last - 1
 
+  /** Returns the runs without their lowest `dropped` offsets. */
+  def drop(dropped: Long): OffsetRuns = {
+    // How many offsets lie before each run.
+    val before = starts.indices.scanLeft(0L)((sum, i) => sum + ends(i) - starts(i))
+    val from = starts.indices.indexWhere(i => before(i + 1) > dropped)
+    if (dropped <= 0) this
+    else if (from < 0) OffsetRuns.empty
+    else OffsetRuns(
+      starts.drop(from).updated(0, starts(from) + dropped - before(from)),
+      ends.drop(from)
+    )
+  }
+
   def contains(offset: Long): Boolean = runAt(offset).exists(starts(_) <= offset)
 
   /** The lowest offset of these that is not below `offset`. */

@@ -3,7 +3,7 @@ package statemark.kafka.tools
 import scala.util.Try
 import statemark.kafka.conf.{SinkException, SinkIdentity}
 import statemark.kafka.decision.{Decision, LastDecision}
-import statemark.kafka.log.{CommitState, IdentityRecord, Progress}
+import statemark.kafka.log.{CommitState, IdentityRecord}
 import statemark.kafka.rows.TransactionName
 
 /** One sink, as the commit topic knows it.
@@ -148,13 +148,9 @@ private[kafka] object SinkStatus {
     decision.transactions.size,
     decision.topics,
     state.unfinished(decision).map { case (transaction, slot) =>
-      val copied = state.progress(decision, transaction, slot) match {
-        case Progress.Copied(rows) => rows
-        case _ => 0L
-      }
       UnfinishedTransaction(
         transaction.name,
-        transaction.count - copied,
+        transaction.count - state.progress(decision, transaction, slot).copied,
         isCommitting(transaction.name.transactionalId)
       )
     }

@@ -3,7 +3,7 @@ package statemark.kafka.crash
 import statemark.kafka.TestBrokers
 import statemark.kafka.conf.SinkPhase
 import statemark.kafka.decision.{BatchStart, DecidedTransaction}
-import statemark.kafka.driver.{BatchPlan, DriverSeams, FoundRows, LogRows}
+import statemark.kafka.driver.{BatchPlan, DriverSeams, FoundRows, LogRows, UncopiedRows}
 import statemark.kafka.sim._
 
 /** Everything stands still for three transaction timeouts: at each phase, in a task, in a copy. */
@@ -110,7 +110,7 @@ final class Outages(brokers: TestBrokers, sizes: Sizes) {
   private def copy(): Unit = {
     val slow = (real: LogRows) =>
       new LogRows {
-        override private[kafka] def read(transactions: Seq[DecidedTransaction]): FoundRows = {
+        override private[kafka] def read(transactions: Seq[UncopiedRows]): FoundRows = {
           val found = real.read(transactions)
           new FoundRows {
             override def lost = found.lost
