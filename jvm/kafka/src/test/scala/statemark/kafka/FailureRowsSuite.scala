@@ -299,7 +299,10 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
               kept = Nil
               state
             }
-            override def readAll(): Map[SinkIdentity, CommitState] = real.readAll()
+            override def readAll[A](
+        isWanted: SinkIdentity => Boolean,
+        passing: Option[(CommitRecord, Long) => Unit]
+    )(of: (SinkIdentity, CommitState) => A): Vector[A] = real.readAll(isWanted, passing)(of)
           }
       )
     )

@@ -282,7 +282,7 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
       s.restart()
       s.runBatch()
       judged(s)
-      val state = s.commitLog.readAll()(other)
+      val state = s.commitLog.readAll(_ == other)((_, of) => of).head
       intercept[SinkException.UnreadableRecord](state.requireReadable())
       clients.kill()
     }

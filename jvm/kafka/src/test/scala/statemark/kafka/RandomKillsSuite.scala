@@ -7,7 +7,7 @@ import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkSetting
 import statemark.kafka.decision.{BatchStart, LastDecision, Verdict}
 import statemark.kafka.driver.{DecisionLog, DriverSeams, LogRows, SpooledRows, UncopiedRows}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
-import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord, Token}
+import statemark.kafka.log.{CommitLog, CommitRecord, CommitState, CommitTopic, IdentityRecord, Token}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, RowSpool, TransactionName}
 import statemark.kafka.sim._
 
@@ -122,8 +122,11 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
       new CommitLog {
         override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState =
           without(real.read(identity, held))
-        override def readAll(): Map[SinkIdentity, CommitState] =
-          real.readAll().view.mapValues(without).toMap
+        override def readAll[A](
+            isWanted: SinkIdentity => Boolean,
+            passing: Option[(CommitRecord, Long) => Unit]
+        )(of: (SinkIdentity, CommitState) => A): Vector[A] =
+          real.readAll(isWanted, passing)((identity, state) => of(identity, without(state)))
       }
     seen("no-token", Seq(SinkPhase.BeforeCommitLog), DriverSeams(log = ignoring))((judgement, _) =>
       judgement.duplicated > 0

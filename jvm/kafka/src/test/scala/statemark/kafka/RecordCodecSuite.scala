@@ -269,7 +269,7 @@ class RecordCodecSuite extends AnyFunSuite {
   }
 
   private def stateOf(records: Seq[CommitRecord]) = records.foldLeft(CommitState.empty) {
-    (state, record) => state.updated(RecordCodec.key(record), Some(RecordCodec.value(record)), 0)
+    (state, record) => state.updated(RecordCodec.key(record), Right(Some(record)), 0)
   }
 
   test("a large decision is written in parts; older ones with more parts leave theirs behind") {

@@ -15,7 +15,7 @@ import statemark.kafka.conf.{
 }
 import statemark.kafka.decision.{CompletionReport, LastDecision, Outcome, RecoveryReport}
 import statemark.kafka.executor.TransactionLine
-import statemark.kafka.log.{CommitLog, CommitState, CommitTopic, IdentityRecord}
+import statemark.kafka.log.{CommitLog, CommitRecord, CommitState, CommitTopic, IdentityRecord}
 
 /** Takes an identity over: fences who wrote for it before, and completes what that has decided. Fence, then read; the
   * order is what makes it right. ''Thread:'' the driver's.
@@ -194,9 +194,12 @@ private[kafka] final class Recovery(
     * @return lines for the log
     */
   private def newcomer(): Vector[String] = {
-    // Somebody may have copied the topic into one of another shape (K6).
-    val all = log.readAll()
-    if (all.get(identity).exists(_.records.nonEmpty)) throw wrongHistory(
+    val namesakes = new Namesakes(context)
+    // Besides the query's other sinks: somebody may have copied the topic into one of another shape (K6).
+    val ofQuery = log.readAll(_.appId == identity.appId, Option.when(namesakes.isNamed)(namesakes.note(_, _))) { (of, state) =>
+      (of == identity && state.records.nonEmpty, unfinishedNote(of, state))
+    }
+    if (ofQuery.exists(_._1)) throw wrongHistory(
       "Records of the sink lie in another partition of the commit topic",
       s"they belong into partition ${identity.commitPartition}: the topic was copied, and not " +
         "partition by partition",
@@ -209,37 +212,21 @@ private[kafka] final class Recovery(
       "Name the right cluster and commit topic; or remove what the checkpoint knows, the file " +
         s"_statemark/kafka/${SinkTransactionalId.escaped(identity.sink)} in it: ${SinkException.Repeats}"
     )
-    val readable = all.filter(_._2.isReadable)
-    sameName(readable) ++ unfinishedOfQuery(readable)
+    namesakes.lines(log) ++ ofQuery.flatMap(_._2).sorted
   }
 
   /** Another option `sinkName`, or `topic`, makes another sink: what the old one has decided stays as it is. */
-  private def unfinishedOfQuery(all: Map[SinkIdentity, CommitState]): Vector[String] =
-    all.toVector.collect {
-      case (other, state) if other.appId == identity.appId && other != identity =>
-        state.last match {
-          case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
-            Some(
-              s"Sink $other of the same query has decided batch ${decision.batch}, which is not " +
-                "complete: run the query once more with the options that it had, or complete it with " +
-                "`statemark topic finish`; this sink may write the batch's rows again"
-            )
-          case _ => None
-        }
-    }.flatten.sorted
-
-  private def sameName(all: Map[SinkIdentity, CommitState]): Vector[String] =
-    all.valuesIterator.flatMap(_.identity).filter { record =>
-      context.queryName.nonEmpty && record.queryName == context.queryName.take(
-        Recovery.MostNameCharacters
-      ) &&
-      record.topics == settings.topic.toVector
-    }.map { record =>
-      val last = all(record.identity).last.decided.headOption.fold("none")(_.batch.toString)
-      s"Another query ${record.queryId} of the name '${record.queryName}' has written to " +
-        s"${record.topics.mkString(", ")}, last batch $last: if its checkpoint was deleted, its " +
-        "rows are written again"
-    }.toVector.sorted
+  private def unfinishedNote(other: SinkIdentity, state: CommitState): Option[String] =
+    if (other == identity || !state.isReadable) None
+    else state.last match {
+      case LastDecision.Decided(decision) if state.unfinished(decision).nonEmpty =>
+        Some(
+          s"Sink $other of the same query has decided batch ${decision.batch}, which is not " +
+            "complete: run the query once more with the options that it had, or complete it with " +
+            "`statemark topic finish`; this sink may write the batch's rows again"
+        )
+      case _ => None
+    }
 
   /** Compares like [[requireOwn]], after a failure, which may have left a run of this driver's behind that did not get through.
     * @throws SinkException.Superseded where the commit topic names a run of another driver's, or none: only a new run takes
@@ -262,10 +249,58 @@ private[kafka] final class Recovery(
     catch { case NonFatal(e) => throw DriverFailures.ofInitialization(e, context) }
 }
 
+/** Sinks of other queries that have the name of this one, and its topic: one of them may be this query, with a checkpoint
+  * that was deleted. Those are kept in mind that began last. ''Thread:'' the driver's.
+  */
+private final class Namesakes(context: SinkContext) {
+  import Recovery.{MostNameCharacters, MostNamesakes}
+
+  private val name = context.queryName.take(MostNameCharacters)
+  private val begunAtMs = mutable.Map.empty[SinkIdentity, Long]
+  private var isCut = false
+
+  /** Tells whether the query has a name. */
+  def isNamed: Boolean = name.nonEmpty
+
+  /** Keeps the sink of a record in mind, if it is one of these. */
+  def note(record: CommitRecord, timestampMs: Long): Unit = record match {
+    case record: IdentityRecord if isMeant(record) =>
+      begunAtMs(record.identity) = timestampMs
+      if (begunAtMs.size > MostNamesakes) {
+        begunAtMs -= begunAtMs.minBy(_._2)._1
+        isCut = true
+      }
+    case _ => ()
+  }
+
+  /** Returns lines for the log about those that the commit topic still knows. */
+  def lines(log: CommitLog): Vector[String] =
+    if (begunAtMs.isEmpty) Vector.empty
+    else {
+      val found = log.readAll(begunAtMs.contains) { (_, state) =>
+        state.identity.filter(record => isMeant(record) && state.isReadable).map { record =>
+          val last = state.last.decided.headOption.fold("none")(_.batch.toString)
+          s"Another query ${record.queryId} of the name '${record.queryName}' has written to " +
+            s"${record.topics.mkString(", ")}, last batch $last: if its checkpoint was deleted, its " +
+            "rows are written again"
+        }
+      }
+      found.flatten.sorted ++ Option.when(isCut)(
+        s"More queries of the name '$name' have written there: the $MostNamesakes that began last are named"
+      )
+    }
+
+  private def isMeant(record: IdentityRecord): Boolean =
+    isNamed && record.queryName == name && record.topics == context.settings.topic.toVector
+}
+
 private object Recovery {
 
   /** Of a query's name, which only helps to find another query of the same name; a record holds 64 KiB of it. */
   val MostNameCharacters = 1000
+
+  /** So many queries of one name are told of. */
+  val MostNamesakes = 20
 
   /** Tokens of executors that are gone, which a run leaves in the commit topic. */
   val MostStaleTokens = 100

@@ -27,10 +27,18 @@ trait CommitLog {
   /** As the other, and only waits. */
   final def read(identity: SinkIdentity): CommitState = read(identity, _ => ())
 
-  /** What it says of every identity, in all partitions, up to the first transaction that is open: strangers' outcomes are
-    * not waited for.
+  /** Reads all partitions, one after another, each up to its first transaction that is open: strangers' outcomes are not
+    * waited for. A commit topic may know more identities than fit into the heap: of those that are not wanted nothing is
+    * held, and of the others no more than one partition's states at a time.
+    * @param isWanted the identities that the caller asks for
+    * @param passing what is told of each record on the way, whosever it is, and of its time in milliseconds since the epoch
+    * @param of what makes of an identity's state what the caller keeps
+    * @return the results, of wanted identities that have records
     */
-  def readAll(): Map[SinkIdentity, CommitState]
+  def readAll[A](
+      isWanted: SinkIdentity => Boolean,
+      passing: Option[(CommitRecord, Long) => Unit] = None
+  )(of: (SinkIdentity, CommitState) => A): Vector[A]
 }
 
 /** The commit topic as the brokers have it.
@@ -44,7 +52,7 @@ private[kafka] final class TopicCommitLog(
     clock: Clock,
     end: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
 ) extends CommitLog {
-  import TopicCommitLog.{Known, NoStates, States}
+  import TopicCommitLog.{Known, Nobody, States}
 
   /** Records that are nobody's: their keys cannot be read. The topic keeps them for ever, so they stop no sink. A later
     * release is known by its identity record (FORMAT.md).
@@ -73,54 +81,45 @@ private[kafka] final class TopicCommitLog(
       held: CommitState => Unit
   ): CommitState = {
     val place = CommitTopic.partitionOf(settings, identity)
-    val known = mutable.Map.from(own.get((identity, place)).map(place -> _))
-    readOn(
-      known,
-      Seq(place),
-      isolation,
-      _ == identity,
-      of => held(of.getOrElse(identity, CommitState.empty))
+    val until = endsOf(Seq(place), isolation)(place)
+    val before = own.getOrElse((identity, place), Nobody)
+    if (until < before.next) throw new SinkException.WrongHistory(
+      "The commit topic was made anew while the sink ran",
+      "it ends before what was read of it already",
+      s"Bring the old topic back, or start anew with another 'sinkName': ${SinkException.Repeats}",
+      Map("partition" -> place.toString, "end" -> until.toString, "read" -> before.next.toString)
     )
-    own((identity, place)) = known(place)
-    known(place).states.getOrElse(identity, CommitState.empty).requireReadable()
+    def stateOf(of: States) = of.getOrElse(identity, CommitState.empty)
+    val known =
+      if (before.next == until) before
+      else reading { consumer =>
+        readTo(consumer, place, before, until, _ == identity, None, of => held(stateOf(of)))
+      }
+    own((identity, place)) = known
+    stateOf(known.states).requireReadable()
   }
 
-  override def readAll(): Map[SinkIdentity, CommitState] = {
+  override def readAll[A](
+      isWanted: SinkIdentity => Boolean,
+      passing: Option[(CommitRecord, Long) => Unit]
+  )(of: (SinkIdentity, CommitState) => A): Vector[A] = {
     val count = TopicChecks.describe(admin, settings.commitTopic)
       .fold(CommitTopic.Partitions)(_.partitions.size)
-    val places = (0 until count).map(new TopicPartition(settings.commitTopic, _))
-    val known = mutable.Map.empty[TopicPartition, Known]
-    readOn(known, places, IsolationLevel.READ_COMMITTED, _ => true, _ => ())
-    places.flatMap(known(_).states).toMap
+    val places = (0 until count).map(new TopicPartition(settings.commitTopic, _)).toVector
+    val ends = endsOf(places, IsolationLevel.READ_COMMITTED).filter(_._2 > 0)
+    if (ends.isEmpty) Vector.empty
+    else reading { consumer =>
+      places.filter(ends.contains).flatMap { place =>
+        readTo(consumer, place, Nobody, ends(place), isWanted, passing, _ => ()).states
+          .map { case (identity, state) => of(identity, state) }
+      }
+    }
   }
 
-  /** Reads on from where `known` ends.
-    * @param isWanted whose records are kept
-    */
-  private def readOn(
-      known: mutable.Map[TopicPartition, Known],
-      places: Seq[TopicPartition],
-      isolation: IsolationLevel,
-      isWanted: SinkIdentity => Boolean,
-      held: States => Unit
-  ): Unit = {
-    val ends = endsOf(places, isolation)
-    places.foreach { place =>
-      val next = known.get(place).fold(0L)(_.next)
-      if (ends(place) < next) throw new SinkException.WrongHistory(
-        "The commit topic was made anew while the sink ran",
-        "it ends before what was read of it already",
-        s"Bring the old topic back, or start anew with another 'sinkName': ${SinkException.Repeats}",
-        Map("partition" -> place.toString, "end" -> ends(place).toString, "read" -> next.toString)
-      )
-      if (ends(place) == 0) known.getOrElseUpdate(place, Known(0, Map.empty)): Unit
-    }
-    val behind = places.filter(place => known.get(place).forall(_.next < ends(place)))
-    if (behind.nonEmpty) {
-      val consumer = clients.consumer(committedOnly = true)
-      try readTo(known, consumer, behind.map(place => place -> ends(place)).toMap, isWanted, held)
-      finally consumer.close()
-    }
+  private def reading[A](body: RowConsumer => A): A = {
+    val consumer = clients.consumer(committedOnly = true)
+    try body(consumer)
+    finally consumer.close()
   }
 
   /** The ends as such a reader sees them: one of everything behind records whose transaction is open. */
@@ -136,53 +135,52 @@ private[kafka] final class TopicCommitLog(
   }
 
   private def readTo(
-      known: mutable.Map[TopicPartition, Known],
       consumer: RowConsumer,
-      ends: Map[TopicPartition, Long],
+      place: TopicPartition,
+      before: Known,
+      until: Long,
       isWanted: SinkIdentity => Boolean,
+      passing: Option[(CommitRecord, Long) => Unit],
       held: States => Unit
-  ): Unit = {
-    consumer.assign(ends.keySet.asJava)
-    val (begun, unread) = ends.keySet.partition(known.contains)
-    begun.foreach(place => consumer.seek(place, known(place).next))
-    // Of no partitions it would mean all of them.
-    if (unread.nonEmpty) consumer.seekToBeginning(unread.asJava)
-    val states = mutable.Map.empty[TopicPartition, States]
-    ends.keys.foreach(place => states(place) = known.get(place).fold(NoStates)(_.states))
+  ): Known = {
+    val places = Collections.singletonList(place)
+    consumer.assign(places)
+    if (before.next > 0) consumer.seek(place, before.next) else consumer.seekToBeginning(places)
+    var states = before.states
     // A topic that is long, or far away, takes its time.
-    var (passed, passedNanos) = (0L, clock.nanos())
-    def unfinished = ends.find { case (place, end) => consumer.position(place) < end }
-    var open = unfinished
-    val told = mutable.Set.empty[(TopicPartition, Long)]
-    while (open.isDefined) {
-      val position = ends.keysIterator.map(consumer.position).sum
-      if (position != passed) {
-        passed = position
-        passedNanos = clock.nanos()
-      }
-      open.filter(_ => clock.nanos() - passedNanos > settings.transactionTimeoutMs * 1000000L)
-        .foreach { case (place, end) => throw blocked(place, consumer.position(place), end) }
+    var (position, passedNanos) = (consumer.position(place), clock.nanos())
+    var told = -1L
+    while (position < until) {
+      if (clock.nanos() - passedNanos > settings.transactionTimeoutMs * 1000000L)
+        throw blocked(place, position, until)
       val records = consumer.poll(TopicCommitLog.Poll)
       records.asScala.foreach { record =>
-        val place = new TopicPartition(record.topic, record.partition)
         RecordCodec.identityOf(record.key) match {
-          case Some(identity) if !isWanted(identity) => ()
           case Some(identity) =>
-            val state = states(place).getOrElse(identity, CommitState.empty)
-              .updated(record.key, Option(record.value), record.timestamp)
-            states(place) = states(place).updated(identity, state)
+            lazy val decoded = CommitState.decoded(record.key, Option(record.value))
+            passing.foreach(tell => decoded.foreach(_.foreach(tell(_, record.timestamp))))
+            if (isWanted(identity)) {
+              val state = states.getOrElse(identity, CommitState.empty)
+              states = states.updated(identity, state.updated(record.key, decoded, record.timestamp))
+            }
           case None => noteForeign(place, record.offset)
         }
       }
-      open = unfinished
-      for ((place, _) <- open if records.isEmpty) {
-        val position = consumer.position(place)
+      val reached = consumer.position(place)
+      if (reached != position) {
+        position = reached
+        passedNanos = clock.nanos()
+      }
+      if (position < until && records.isEmpty) {
         // Before that, records may be missing that belong together.
         val isHeld = position >= endsOf(Seq(place), IsolationLevel.READ_COMMITTED)(place)
-        if (isHeld && told.add((place, position))) held(states(place))
+        if (isHeld && position != told) {
+          told = position
+          held(states)
+        }
       }
     }
-    states.foreach { case (place, of) => known(place) = Known(consumer.position(place), of) }
+    Known(position, states)
   }
 
   private def noteForeign(place: TopicPartition, offset: Long): Unit = {
@@ -244,7 +242,7 @@ private object TopicCommitLog {
 
   type States = Map[SinkIdentity, CommitState]
 
-  val NoStates: States = Map.empty
+  val Nobody: Known = Known(0, Map.empty)
 
   val Poll: Duration = Duration.ofMillis(100)
 }

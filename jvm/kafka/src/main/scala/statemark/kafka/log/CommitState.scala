@@ -21,30 +21,28 @@ final case class CommitState(
     decidedAtMs: Option[Long] = None
 ) {
 
-  /** The state with one record more; without a value it removes what has the key. */
+  /** Returns the state with one record more.
+    * @param record what [[CommitState.decoded]] gave; None removes what has the key
+    */
   private[kafka] def updated(
       key: Array[Byte],
-      value: Option[Array[Byte]],
+      record: Either[SinkException.UnreadableRecord, Option[CommitRecord]],
       timestampMs: Long
   ): CommitState = {
     val wrapped = ArraySeq.unsafeWrapArray(key)
     val others = copy(records = records.removed(wrapped), unreadable = unreadable.removed(wrapped))
-    try
-      value.map(RecordCodec.decode(key, _)) match {
-        case Some(record: IdentityRecord) =>
-          others.copy(
-            others.records.updated(wrapped, record),
-            drivers + record.driverId,
-            begunAtMs = Some(timestampMs)
-          )
-        case Some(record: Token) => others.copy(others.records.updated(wrapped, record))
-        case Some(record) =>
-          others.copy(others.records.updated(wrapped, record), decidedAtMs = Some(timestampMs))
-        case None => others
-      }
-    catch {
-      case e: SinkException.UnreadableRecord =>
-        others.copy(unreadable = others.unreadable.updated(wrapped, e))
+    record match {
+      case Left(e) => others.copy(unreadable = others.unreadable.updated(wrapped, e))
+      case Right(Some(record: IdentityRecord)) =>
+        others.copy(
+          others.records.updated(wrapped, record),
+          drivers + record.driverId,
+          begunAtMs = Some(timestampMs)
+        )
+      case Right(Some(record: Token)) => others.copy(others.records.updated(wrapped, record))
+      case Right(Some(record)) =>
+        others.copy(others.records.updated(wrapped, record), decidedAtMs = Some(timestampMs))
+      case Right(None) => others
     }
   }
 
@@ -123,6 +121,14 @@ final case class CommitState(
 
 object CommitState {
   val empty: CommitState = CommitState(Map.empty, Set.empty)
+
+  /** Returns the record of a key, None where it has no value, or why this release cannot read it. */
+  private[kafka] def decoded(
+      key: Array[Byte],
+      value: Option[Array[Byte]]
+  ): Either[SinkException.UnreadableRecord, Option[CommitRecord]] =
+    try Right(value.map(RecordCodec.decode(key, _)))
+    catch { case e: SinkException.UnreadableRecord => Left(e) }
 }
 
 /** How much of a transaction is with the readers. */

@@ -8,7 +8,7 @@ import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.{Outcome, RecoveryReport}
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, SinkContext}
 import statemark.kafka.executor.CommitOrders
-import statemark.kafka.log.{IdentityRecord, TopicCommitLog}
+import statemark.kafka.log.{CommitState, IdentityRecord, TopicCommitLog}
 
 /** What brokers know of sinks.
   * @param sinks in the order of their names
@@ -48,21 +48,31 @@ final class SinkTools private (settings: SinkSettings, clients: KafkaClients)
   def status(name: Option[String], prefix: Option[String] = None): StatusReport =
     asking("The commit topic cannot be read") {
       if (TopicLookup.patiently(admin, settings.commitTopic).isEmpty) throw absent
-      val committed = IsolationLevel.READ_COMMITTED
-      val states = new TopicCommitLog(clients, admin, settings, Clock.system, committed).readAll()
-        .filterNot(_._2.isEmpty)
-      val wanted = SinkTools.named(settings.commitTopic, states.keySet, name)
-        .filter(i => prefix.forall(p => states(i).identity.forall(_.prefix == p)))
       val transactions = new OpenTransactions(admin)
-      val sinks = wanted.map { identity =>
-        SinkStatus.of(identity, states(identity))(transactions.isCommitting)
-      }
+      val found = read(identity => name.forall(SinkTools.isNamed(identity, _))) { (identity, state) =>
+        val isOfPrefix = prefix.forall(p => state.identity.forall(_.prefix == p))
+        identity -> Option.when(isOfPrefix)(
+          SinkStatus.of(identity, state)(transactions.isCommitting)
+        )
+      }.toMap
+      val known = if (found.isEmpty) read(_ => true)((identity, _) => identity).toSet else found.keySet
+      val wanted = SinkTools.named(settings.commitTopic, known, name)
+      val sinks = wanted.flatMap(found(_))
       val topics = sinks.flatMap(_.topics).toSet + settings.commitTopic
       // Of a run that has not begun yet the commit topic knows nothing.
-      val isWanted = (s: SinkIdentity) => name.isEmpty && prefix.isEmpty || wanted.contains(s)
+      val isWanted =
+        (s: SinkIdentity) => name.isEmpty && prefix.isEmpty || sinks.exists(_.identity == s)
       val open = transactions.find(topics)(isWanted)
       StatusReport(settings.commitTopic, sinks, open.transactions, open.notes)
     }
+
+  /** Reads what the commit topic says of sinks, and keeps what `of` makes of it. */
+  private def read[A](isWanted: SinkIdentity => Boolean)(of: (SinkIdentity, CommitState) => A) = {
+    val committed = IsolationLevel.READ_COMMITTED
+    new TopicCommitLog(clients, admin, settings, Clock.system, committed)
+      .readAll(isWanted)((identity, state) => Option.unless(state.isEmpty)(of(identity, state)))
+      .flatten
+  }
 
   /** The one sink that a name stands for, and its report.
     * @throws SinkException where there is none, or more than one
@@ -161,6 +171,10 @@ object SinkTools {
 
   /** @param settings those of any sink with this commit topic on these brokers */
   def open(settings: SinkSettings): SinkTools = new SinkTools(settings, KafkaClients.of(settings))
+
+  /** Tells whether a name may stand for a sink. */
+  private def isNamed(identity: SinkIdentity, name: String): Boolean =
+    identity.toString == name || identity.appId == name
 
   /** The sinks that a name stands for, in the order of their names.
     * @throws SinkException where there is none

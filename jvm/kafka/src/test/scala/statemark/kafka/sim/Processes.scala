@@ -12,7 +12,7 @@ import statemark.kafka.clients.{KafkaClients, Timer}
 import statemark.kafka.conf.{SinkIdentity, SinkSettings}
 import statemark.kafka.driver.CheckpointMarker
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, ExecutorSinks}
-import statemark.kafka.log.{CommitLog, CommitState}
+import statemark.kafka.log.{CommitLog, CommitRecord, CommitState}
 import statemark.kafka.rows.{AttemptId, TransactionName}
 
 /** Clients of one process, which end with it: producers that are killed send nothing more and end nothing. */
@@ -115,7 +115,10 @@ final class LateOrders(executors: () => Seq[SimExecutor], isLate: () => Boolean)
       carryOut()
       state
     }
-    override def readAll(): Map[SinkIdentity, CommitState] = log.readAll()
+    override def readAll[A](
+        isWanted: SinkIdentity => Boolean,
+        passing: Option[(CommitRecord, Long) => Unit]
+    )(of: (SinkIdentity, CommitState) => A): Vector[A] = log.readAll(isWanted, passing)(of)
   }
 }
 

@@ -50,7 +50,7 @@ private object ReadWarnings {
       val settings = SinkSettings.of(kafka.map { case (name, value) =>
         s"kafka.$name" -> value
       } ++ commitTopic)
-      val written = WrittenTopics.of(settings).filter(SourceTopics.of(options)).toSeq.sorted
+      val written = WrittenTopics.of(settings)(SourceTopics.of(options)).toSeq.sorted
       if (written.nonEmpty) KafkaWarnings.warn(
         query,
         s"reads ${written.mkString(", ")} without kafka.isolation.level=read_committed: it may see rows twice, and rows of tries " +
