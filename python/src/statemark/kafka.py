@@ -27,6 +27,7 @@ _OPTIONS = {
     "refused_rows_topic": "refusedRowsTopic",
     "on_lost_rows": "onLostRows",
     "producers_per_executor": "producersPerExecutor",
+    "open_sinks": "openSinks",
     "app_id": "txnAppId",
     "batch_id": "txnVersion",
 }
@@ -116,6 +117,7 @@ def kafka_batch(
     refused_rows_topic: str | None = None,
     on_lost_rows: str | None = None,
     producers_per_executor: int | None = None,
+    open_sinks: int | None = None,
     options: Mapping[str, object] | None = None,
 ) -> None:
     """Write a batch to Kafka, once for its number: in ``foreachBatch``, or in a job.
@@ -140,6 +142,9 @@ def kafka_batch(
         As for `kafka_sink`.
     producers_per_executor : int, optional
         As for `kafka_sink`.
+    open_sinks : int, optional
+        How many sinks of the query keep their clients open for the next batch, where it writes to
+        many. Unset: 16.
     options : mapping of str to object, optional
         More options.
 
@@ -180,6 +185,7 @@ def kafka_batch(
         refused_rows_topic=refused_rows_topic,
         on_lost_rows=on_lost_rows,
         producers_per_executor=producers_per_executor,
+        open_sinks=open_sinks,
         app_id=app_id,
         batch_id=batch_id,
     )

@@ -64,13 +64,14 @@ def test_sink() -> None:
 
 def test_batch() -> None:
     df: Any = Asked()
-    statemark.kafka_batch(df, 7, bootstrap_servers="a:1", app_id="app")
+    statemark.kafka_batch(df, 7, bootstrap_servers="a:1", app_id="app", open_sinks=2)
     assert df.calls == {
         "format": "statemark-kafka",
         "mode": "append",
         "kafka.bootstrap.servers": "a:1",
         "txnVersion": "7",
         "txnAppId": "app",
+        "openSinks": "2",
         "is": "saved",
     }
 

@@ -30,6 +30,7 @@ class SinkSettingsSuite extends AnyFunSuite {
     assert(settings.sink == "orders" && settings.topic.contains("orders"))
     assert(settings.commitTopic == "statemark-commits" && settings.prefix == "statemark")
     assert(settings.producersPerExecutor == 1 && settings.refusedRowsTopic.isEmpty)
+    assert(settings.openSinks == 16)
     assert(settings.mostRowBytes == 1048576)
     assert(SinkSettings.of(least - "topic").sink == "out")
   }
@@ -84,6 +85,8 @@ class SinkSettingsSuite extends AnyFunSuite {
     refused("sinkName" -> "s" * 1001)
     refused("producersPerExecutor" -> "0")
     refused("producersPerExecutor" -> "65")
+    refused("openSinks" -> "-1")
+    refused("openSinks" -> "1001")
     refused("refusedRowsTopic" -> " ")
     refused("kafka.max.request.size" -> "much")
     intercept[SinkException.RefusedSetting](SinkSettings.of(Map("topic" -> "orders")))

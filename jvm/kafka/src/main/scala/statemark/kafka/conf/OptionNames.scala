@@ -17,6 +17,7 @@ private[kafka] object OptionNames {
     "onLostRows",
     "allowShortCompactionLag",
     "producersPerExecutor",
+    "openSinks",
     "refusedRowsTopic",
     "txnAppId",
     "txnVersion",

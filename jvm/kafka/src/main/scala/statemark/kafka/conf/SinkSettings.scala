@@ -20,6 +20,7 @@ import scala.util.Try
   *   In local mode there is one
   * @param refusedRowsTopic option `refusedRowsTopic`: where rows go that their topic can never take; None where such a row
   *   fails the query
+  * @param openSinks option `openSinks`: how many sinks of a query's batch writes keep their clients open for the next one
   */
 final case class SinkSettings(
     kafka: Map[String, String],
@@ -31,7 +32,8 @@ final case class SinkSettings(
     onLostRows: OnLostRows,
     allowsShortCompactionLag: Boolean,
     producersPerExecutor: Int,
-    refusedRowsTopic: Option[String]
+    refusedRowsTopic: Option[String],
+    openSinks: Int
 ) {
 
   def bootstrapServers: String = kafka(SinkSettings.BootstrapServers)
@@ -82,6 +84,8 @@ object SinkSettings {
   val DefaultCommitTopic: String = "statemark-commits"
   private val KafkaPrefix = "kafka."
   private val MostProducers = 64
+  private val DefaultOpenSinks = 16
+  private val MostOpenSinks = 1000
 
   /** The bytes that a request, and a batch of the commit topic, have to take: those of a part of a decision, its key
     * included.
@@ -155,7 +159,10 @@ object SinkSettings {
       producersPerExecutor = choice("producersPerExecutor", option("producersPerExecutor"), 1)(
         _.toIntOption.filter(n => n >= 1 && n <= MostProducers)
       )(s"1 to $MostProducers"),
-      refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _))
+      refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _)),
+      openSinks = choice("openSinks", option("openSinks"), DefaultOpenSinks)(
+        _.toIntOption.filter(n => n >= 0 && n <= MostOpenSinks)
+      )(s"0 to $MostOpenSinks")
     )
     requireRoomForDecisions(settings)
     settings
@@ -238,7 +245,10 @@ object SinkSettings {
     )
   }
 
-  private def nonEmpty(name: String, value: String): String =
+  /** Returns the value of an option that names something.
+    * @throws SinkException.RefusedSetting where it is empty, or too long
+    */
+  private[kafka] def nonEmpty(name: String, value: String): String =
     if (value.trim.isEmpty)
       throw refused(name, value, "it must not be empty", "any text but blanks")
     else if (value.length > MostCharacters) throw refused(

@@ -224,6 +224,8 @@ final class BatchCoordinator private[kafka] (
     val open = fencing.open(identity, Set(settings.prefix))
     fencing.fence(open.fold(_ => theirs, theirs.intersect))
     recovery.removeStaleTokens(state)
+    // Spark gives no name twice.
+    generations --= theirs
   }
 
   /** Whether the cleaner could take rows that a decision needs once their transactions are ended. A batch that failed may

@@ -6,13 +6,18 @@ import statemark.kafka.clients.{KafkaClients, TopicChecks, TopicFacts}
 import statemark.kafka.conf.{SinkException, SinkSettings}
 import statemark.kafka.log.CommitTopicSigns
 
-/** The topics of one run, each looked at once, before rows of it are decided. ''Thread:'' the driver's. */
+/** The topics of one run, each looked at once, before rows of it are decided. Rows may name others in each batch: of those
+  * that were looked at first, nothing is known any more. ''Thread:'' the driver's.
+  * @param most how many topics are kept in mind
+  */
 private[kafka] final class OutputTopics(
     clients: KafkaClients,
     admin: Admin,
-    settings: SinkSettings
+    settings: SinkSettings,
+    most: Int = OutputTopics.Most
 ) {
-  private val facts = mutable.Map.empty[String, TopicFacts]
+  private val facts = mutable.LinkedHashMap.empty[String, TopicFacts]
+  private var hasCompacted = false
 
   /** Looks at the commit topic, and at those that options name.
     * @return lines for the log
@@ -31,19 +36,26 @@ private[kafka] final class OutputTopics(
       if (TopicChecks.describe(admin, topic).exists(isCommitTopic(_, found)))
         throw OutputTopics.ofDecisions(topic)
       facts(topic) = found
+      hasCompacted ||= found.mayBeCompacted
+      if (facts.size > most) facts -= facts.head._1: Unit
     }
 
   private def isCommitTopic(topic: TopicDescription, found: TopicFacts) =
     CommitTopicSigns.isCommitTopic(clients, topic, found.mayBeCompacted)
 
+  /** How many topics are kept in mind. */
+  private[kafka] def known: Int = facts.size
+
   /** Whether the cleaner may take rows of aborted transactions; also of a topic that nobody has looked at. */
   def mayBeCompacted(topic: String): Boolean = facts.get(topic).forall(_.mayBeCompacted)
 
   /** Whether the cleaner may take rows of aborted transactions of any topic that was looked at. */
-  def anyMayBeCompacted: Boolean = facts.valuesIterator.exists(_.mayBeCompacted)
+  def anyMayBeCompacted: Boolean = hasCompacted
 }
 
 private object OutputTopics {
+  val Most = 1000
+
   private def ofDecisions(topic: String) = new SinkException.RefusedSetting(
     "A row cannot be sent",
     s"its topic $topic holds decisions of sinks, and a row there could pass for one",

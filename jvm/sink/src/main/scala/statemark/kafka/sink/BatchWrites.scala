@@ -88,9 +88,8 @@ private[sink] object BatchWrites {
     def option(name: String) = lower.get(name.toLowerCase(Locale.ROOT)).map(_.trim)
     def refused(name: String, value: String, reason: String, allowed: String) =
       throw SinkSettings.refused(name, value, reason, allowed)
-    (option(AppId), option(Version)) match {
+    (option(AppId).map(SinkSettings.nonEmpty(AppId, _)), option(Version)) match {
       case (None, None) => None
-      case (Some(""), _) => refused(AppId, "", "it must not be empty", "any text but blanks")
       case (Some(app), None) =>
         refused(AppId, app, s"it says nothing without '$Version'", "both, or neither")
       case (app, Some(text)) =>
@@ -146,7 +145,7 @@ private[sink] object BatchWrites {
           commit(sink, number.version, messages)
       }
       runId.foreach(id => written.add((identity, number.version, id)))
-    } finally if (query.isEmpty) OpenSinks.close(sink)
+    } finally if (query.isEmpty) OpenSinks.close(sink) else rest(sink)
   }
 
   private def startOf(
@@ -164,6 +163,12 @@ private[sink] object BatchWrites {
     isWrite = true,
     placement = () => FramePlans.placementOf(data, query)
   )
+
+  /** Leaves a sink open for its next write, and closes others of its query that were not used for longer, where they are
+    * too many. What they have written stays in [[written]] (K2).
+    */
+  private def rest(sink: OpenSink): Unit =
+    OpenSinks.rest(sink).foreach(other => ifFree(other.identity)(OpenSinks.close(other)))
 
   /** Nobody can repeat it, so nothing of it is kept (K11). */
   private def writeUnnumbered(
@@ -268,18 +273,29 @@ private[sink] object BatchWrites {
       new MarkerFile(of.checkpoint, identity, StatemarkBridge.hadoopConf(spark))
     )
 
-  private def alone[A](identity: SinkIdentity)(body: SinkIdentity => A): A = {
+  private def alone[A](identity: SinkIdentity)(body: SinkIdentity => A): A =
+    withTurn(identity) { lock =>
+      lock.lockInterruptibly()
+      try body(identity)
+      finally lock.unlock()
+    }
+
+  /** Runs `body` where no write of the identity is on its way: none then finds a sink that is being closed. */
+  private def ifFree(identity: SinkIdentity)(body: => Unit): Unit = withTurn(identity) { lock =>
+    if (lock.tryLock())
+      try body
+      finally lock.unlock()
+  }
+
+  private def withTurn[A](identity: SinkIdentity)(body: ReentrantLock => A): A = {
     def count(change: Int)(known: Turn) =
       Some(known.copy(users = known.users + change)).filter(_.users > 0)
     val turn = turns.compute(
       identity,
       (_, known) => count(1)(Option(known).getOrElse(Turn(new ReentrantLock, 0))).orNull
     )
-    try {
-      turn.lock.lockInterruptibly()
-      try body(identity)
-      finally turn.lock.unlock()
-    } finally turns.computeIfPresent(identity, (_, known) => count(-1)(known).orNull): Unit
+    try body(turn.lock)
+    finally turns.computeIfPresent(identity, (_, known) => count(-1)(known).orNull): Unit
   }
 
   private def commit(sink: OpenSink, version: Long, messages: Seq[AttemptMessage]): Unit =

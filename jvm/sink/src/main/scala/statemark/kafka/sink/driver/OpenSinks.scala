@@ -13,6 +13,7 @@ import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent
 import org.slf4j.LoggerFactory
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.kafka.conf.{SinkIdentity, SinkSettings}
@@ -30,6 +31,9 @@ private[sink] object OpenSinks {
   private val log = LoggerFactory.getLogger(OpenSinks.getClass)
   private var watched = Option.empty[SparkContext]
 
+  /** Sinks of batch writes between two writes, the one first that was not used for longest. */
+  private val resting = mutable.LinkedHashSet.empty[OpenSink]
+
   /** Opens a sink. One before it of the same identity ends first: what it would close later could be this one's.
     * @param runId of the query's run with which it ends
     */
@@ -41,7 +45,7 @@ private[sink] object OpenSinks {
       recovered: RecoveryReport => Unit
   ): OpenSink = {
     val identity = context.identity
-    Option(sinks.remove(identity)).foreach(_.close())
+    Option(sinks.get(identity)).foreach(close)
     watch(spark.sparkContext)
     val isLocal = spark.sparkContext.isLocal
     if (!isLocal) ExecutorOrders.serve()
@@ -68,7 +72,23 @@ private[sink] object OpenSinks {
   /** Closes a sink whose last batch was written. */
   def close(sink: OpenSink): Unit = {
     sink.close()
+    forget(sink)
+  }
+
+  /** Notes that a sink has written.
+    * @return the sinks of the same run of a query that are above what option `openSinks` lets rest, to be closed by the
+    *   caller where they do not write
+    */
+  def rest(sink: OpenSink): Seq[OpenSink] = resting.synchronized {
+    resting.remove(sink): Unit
+    // Where the query has ended, its sinks are closed already.
+    if (sinks.get(sink.identity) eq sink) resting.add(sink): Unit
+    resting.filter(_.runId == sink.runId).toSeq.dropRight(sink.settings.openSinks)
+  }
+
+  private def forget(sink: OpenSink): Unit = {
     sinks.remove(sink.identity, sink): Unit
+    resting.synchronized(resting.remove(sink)): Unit
   }
 
   private def watch(context: SparkContext): Unit = synchronized {
@@ -113,7 +133,7 @@ private[sink] object OpenSinks {
       sinks.values.asScala.filter(isMeant).toSeq.map { sink =>
         val closes: Runnable = () => {
           sink.end()
-          sinks.remove(sink.identity, sink): Unit
+          forget(sink)
         }
         threads.submit(closes)
       }
