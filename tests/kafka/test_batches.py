@@ -373,6 +373,7 @@ def known(broker: Brokers) -> int:
         ({"txnAppId": "a", "txnVersion": -1}, "Option 'txnVersion' is refused"),
         ({"txnAppId": "a", "txnVersion": "one"}, "Option 'txnVersion' is refused"),
         ({"txnAppId": " ", "txnVersion": 1}, "Option 'txnAppId' is refused"),
+        ({"txnAppId": "a" * 1001, "txnVersion": 1}, "it has 1001 characters"),
         ({"mode": "overwrite"}, "rows can only be appended to a topic"),
         ({"mode": "ignore"}, "rows can only be appended to a topic"),
         ({"kafka.acks": "1"}, "Option 'kafka.acks' is refused"),

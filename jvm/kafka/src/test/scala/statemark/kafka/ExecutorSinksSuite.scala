@@ -2,6 +2,7 @@ package statemark.kafka
 
 import org.apache.kafka.clients.producer.ProducerRecord
 import org.scalatest.funsuite.AnyFunSuite
+import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkSettings}
 import statemark.kafka.executor.{ExecutorSinks, WriterSpec}
 import statemark.kafka.sim.{ManualClock, MockClients, NoTimer}
@@ -41,6 +42,24 @@ class ExecutorSinksSuite extends AnyFunSuite {
     intercept[SinkException.IllegalCall](task.write(record))
     f.write(2)
     assert(f.isOpen == Seq(false, true), "the id is the next run's")
+  }
+
+  test("errors show a row's key and topic in one line, and not all of it") {
+    def shown(key: String, topic: String = "t"): (String, String) = {
+      val row = new ProducerRecord(topic, key.getBytes("UTF-8"), Array.emptyByteArray)
+      val values = KafkaFailures.valuesOf(row)
+      (values("key"), values("topic"))
+    }
+    assert(shown("order-1, naïve") == ("order-1, naïve", "t"))
+    assert(shown("k" * 200) == ("k" * 100 + "…", "t"))
+    // Not half of a character.
+    assert(shown("k" * 99 + "ï") == ("k" * 99 + "…", "t"))
+    assert(shown("k" * 98 + "ï") == ("k" * 98 + "ï", "t"))
+    assert(shown("a\nb")._1 == "0x610a62" && shown("\u001b[2J")._1 == "0x1b5b324a")
+    assert(shown("a\u202eb")._1 == "0x61e280ae62", "it would turn the rest of the line around")
+    assert(shown("k", "no\ntopic")._2 == "0x6e6f0a746f706963")
+    val bytes = new ProducerRecord("t", Array.fill[Byte](200)(-1), Array.emptyByteArray)
+    assert(KafkaFailures.valuesOf(bytes)("key") == "0x" + "ff" * 100 + "…")
   }
 
   test("the end of a run that is told late leaves the next one alone") {

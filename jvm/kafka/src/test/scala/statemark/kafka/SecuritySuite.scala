@@ -201,6 +201,25 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
     }
   }
 
+  test("without DESCRIBE_CONFIGS a driver that died behind its decision is recovered from") {
+    val name = topic("no-configs-death")
+    allow(grants(name, "no-configs-death").filterNot(_._4 == DESCRIBE_CONFIGS))
+    val deaths = new Deaths
+    val options = login("no-configs-death")
+    running(new Simulation(brokers, name, deaths, options = options)) { s =>
+      s.runBatch()
+      // Once with executors that wait for an order, and once with one that was carried out in part.
+      for (phase <- Seq(SinkPhase.DecisionDurable, SinkPhase.OrdersAnswered)) {
+        deaths.at(phase)
+        intercept[Died](s.attemptBatch(s.checkpoint.next))
+        s.killDriver(withExecutors = true)
+        s.runBatch()
+      }
+      judged(s)
+      assert(copied(s) > 0 && s.reports.map(_.completion.flatMap(_.reopened)).forall(_.isEmpty))
+    }
+  }
+
   test(
     "refusedRowsTopic: rows for topics to which the user may not write, or which may be there or not"
   ) {

@@ -1,11 +1,14 @@
 package statemark.kafka.clients
 
+import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
+import java.util.HexFormat
 import java.util.concurrent.{CompletionException, ExecutionException}
 import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
 import org.apache.kafka.common.KafkaException
 import org.apache.kafka.common.errors._
 import scala.annotation.tailrec
+import scala.util.Try
 import statemark.common.Causes
 import statemark.kafka.conf.{SinkException, SinkKind, SinkSettings}
 
@@ -184,13 +187,39 @@ private[kafka] object KafkaFailures {
       record: ProducerRecord[Array[Byte], Array[Byte]],
       metadata: Option[RecordMetadata] = None
   ): Map[String, String] = {
-    val key = Option(record.key).map(key => new String(key.take(ShownBytes), UTF_8))
+    val key = Option(record.key).map(shown)
+    val topic =
+      if (SinkSettings.isTopicName(record.topic)) record.topic
+      else shown(record.topic.getBytes(UTF_8))
     val bytes = Seq(record.key, record.value).flatMap(Option(_)).map(_.length).sum
-    Map("topic" -> record.topic, "bytes" -> bytes.toString) ++ key.map("key" -> _) ++
+    Map("topic" -> topic, "bytes" -> bytes.toString) ++ key.map("key" -> _) ++
       Option(record.timestamp).map("timestamp" -> _.toString) ++
       Option(record.partition).map(_.intValue).orElse(metadata.map(_.partition).filter(_ >= 0))
         .map("partition" -> _.toString)
   }
+
+  /** Returns the first bytes of a row's text as one line, or as hex where they are no text that can be seen. */
+  private def shown(bytes: Array[Byte]): String = {
+    // A character is not cut in two.
+    val end =
+      if (bytes.length <= ShownBytes) bytes.length
+      else (ShownBytes - 3 to ShownBytes).findLast(at => (bytes(at) & 0xc0) != 0x80)
+        .getOrElse(ShownBytes)
+    val part = bytes.take(end)
+    val text = Try(UTF_8.newDecoder.decode(ByteBuffer.wrap(part)).toString).toOption
+    val more = if (end < bytes.length) "…" else ""
+    text.filterNot(_.exists(isUnseen)).getOrElse(s"0x${HexFormat.of.formatHex(part)}") + more
+  }
+
+  /** Tells whether a terminal does something else with a character than to show it. */
+  private def isUnseen(char: Char): Boolean = Unseen(Character.getType(char).toByte)
+
+  private val Unseen = Set(
+    Character.CONTROL,
+    Character.FORMAT,
+    Character.LINE_SEPARATOR,
+    Character.PARAGRAPH_SEPARATOR
+  )
 
   private val ShownBytes = 100
 }
