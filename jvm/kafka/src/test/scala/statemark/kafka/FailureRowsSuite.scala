@@ -300,9 +300,9 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
               state
             }
             override def readAll[A](
-        isWanted: SinkIdentity => Boolean,
-        passing: Option[(CommitRecord, Long) => Unit]
-    )(of: (SinkIdentity, CommitState) => A): Vector[A] = real.readAll(isWanted, passing)(of)
+                isWanted: SinkIdentity => Boolean,
+                passing: Option[(CommitRecord, Long) => Unit]
+            )(of: (SinkIdentity, CommitState) => A): Vector[A] = real.readAll(isWanted, passing)(of)
           }
       )
     )

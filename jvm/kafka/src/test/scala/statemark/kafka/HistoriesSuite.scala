@@ -12,7 +12,7 @@ import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.BatchStart
-import statemark.kafka.driver.{BatchPlan, DriverSeams}
+import statemark.kafka.driver.{BatchPlan, DriverSeams, OutputTopics}
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.log.{CommitTopic, IdentityRecord, RecordCodec, Token, TopicCommitLog}
 import statemark.kafka.rows.TransactionName
@@ -410,6 +410,47 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
       s.runBatch()
       judged(s)
       assert(s.reports.last.completion.exists(_.copiedTransactions == 2))
+    }
+  }
+
+  test("of topics that rows name in the course of a run, those looked at last are kept in mind") {
+    running(new Simulation(brokers, topic("topics"), new Deaths)) { s =>
+      s.runBatch()
+      val topics = new OutputTopics(brokers.admin, s.settings, most = 2)
+      val names = (0 to 3).map(number => topic(s"topics-$number"))
+      names.foreach(topics.check)
+      assert(topics.known == 2 && !topics.mayBeCompacted(names.last))
+      // What is not known counts as compacted, until it is looked at again.
+      assert(topics.mayBeCompacted(names.head))
+      topics.check(names.head)
+      assert(topics.known == 2 && !topics.mayBeCompacted(names.head))
+    }
+  }
+
+  test("how often an executor was fenced is forgotten when it is gone") {
+    lazy val simulation: Simulation = new Simulation(
+      brokers,
+      topic("generations"),
+      new Deaths,
+      executorCount = 1,
+      messages = m => {
+        simulation.killExecutor()
+        m
+      }
+    )
+    running(simulation) { s =>
+      s.runBatch()
+      def run(batch: Long): Set[String] = {
+        val BatchPlan.Write(spec) = s.coordinator.begin(s.start(batch)): @unchecked
+        s.coordinator.commit(batch, s.runTasks(spec, Try.of(batch, 7, 6))): Unit
+        s.checkpoint.committed += batch
+        spec.generations.keySet
+      }
+      val first = SinkTransactionalId.executor(s.settings.prefix, s.identity, "1").text
+      assert(run(1) == Set(first))
+      s.coordinator.fenceExecutors(Set("1"))
+      assert(run(2).isEmpty)
+      judged(s)
     }
   }
 

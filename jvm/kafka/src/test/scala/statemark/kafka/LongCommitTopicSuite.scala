@@ -11,7 +11,13 @@ import scala.util.Using
 import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings, SinkTransactionalId}
-import statemark.kafka.decision.{DecidedBatch, DecidedRows, DecidedTransaction, Decision, LastDecision}
+import statemark.kafka.decision.{
+  DecidedBatch,
+  DecidedRows,
+  DecidedTransaction,
+  Decision,
+  LastDecision
+}
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, SinkContext, WrittenTopics}
 import statemark.kafka.executor.CommitOrders
 import statemark.kafka.log.{CommitTopic, IdentityRecord, RecordCodec, TopicCommitLog}
@@ -45,7 +51,15 @@ class LongCommitTopicSuite extends AnyFunSuite with Simulated {
         val place = CommitTopic.partitionOf(settings, identity)
         val driver = SinkTransactionalId.driver(settings.prefix, identity).text
         val who =
-          IdentityRecord(identity, identity.appId, driver, settings.prefix, 1, Name, settings.topic.toVector)
+          IdentityRecord(
+            identity,
+            identity.appId,
+            driver,
+            settings.prefix,
+            1,
+            Name,
+            settings.topic.toVector
+          )
         (RecordCodec.parts(identity, decision(number)) :+ who).foreach { record =>
           producer.send(CommitTopic.record(place, record))
         }
@@ -64,10 +78,24 @@ class LongCommitTopicSuite extends AnyFunSuite with Simulated {
       )
     }
     val decided = (0 until Decision.Remembered).toVector.reverse.map { batch =>
-      DecidedBatch(batch.toLong, Some(ArraySeq.fill(16)((number + batch).toByte)), namesContent = true)
+      DecidedBatch(
+        batch.toLong,
+        Some(ArraySeq.fill(16)((number + batch).toByte)),
+        namesContent = true
+      )
     }
     val transaction = DecidedTransaction(TransactionName("an-id", 1), Vector(0), rows.toVector)
-    Decision(100, 0, s"foreign-$number", 1, None, None, decided, isCommitted = true, Vector(transaction))
+    Decision(
+      100,
+      0,
+      s"foreign-$number",
+      1,
+      None,
+      None,
+      decided,
+      isCommitted = true,
+      Vector(transaction)
+    )
   }
 
   test("a new query, warnings and tools among 4000 sinks, in a heap of 24 MB") {
@@ -95,7 +123,9 @@ class LongCommitTopicSuite extends AnyFunSuite with Simulated {
       identity.appId -> state.last
     ).toMap
     assert(found.keySet == asked)
-    assert(found.values.forall { case LastDecision.Decided(d) => d.history.size == 100; case _ => false })
+    assert(found.values.forall {
+      case LastDecision.Decided(d) => d.history.size == 100; case _ => false
+    })
   }
 }
 
@@ -124,7 +154,9 @@ private object LongCommitTopicChild {
   def main(args: Array[String]): Unit = {
     val settings = settingsOf(args(0), args(1), args(2))
     val notes = newcomer(settings)
-    require(notes.count(_.contains(s"of the name '$Name' has written to ${args(1)}, last batch 100")) == 20)
+    require(notes.count(
+      _.contains(s"of the name '$Name' has written to ${args(1)}, last batch 100")
+    ) == 20)
     require(notes.last.startsWith(s"More queries of the name '$Name'"), notes.toString)
 
     val asked = Set("written-7", s"written-$Large", "absent")

@@ -264,7 +264,8 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
     judged(s)
   }
 
-  private val longLag = Map("cleanup.policy" -> "compact,delete", "min.compaction.lag.ms" -> "3600000")
+  private val longLag =
+    Map("cleanup.policy" -> "compact,delete", "min.compaction.lag.ms" -> "3600000")
 
   for ((what, config) <- Seq("" -> Map.empty[String, String], "-compacted" -> longLag))
     test(s"rows that were copied may go from the log$what: the copy goes on behind them") {

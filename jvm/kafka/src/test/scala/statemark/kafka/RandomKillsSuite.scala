@@ -7,7 +7,14 @@ import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkSetting
 import statemark.kafka.decision.{BatchStart, LastDecision, Verdict}
 import statemark.kafka.driver.{DecisionLog, DriverSeams, LogRows, SpooledRows, UncopiedRows}
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
-import statemark.kafka.log.{CommitLog, CommitRecord, CommitState, CommitTopic, IdentityRecord, Token}
+import statemark.kafka.log.{
+  CommitLog,
+  CommitRecord,
+  CommitState,
+  CommitTopic,
+  IdentityRecord,
+  Token
+}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, RowSpool, TransactionName}
 import statemark.kafka.sim._
 

@@ -196,9 +196,11 @@ private[kafka] final class Recovery(
   private def newcomer(): Vector[String] = {
     val namesakes = new Namesakes(context)
     // Besides the query's other sinks: somebody may have copied the topic into one of another shape (K6).
-    val ofQuery = log.readAll(_.appId == identity.appId, Option.when(namesakes.isNamed)(namesakes.note(_, _))) { (of, state) =>
-      (of == identity && state.records.nonEmpty, unfinishedNote(of, state))
-    }
+    val ofQuery =
+      log.readAll(_.appId == identity.appId, Option.when(namesakes.isNamed)(namesakes.note(_, _))) {
+        (of, state) =>
+          (of == identity && state.records.nonEmpty, unfinishedNote(of, state))
+      }
     if (ofQuery.exists(_._1)) throw wrongHistory(
       "Records of the sink lie in another partition of the commit topic",
       s"they belong into partition ${identity.commitPartition}: the topic was copied, and not " +

@@ -161,7 +161,8 @@ private[kafka] final class TopicCommitLog(
             passing.foreach(tell => decoded.foreach(_.foreach(tell(_, record.timestamp))))
             if (isWanted(identity)) {
               val state = states.getOrElse(identity, CommitState.empty)
-              states = states.updated(identity, state.updated(record.key, decoded, record.timestamp))
+              states =
+                states.updated(identity, state.updated(record.key, decoded, record.timestamp))
             }
           case None => noteForeign(place, record.offset)
         }

@@ -49,13 +49,15 @@ final class SinkTools private (settings: SinkSettings, clients: KafkaClients)
     asking("The commit topic cannot be read") {
       if (TopicLookup.patiently(admin, settings.commitTopic).isEmpty) throw absent
       val transactions = new OpenTransactions(admin)
-      val found = read(identity => name.forall(SinkTools.isNamed(identity, _))) { (identity, state) =>
-        val isOfPrefix = prefix.forall(p => state.identity.forall(_.prefix == p))
-        identity -> Option.when(isOfPrefix)(
-          SinkStatus.of(identity, state)(transactions.isCommitting)
-        )
-      }.toMap
-      val known = if (found.isEmpty) read(_ => true)((identity, _) => identity).toSet else found.keySet
+      val found =
+        read(identity => name.forall(SinkTools.isNamed(identity, _))) { (identity, state) =>
+          val isOfPrefix = prefix.forall(p => state.identity.forall(_.prefix == p))
+          identity -> Option.when(isOfPrefix)(
+            SinkStatus.of(identity, state)(transactions.isCommitting)
+          )
+        }.toMap
+      val known =
+        if (found.isEmpty) read(_ => true)((identity, _) => identity).toSet else found.keySet
       val wanted = SinkTools.named(settings.commitTopic, known, name)
       val sinks = wanted.flatMap(found(_))
       val topics = sinks.flatMap(_.topics).toSet + settings.commitTopic
