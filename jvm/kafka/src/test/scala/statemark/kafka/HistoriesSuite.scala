@@ -416,7 +416,8 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
   test("of topics that rows name in the course of a run, those looked at last are kept in mind") {
     running(new Simulation(brokers, topic("topics"), new Deaths)) { s =>
       s.runBatch()
-      val topics = new OutputTopics(brokers.admin, s.settings, most = 2)
+      val topics =
+        new OutputTopics(KafkaClients.of(s.settings), brokers.admin, s.settings, most = 2)
       val names = (0 to 3).map(number => topic(s"topics-$number"))
       names.foreach(topics.check)
       assert(topics.known == 2 && !topics.mayBeCompacted(names.last))

@@ -9,7 +9,7 @@ import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkSettings}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, DriverSeams}
 import statemark.kafka.executor.{ExecutorSinks, WriterSpec}
-import statemark.kafka.log.{CommitLog, CommitState}
+import statemark.kafka.log.{CommitLog, CommitRecord, CommitState}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sim._
 import statemark.kafka.tools.SinkTools
@@ -209,7 +209,10 @@ class LeasesSuite extends AnyFunSuite with Simulated {
             if (reads == 2) between()
             state
           }
-          override def readAll(): Map[SinkIdentity, CommitState] = real.readAll()
+          override def readAll[A](
+              isWanted: SinkIdentity => Boolean,
+              passing: Option[(CommitRecord, Long) => Unit]
+          )(of: (SinkIdentity, CommitState) => A): Vector[A] = real.readAll(isWanted, passing)(of)
         }
     )
     val second = new Simulation(

@@ -12,11 +12,13 @@ import statemark.common.Clock
 import statemark.kafka.clients.KafkaClients
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings, SinkTransactionalId}
 import statemark.kafka.decision.{
+  BatchOrigin,
   DecidedBatch,
   DecidedRows,
   DecidedTransaction,
   Decision,
-  LastDecision
+  LastDecision,
+  PlanKind
 }
 import statemark.kafka.driver.{BatchCoordinator, CheckpointMarker, SinkContext, WrittenTopics}
 import statemark.kafka.executor.CommitOrders
@@ -78,10 +80,10 @@ class LongCommitTopicSuite extends AnyFunSuite with Simulated {
       )
     }
     val decided = (0 until Decision.Remembered).toVector.reverse.map { batch =>
+      val digest = ArraySeq.fill(16)((number + batch).toByte)
       DecidedBatch(
         batch.toLong,
-        Some(ArraySeq.fill(16)((number + batch).toByte)),
-        namesContent = true
+        BatchOrigin.Planned(batch.toLong, Some(PlanKind.OfInput), digest, namesContent = true)
       )
     }
     val transaction = DecidedTransaction(TransactionName("an-id", 1), Vector(0), rows.toVector)
@@ -91,10 +93,12 @@ class LongCommitTopicSuite extends AnyFunSuite with Simulated {
       s"foreign-$number",
       1,
       None,
-      None,
+      BatchOrigin.Unplanned,
+      Vector.empty,
       decided,
       isCommitted = true,
-      Vector(transaction)
+      Vector(transaction),
+      None
     )
   }
 

@@ -9,7 +9,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
-import statemark.kafka.decision.{BatchStart, LastDecision, Outcome}
+import statemark.kafka.decision.{BatchOrigin, BatchStart, LastDecision, Outcome}
 import statemark.kafka.driver.BatchPlan
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, RefusedRows}
 import statemark.kafka.log.{CommitTopic, ReopenedRecord}
@@ -193,7 +193,7 @@ class TopicLimitsSuite extends AnyFunSuite with SingleRows {
       val theirs = victim.settings.commitTopic
       val forged = ReopenedRecord(
         victim.identity,
-        LastDecision.Reopened(7, 0, None, 1, None, Vector.empty)
+        LastDecision.Reopened(7, 0, None, 1, BatchOrigin.Unplanned, Vector.empty, None, None)
       )
       val place = CommitTopic.partitionOf(victim.settings, victim.identity)
       def attack() = CommitTopic.record(place, forged)

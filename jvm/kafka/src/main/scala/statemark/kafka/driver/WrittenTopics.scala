@@ -6,7 +6,7 @@ import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, TopicChecks}
 import statemark.kafka.conf.{SinkIdentity, SinkSettings}
 import statemark.kafka.decision.Decision
-import statemark.kafka.log.{DecisionPart, IdentityRecord, RecordCodec, TopicCommitLog}
+import statemark.kafka.log.{DecisionCodec, DecisionPart, IdentityRecord, TopicCommitLog}
 
 /** The topics to which sinks write, as far as their commit topic says. */
 object WrittenTopics {
@@ -49,7 +49,7 @@ object WrittenTopics {
       val parts = if (part.part == 0) Vector(part) else if (isNext) before :+ part else Vector.empty
       if (parts.nonEmpty && parts.size < part.parts) begun(part.identity) = parts
       Option.when(parts.size == part.parts)(parts.flatMap(_.bytes).toArray)
-        .flatMap(bytes => Try(RecordCodec.decodeDecision(bytes)).toOption)
+        .flatMap(bytes => Try(DecisionCodec.decode(bytes, part.format)).toOption)
     }
   }
 }
