@@ -194,6 +194,34 @@ class LeasesSuite extends AnyFunSuite with Simulated {
       }
   }
 
+  test("of two drivers that begin a new sink at once, one is told that the other has it") {
+    val name = topic("newcomers")
+    val first = new Simulation(brokers, name, new Deaths, queryId = "two-newcomers")
+    val seams = DriverSeams(log =
+      real =>
+        new CommitLog {
+          override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState =
+            real.read(identity, held)
+          override def readAll[A](
+              isWanted: SinkIdentity => Boolean,
+              passing: Option[(CommitRecord, Long) => Unit]
+          )(of: (SinkIdentity, CommitState) => A): Vector[A] = {
+            // This driver has read by now that nobody has the sink.
+            first.runBatch()
+            real.readAll(isWanted, passing)(of)
+          }
+        }
+    )
+    val second =
+      new Simulation(brokers, name, new Deaths, queryId = "two-newcomers", seams = seams)
+    running(first) { one =>
+      running(second) { two =>
+        intercept[SinkException.Superseded](two.startDriver().begin(two.start(0)))
+        judged(one)
+      }
+    }
+  }
+
   test("of two drivers with ids of their own that take a sink over at once, one can decide") {
     val name = topic("prefixes")
     val first = new Simulation(brokers, name, new Deaths, queryId = "two-prefixes")

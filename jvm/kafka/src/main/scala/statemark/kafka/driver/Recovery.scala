@@ -201,13 +201,13 @@ private[kafka] final class Recovery(
         (of, state) =>
           (of == identity && state.records.nonEmpty, unfinishedNote(of, state))
       }
-    if (ofQuery.exists(_._1)) throw wrongHistory(
+    if (ofQuery.exists(_._1)) throw unlessTaken(
       "Records of the sink lie in another partition of the commit topic",
       s"they belong into partition ${identity.commitPartition}: the topic was copied, and not " +
         "partition by partition",
       "Copy it anew, each record into the partition of the same number"
     )
-    if (marker.exists()) throw wrongHistory(
+    if (marker.exists()) throw unlessTaken(
       "The commit topic does not know the sink, but the checkpoint does",
       "the topic was lost or made anew, or this is another cluster, or option 'commitTopic' " +
         "has changed",
@@ -237,6 +237,15 @@ private[kafka] final class Recovery(
   def requireLast(state: CommitState): Unit =
     if (!state.identity.exists(r => r.driverId == ownId && r.run <= lastBegun))
       requireOwn(state, lastBegun)
+
+  /** Returns what is wrong with the commit topic.
+    * @throws SinkException.Superseded where another driver began the sink since this one read that nobody had
+    */
+  private def unlessTaken(problem: String, reason: String, remedy: String): SinkException = {
+    val state = log.read(identity)
+    if (state.identity.isDefined) requireOwn(state, lastBegun)
+    wrongHistory(problem, reason, remedy)
+  }
 
   private def wrongHistory(problem: String, reason: String, remedy: String) =
     new SinkException.WrongHistory(
