@@ -31,7 +31,7 @@ COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)
 
 .PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
 .PHONY: wheel publish-local release-rehearsal release-line
-.PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka
+.PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka stress-kafka
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -150,6 +150,14 @@ crash-kafka: tests-built ## the Kafka sink under 200 kills of driver, executor a
 	  $(if $(KILLS),-Dstatemark.crash.kills=$(KILLS)) $(if $(PER_PHASE),-Dstatemark.crash.perPhase=$(PER_PHASE)) \
 	  $(if $(COPIES),-Dstatemark.crash.copies=$(COPIES)) $(if $(TRANSFERS),-Dstatemark.crash.transfers=$(TRANSFERS)) \
 	  statemark.kafka.crash.Crash $(PARTS)
+
+# Parts: core, spark. Runs of the core wait for timeouts most of the time.
+STRESS_KAFKA = tmp=$$(mktemp -d -p $(or $(wildcard /dev/shm),/tmp) statemark-XXXXXX) && trap "rm -rf $$tmp" EXIT && java -Djava.io.tmpdir=$$tmp \
+  @jvm/$(1)/target/spark-$(SPARK)/tests/options -Xmx1g -Dstatemark.stress.seed=$(or $(SEED),1) \
+  $(if $(RUNS),-Dstatemark.stress.runs=$(RUNS)) $(if $(PARALLEL),-Dstatemark.stress.parallel=$(PARALLEL)) $(2)
+stress-kafka: tests-built ## RUNS=20 random histories of the Kafka sink from SEED=1 on, PARALLEL=4 side by side: deaths, ways to the broker that are cut or lose answers, deleted rows, copied checkpoints; PARTS=spark: the same of queries of Spark's
+	$(if $(filter core,$(or $(PARTS),core)),$(call STRESS_KAFKA,kafka,statemark.kafka.stress.Stress))
+	$(if $(filter spark,$(PARTS)),$(call STRESS_KAFKA,sink,statemark.kafka.sink.stress.SparkStress))
 
 # A heap so small that what is not counted fills it; files in memory, as each is written to disk several times.
 STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m

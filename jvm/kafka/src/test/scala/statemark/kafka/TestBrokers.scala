@@ -85,9 +85,11 @@ final class TestBrokers(
     name
   }
 
+  def has(topic: String): Boolean = admin.listTopics().names().get().contains(topic)
+
   def deleteTopic(name: String): Unit = {
     admin.deleteTopics(List(name).asJava).all().get(): Unit
-    while (admin.listTopics().names().get().contains(name)) Thread.onSpinWait()
+    while (has(name)) Thread.onSpinWait()
   }
 
   /** All records of a topic up to the end, by a consumer that shares no code with the sink. */

@@ -37,6 +37,15 @@ final class Deaths(
     this
   }
 
+  /** Whether a death was planned that has not come. */
+  def isPlanned: Boolean = planned.values.asScala.exists(_.get > 0)
+
+  /** Takes back what was planned and has not come. */
+  def forget(): Unit = {
+    planned.clear()
+    actions.clear()
+  }
+
   /** From now on nobody dies who was not told to. */
   def calm(): Unit = isCalm = true
 

@@ -10,17 +10,22 @@ import statemark.common.Clock
 import statemark.kafka.{RowConsumer, RowProducer}
 import statemark.kafka.clients.{KafkaClients, Timer}
 import statemark.kafka.conf.{SinkIdentity, SinkSettings}
+import statemark.kafka.decision.QueryBatch
 import statemark.kafka.driver.CheckpointMarker
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders, ExecutorSinks}
 import statemark.kafka.log.{CommitLog, CommitRecord, CommitState}
 import statemark.kafka.rows.{AttemptId, TransactionName}
 
 /** Clients of one process, which end with it: producers that are killed send nothing more and end nothing. */
-final class ProcessClients(settings: SinkSettings, timeoutMs: Option[Long] = None)
-    extends KafkaClients {
+final class ProcessClients(
+    settings: SinkSettings,
+    timeoutMs: Option[Long] = None,
+    way: Option[Way] = None
+) extends KafkaClients {
   private val real = KafkaClients.of(
-    timeoutMs.fold(settings)(ms =>
-      settings.copy(kafka = settings.kafka + ("transaction.timeout.ms" -> s"$ms"))
+    settings.copy(kafka =
+      settings.kafka ++ timeoutMs.map(ms => "transaction.timeout.ms" -> s"$ms") ++
+        way.map("bootstrap.servers" -> _.bootstrap)
     )
   )
   private val producers = new ConcurrentLinkedQueue[RowProducer]
@@ -44,6 +49,7 @@ final class ProcessClients(settings: SinkSettings, timeoutMs: Option[Long] = Non
 
   def kill(): Unit = {
     isDead = true
+    way.foreach(_.close())
     producers.asScala.foreach { producer =>
       try producer.close(Duration.ZERO)
       catch { case NonFatal(_) => () }
@@ -58,9 +64,10 @@ final class SimExecutor(
     deaths: Deaths,
     attemptsMatch: (Set[AttemptId], Set[AttemptId]) => Boolean = _ == _,
     timer: Timer = Timer.system,
-    clock: Clock = Clock.system
+    clock: Clock = Clock.system,
+    val way: Option[Way] = None
 ) {
-  private val clients = new ProcessClients(settings)
+  private val clients = new ProcessClients(settings, way = way)
   @volatile private var dead = false
 
   val sinks: ExecutorSinks =
@@ -122,15 +129,56 @@ final class LateOrders(executors: () => Seq[SimExecutor], isLate: () => Boolean)
   }
 }
 
-/** What a checkpoint holds: entries of the offset log and of the commit log, and the marker. */
-final class SimCheckpoint extends CheckpointMarker {
-  var planned: Set[Long] = Set.empty
-  var committed: Set[Long] = Set.empty
-  var isMarked: Boolean = false
+/** What a checkpoint holds: entries of the offset log and of the commit log, and the marker. ''Thread:'' any that runs a
+  * query on it.
+  * @param first the history that plans its batches: each history plans others under the same numbers
+  */
+final class SimCheckpoint(first: Int = 0) extends CheckpointMarker {
+  @volatile private var current = first
+  private var plans: Map[Long, Int] = Map.empty
+  @volatile var committed: Set[Long] = Set.empty
+  @volatile var isMarked: Boolean = false
 
   override def exists(): Boolean = isMarked
   override def write(): Unit = isMarked = true
 
   /** The batch that Spark runs next. */
-  def next: Long = if (committed.isEmpty) 0 else committed.max + 1
+  def next: Long = synchronized(if (committed.isEmpty) 0 else committed.max + 1)
+
+  def isPlanned(batch: Long): Boolean = synchronized(plans.contains(batch))
+
+  /** The history that plans its batches from now on. */
+  def history: Int = current
+
+  /** The history that has planned a batch; this one's, where none has. */
+  def plan(batch: Long): Int = synchronized {
+    plans = plans.updated(batch, plans.getOrElse(batch, current))
+    plans(batch)
+  }
+
+  def commit(batch: Long): Unit = synchronized(committed += batch)
+
+  /** Where the sources end, of a batch that is planned. */
+  def planned(batch: Long): Option[QueryBatch] =
+    synchronized(plans.get(batch)).map(of => Simulation.fingerprint(batch + of * 1000000L).copy(batch = batch))
+
+  /** A copy, which plans another history from now on. */
+  def copied(other: Int): SimCheckpoint = synchronized {
+    val copy = new SimCheckpoint(other)
+    copy.plans = plans
+    copy.committed = committed
+    copy.isMarked = isMarked
+    copy
+  }
+
+  /** Removes what is known of a batch and of all behind it.
+    * @param other the history that plans them anew; None where the offset log stays
+    */
+  def setBack(batch: Long, other: Option[Int]): Unit = synchronized {
+    committed = committed.filter(_ < batch)
+    other.foreach { of =>
+      current = of
+      plans = plans.filter(_._1 < batch)
+    }
+  }
 }

@@ -31,6 +31,9 @@ import statemark.kafka.rows.{AttemptId, AttemptMessage}
   * @param workload what a try of a batch computes, by batch, nonce and number of partitions
   * @param failedTaskOneIn and `twinOneIn`: how often a task fails once, or runs twice
   * @param lateOrderOneIn how often an order is not answered, and carried out at some later step of whatever driver
+  * @param checkpoint that it runs on, perhaps with others
+  * @param nonces that tries are told apart by
+  * @param ways makes each process a way of its own to the brokers; None for the straight one
   */
 final class Simulation(
     brokers: TestBrokers,
@@ -51,7 +54,10 @@ final class Simulation(
     orders: CommitOrders => CommitOrders = o => o,
     timer: Timer = Timer.system,
     executorClock: Clock = Clock.system,
-    workload: (Long, Long, Int) => Try = Try.of
+    workload: (Long, Long, Int) => Try = Try.of,
+    val checkpoint: SimCheckpoint = new SimCheckpoint,
+    nonces: AtomicLong = new AtomicLong,
+    ways: () => Option[Way] = () => None
 ) extends AutoCloseable {
   private val query = if (queryId.isEmpty) s"query-of-$topic" else queryId
   val settings: SinkSettings = SinkSettings.of(
@@ -66,14 +72,13 @@ final class Simulation(
     ) ++ options
   )
   val identity: SinkIdentity = SinkIdentity(query, settings.sink)
-  val checkpoint = new SimCheckpoint
   private val threads = Executors.newFixedThreadPool(4)
   private val late = new LateOrders(() => synchronized(executors), () => chance(lateOrderOneIn))
   private val attempts = new AtomicLong
-  private val nonces = new AtomicLong
   private val names = new AtomicLong
   var executors: Vector[SimExecutor] = Vector.empty
   private var driverClients: Option[ProcessClients] = None
+  private var driverWay: Option[Way] = None
   private var current: Option[BatchCoordinator] = None
   private var localExecutor: Option[SimExecutor] = None
 
@@ -112,22 +117,25 @@ final class Simulation(
   def driverConsumers: Int = driverClients.fold(0)(_.consumers.get)
 
   /** How a batch begins. */
-  def start(batch: Long): BatchStart = BatchStart(
-    batch,
-    query,
-    Some(Simulation.fingerprint(batch)),
-    checkpoint.planned(batch),
-    placement = () => placement
-  )
+  def start(batch: Long): BatchStart = {
+    val isRerun = checkpoint.isPlanned(batch)
+    checkpoint.plan(batch): Unit
+    BatchStart(
+      batch,
+      query,
+      checkpoint.planned(batch),
+      isRerun,
+      checkpoint.planned,
+      placement = () => placement
+    )
+  }
 
   /** One try at a batch. A task that fails runs again, four times at most. */
   def attemptBatch(batch: Long, fingerprint: Option[QueryBatch] = None): Unit = {
     val coordinator = current.getOrElse(startDriver())
-    val ordinary = this.start(batch)
-    val start = ordinary.copy(planned = fingerprint.orElse(ordinary.planned))
-    checkpoint.planned += batch
+    val planned = start(batch)
     val plan =
-      try coordinator.begin(start)
+      try coordinator.begin(planned.copy(planned = fingerprint.orElse(planned.planned)))
       finally if (coordinator.lastRecovery.exists(r => !reports.contains(r)))
           reports :+= coordinator.lastRecovery.get
     val tried = workload(batch, nonces.incrementAndGet(), partitions)
@@ -135,7 +143,7 @@ final class Simulation(
     try {
       val written = runTasks(plan.writers, tried)
       figures :+= coordinator.commit(batch, messages(written))
-      checkpoint.committed += batch
+      checkpoint.commit(batch)
     } catch {
       case NonFatal(e) =>
         coordinator.abort()
@@ -222,12 +230,14 @@ final class Simulation(
     deaths,
     attemptsMatch,
     timer,
-    executorClock
+    executorClock,
+    ways()
   )
 
   /** A driver of a new run; executors that are there stay. */
   def startDriver(context: SinkContext => SinkContext = c => c): BatchCoordinator = {
-    val clients = new ProcessClients(settings)
+    driverWay = ways()
+    val clients = new ProcessClients(settings, way = driverWay)
     driverClients = Some(clients)
     val local = Option.when(isLocal) {
       val made = executor()
@@ -257,6 +267,11 @@ final class Simulation(
   }
 
   def coordinator: BatchCoordinator = current.getOrElse(startDriver())
+
+  /** The ways of the processes that live, the driver's first. */
+  def openWays: Vector[Way] = synchronized(
+    driverWay.toVector ++ (executors ++ localExecutor).filterNot(_.isDead).flatMap(_.way)
+  )
 
   /** The driver's process is gone; executors may live on for a while. */
   def killDriver(withExecutors: Boolean = false): Unit = {
