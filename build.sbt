@@ -209,12 +209,16 @@ lazy val provider = (project in file("jvm/spark"))
   * Kafka's client with Spark's own connector.
   */
 lazy val sink = (project in file("jvm/sink"))
-  .dependsOn(kafka, provider)
+  .dependsOn(kafka % "compile->compile;test->test", provider)
   .settings(common, onSpark)
   .settings(
     name := "statemark-sink",
-    Test / javaOptions ++= interpretedPlans,
-    libraryDependencies ++= Seq(kafkaClients % Provided, roaring % Provided, scalatest % Test)
+    libraryDependencies ++= Seq(
+      kafkaClients,
+      roaring,
+      rocksdb
+    ).map(_ % Provided) :+ scalatest % Test,
+    Test / javaOptions ++= (kafka / Test / javaOptions).value ++ interpretedPlans ++ shortShutdown
   )
 
 /** The one artifact that is published: the assembled jar under its own name, and the sources of all that is in it. It
