@@ -38,8 +38,8 @@ private[kafka] final class History(brokers: TestBrokers, seed: Long, steps: Step
     places,
     tasks = 2 + random.nextInt(5),
     isLocal = random.nextInt(5) == 0,
-    isRerun = random.nextBoolean(),
-    isAdaptive = random.nextBoolean(),
+    isRerun = random.nextInt(4) > 0,
+    isAdaptive = random.nextInt(4) > 0,
     copyBytes = if (random.nextInt(3) > 0) 60 + random.nextInt(200) else Long.MaxValue
   )
   private val shared = new Shared(brokers, topic, ledger, setup, steps)
