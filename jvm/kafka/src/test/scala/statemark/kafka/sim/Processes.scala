@@ -160,7 +160,9 @@ final class SimCheckpoint(first: Int = 0) extends CheckpointMarker {
 
   /** Where the sources end, of a batch that is planned. */
   def planned(batch: Long): Option[QueryBatch] =
-    synchronized(plans.get(batch)).map(of => Simulation.fingerprint(batch + of * 1000000L).copy(batch = batch))
+    synchronized(plans.get(batch)).map(of =>
+      Simulation.fingerprint(batch + of * 1000000L).copy(batch = batch)
+    )
 
   /** A copy, which plans another history from now on. */
   def copied(other: Int): SimCheckpoint = synchronized {

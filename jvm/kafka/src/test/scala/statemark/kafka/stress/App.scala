@@ -4,7 +4,7 @@ import java.util.Random
 import java.util.concurrent.{CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 import statemark.common.Clock
-import statemark.kafka.TestBrokers
+import statemark.kafka.{decision, TestBrokers}
 import statemark.kafka.clients.KafkaFailures
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
 import statemark.kafka.driver.DriverSeams
@@ -73,6 +73,9 @@ private[stress] final class App(
     nonces = shared.nonces,
     ways = () => Some(new Way(shared.brokers.bootstrap))
   )
+
+  simulation.placement =
+    Some(decision.Placement(isChosen = setup.isAdaptive, Vector(setup.tasks), Vector(1)))
 
   def identity: SinkIdentity = simulation.identity
 
