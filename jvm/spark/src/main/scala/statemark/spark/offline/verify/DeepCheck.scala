@@ -83,14 +83,17 @@ final class DeepCheck(
     )
   }
 
-  /** From each version that a snapshot gives, or the empty store, to the next one, and to the last
-    * committed version.
+  /** From each version that a snapshot gives, or the empty store, to the next one, and to the last committed version. A
+    * file above that may be of a history that was left: it says nothing of committed versions.
     */
   private def spans(chain: StoreChain, whole: Set[VersionId]): Seq[(VersionId, VersionId)] = {
     val newest = task.committed.lastOption.toSeq.flatMap { c =>
       c.ids.fold(Seq(VersionId(c.version, None)))(_.toSeq.map(id => VersionId(c.version, Some(id))))
     }.filter(chain.changelogs)
-    (whole.toSeq.filter(chain.changelogs) ++ newest).distinct.sortBy(_.version).flatMap { end =>
+    def isAbove(snapshot: VersionId) =
+      task.committed.lastOption.exists(_.version < snapshot.version)
+    val ends = (whole.toSeq.filter(chain.changelogs).filterNot(isAbove) ++ newest).distinct
+    ends.sortBy(_.version).flatMap { end =>
       val earlier = chain.before(end).flatMap(chain.copy(snapshots = whole).path(_).toOption)
       earlier.map(path => (path.snapshot.getOrElse(VersionId(0, None)), end))
     }.filterNot { case (start, end) =>
