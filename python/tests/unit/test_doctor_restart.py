@@ -224,7 +224,9 @@ def test_a_snapshot_whose_changelog_was_written_anew_is_none(world: World) -> No
         (b"c" + unsigned, names_unsigned, 0),
         (signed, names_unsigned, 0),
         (signed, struct.pack(">bbq", 1, 2, 7), 10),
-        (signed, struct.pack(">bbq", 1, 2, 8), 0),
+        # Another attempt of the same run has written over it.
+        (signed, struct.pack(">bbq", 1, 2, 8), 10),
+        (signed, struct.pack(">bbq", 1, 2, 7 + (1 << 32)), 0),
         (unsigned, struct.pack(">bbq", 1, 2, 7), 0),
         # A changelog that was cut says nothing against the snapshot.
         (signed[:50], struct.pack(">bbq", 1, 2, 7), 10),
