@@ -87,11 +87,11 @@ final class DeepCheck(
     * file above that may be of a history that was left: it says nothing of committed versions.
     */
   private def spans(chain: StoreChain, whole: Set[VersionId]): Seq[(VersionId, VersionId)] = {
-    val newest = task.committed.lastOption.toSeq.flatMap { c =>
+    val last = task.committed.lastOption
+    val newest = last.toSeq.flatMap { c =>
       c.ids.fold(Seq(VersionId(c.version, None)))(_.toSeq.map(id => VersionId(c.version, Some(id))))
     }.filter(chain.changelogs)
-    def isAbove(snapshot: VersionId) =
-      task.committed.lastOption.exists(_.version < snapshot.version)
+    def isAbove(snapshot: VersionId) = last.exists(_.version < snapshot.version)
     val ends = (whole.toSeq.filter(chain.changelogs).filterNot(isAbove) ++ newest).distinct
     ends.sortBy(_.version).flatMap { end =>
       val earlier = chain.before(end).flatMap(chain.copy(snapshots = whole).path(_).toOption)
