@@ -51,22 +51,14 @@ private[kafka] object DecisionCodec {
   /** Reads a decision.
     * @throws SinkException.UnreadableRecord where it is none
     */
-  def decode(bytes: Array[Byte], format: Byte): Decision =
-    reading("decision", bytes)(in => if (format == First) readFirst(in) else readNewest(in))
-
-  private def readNewest(in: DataInputStream): Decision = {
+  def decode(bytes: Array[Byte], format: Byte): Decision = reading("decision", bytes) { in =>
     val batch = in.readLong()
     val round = in.readInt()
     val queryId = in.readUTF()
     val count = in.readInt()
     val missing = readPartitions(in)
-    val origin = readOrigin(in)
-    val sources = readList(in)(readSource(in))
-    val history = readList(in)(readDecidedBatch(in))
-    val placement = readOption(in)(readPlacement(in))
-    val ends = readList(in)(readEnds(in))
-    val isCommitted = in.readBoolean()
-    val transactions = readList(in)(readTransaction(in))
+    val (origin, sources, history, placement, ends) =
+      if (format == First) readFirst(in, batch) else readNewest(in)
     Decision(
       batch,
       round,
@@ -76,41 +68,36 @@ private[kafka] object DecisionCodec {
       origin,
       sources,
       history,
-      isCommitted,
-      transactions,
+      isCommitted = in.readBoolean(),
+      readList(in)(readTransaction(in)),
       placement,
       ends
     )
   }
 
-  private def readFirst(in: DataInputStream): Decision = {
-    val batch = in.readLong()
-    val round = in.readInt()
-    val queryId = in.readUTF()
-    val count = in.readInt()
-    val missing = readPartitions(in)
+  /** What tells a batch from others, and where its rows are placed. */
+  private type Batch = (
+      BatchOrigin,
+      Vector[SourceFingerprint],
+      Vector[DecidedBatch],
+      Option[Placement],
+      Vector[SourceEnds]
+  )
+
+  private def readNewest(in: DataInputStream): Batch = (
+    readOrigin(in),
+    readList(in)(readSource(in)),
+    readList(in)(readDecidedBatch(in)),
+    readOption(in)(readPlacement(in)),
+    readList(in)(readEnds(in))
+  )
+
+  private def readFirst(in: DataInputStream, batch: Long): Batch = {
     val fingerprint = readOption(in)(BatchFingerprint(readList(in)(readSource(in))))
     val history = readList(in)(readFirstDecidedBatch(in))
-    val isCommitted = in.readBoolean()
-    val transactions = readList(in)(readTransaction(in))
-    val origin = firstOrigin(
-      batch,
-      fingerprint.map(_.digest),
-      fingerprint.exists(_.namesContent)
-    )
-    Decision(
-      batch,
-      round,
-      queryId,
-      count,
-      missing,
-      origin,
-      fingerprint.toVector.flatMap(_.sources),
-      history,
-      isCommitted,
-      transactions,
-      placement = None
-    )
+    val origin =
+      firstOrigin(batch, fingerprint.map(_.digest), fingerprint.exists(_.namesContent))
+    (origin, fingerprint.toVector.flatMap(_.sources), history, None, Vector.empty)
   }
 
   /** Writes a decision that was taken back. */
