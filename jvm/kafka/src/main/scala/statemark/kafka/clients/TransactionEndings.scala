@@ -75,10 +75,11 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
 
   /** Tells whether the brokers have dropped the id, which nobody has used for `transactional.id.expiration.ms`; None where
     * they do not say.
+    * @param idleMs for how long it was not used: they are not asked for one that was used lately
     */
-  def isForgotten(transactionalId: String): Option[Boolean] =
+  def isForgotten(transactionalId: String, idleMs: Long): Option[Boolean] =
     try {
-      described(transactionalId): Unit
+      if (idleMs > AskAfterMs) described(transactionalId): Unit
       Some(false)
     } catch {
       case NonFatal(e) =>
@@ -105,10 +106,6 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
 
   private val Aborted = Set(TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
   private val PatienceMs = 10000L
-}
-
-private[kafka] object TransactionEndings {
-
-  /** An id that was used within so long is not asked for: brokers remember each for longer. */
-  val AskAfterMs: Long = 60000L
+  // Brokers remember an id for longer.
+  private val AskAfterMs = 60000L
 }

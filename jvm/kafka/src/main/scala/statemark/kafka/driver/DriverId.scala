@@ -25,8 +25,7 @@ private[kafka] final class DriverId(
     */
   def isForgotten: Boolean = {
     val idleMs = (clock.nanos() - usedNanos) / 1000000L
-    idleMs > TransactionEndings.AskAfterMs &&
-    endings.isForgotten(context.driverId.text).getOrElse(idleMs > mostIdleMs)
+    endings.isForgotten(context.driverId.text, idleMs).getOrElse(idleMs > mostIdleMs)
   }
 
   private def mostIdleMs: Long =

@@ -286,8 +286,7 @@ private[kafka] final class TransactionLine(
 
   /** Tells whether the brokers have dropped the id, as nobody has used it for long. */
   private def isForgotten: Boolean =
-    (seams.clock.nanos() - usedNanos) / 1000000L > TransactionEndings.AskAfterMs &&
-      endings.isForgotten(transactionalId).contains(true)
+    endings.isForgotten(transactionalId, sinceMs(usedNanos)).contains(true)
 
   /** Initializes the id, whatever has become of the producer before: the brokers ended a transaction, or gave no answer, or a
     * run that is over took the id. This executor's run may be over itself. So it asks before, and again behind, as a run may
@@ -339,8 +338,9 @@ private[kafka] final class TransactionLine(
 
   private def isOld(open: OpenTransaction): Boolean = openMs(open) > limits.mostOpenMs
 
-  private def openMs(open: OpenTransaction): Long =
-    (seams.clock.nanos() - open.begunNanos) / 1000000L
+  private def openMs(open: OpenTransaction): Long = sinceMs(open.begunNanos)
+
+  private def sinceMs(nanos: Long): Long = (seams.clock.nanos() - nanos) / 1000000L
 
   private def fail(open: OpenTransaction, cause: Throwable): Unit = {
     if (open.failure.isEmpty) failedAfterMs = Some(openMs(open))
