@@ -14,8 +14,13 @@ import statemark.kafka.conf.{SinkException, SinkSettings}
   * @param mayBeCompacted whether the cleaner may remove rows of aborted transactions; true where the topic's settings
   *   may not be read
   * @param notes lines for the log: what could not be checked, what to know
+  * @param partitions how many it has; 0 where it is not there yet
   */
-private[kafka] final case class TopicFacts(mayBeCompacted: Boolean, notes: Vector[String])
+private[kafka] final case class TopicFacts(
+    mayBeCompacted: Boolean,
+    notes: Vector[String],
+    partitions: Int = 0
+)
 
 /** What rows a topic can take.
   * @param mostBytes of a batch with one row; no limit is known where the topic's settings may not be read
@@ -84,11 +89,12 @@ private[kafka] object TopicChecks {
         )
       case Some(description) =>
         authorized(topic, description, Needed)
-        configOf(admin, topic) match {
+        val facts = configOf(admin, topic) match {
           case Left(why) => TopicFacts(mayBeCompacted = true, Vector(why))
           case Right(config) if isTarget && isCompacted(config) => throw compactedTarget(topic)
           case Right(config) => ofConfig(settings, topic, config)
         }
+        facts.copy(partitions = description.partitions.size)
     }
   }
 

@@ -1,6 +1,6 @@
 package statemark.kafka.driver
 
-import org.apache.kafka.clients.admin.{Admin, TopicDescription}
+import org.apache.kafka.clients.admin.Admin
 import scala.collection.mutable
 import statemark.kafka.clients.{KafkaClients, TopicChecks, TopicFacts}
 import statemark.kafka.conf.{SinkException, SinkSettings}
@@ -33,15 +33,13 @@ private[kafka] final class OutputTopics(
   def check(topic: String): Unit =
     if (!facts.contains(topic)) {
       val found = TopicChecks.output(admin, settings, topic)
-      if (TopicChecks.describe(admin, topic).exists(isCommitTopic(_, found)))
+      val mayBe = found.mayBeCompacted
+      if (mayBe && CommitTopicSigns.isCommitTopic(clients, topic, found.partitions))
         throw OutputTopics.ofDecisions(topic)
       facts(topic) = found
-      hasCompacted ||= found.mayBeCompacted
+      hasCompacted ||= mayBe
       if (facts.size > most) facts -= facts.head._1: Unit
     }
-
-  private def isCommitTopic(topic: TopicDescription, found: TopicFacts) =
-    CommitTopicSigns.isCommitTopic(clients, topic, found.mayBeCompacted)
 
   /** How many topics are kept in mind. */
   private[kafka] def known: Int = facts.size

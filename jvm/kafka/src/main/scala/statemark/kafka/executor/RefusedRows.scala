@@ -53,24 +53,12 @@ private[kafka] final class RefusedRows(
         Option(record.timestamp).filter(_ => time.isEmpty).map(Timestamp -> _.toString),
         Some(Bytes -> bytes.toString)
       ).flatten
-      val whole = copy(record, time, told, keepsKey = true, keepsRest = true)
-      lazy val withoutValue =
-        copy(
-          record,
-          time,
-          told :+ (Withheld -> "value headers"),
-          keepsKey = true,
-          keepsRest = false
-        )
-      lazy val withoutKey =
-        copy(
-          record,
-          time,
-          told :+ (Withheld -> "key value headers"),
-          keepsKey = false,
-          keepsRest = false
-        )
-      Iterator(whole, withoutValue).find(fits(_, limits)).getOrElse(withoutKey)
+      def without(parts: String*) = {
+        val withheld = Option.when(parts.nonEmpty)(Withheld -> parts.mkString(" "))
+        copy(record, time, told ++ withheld, !parts.contains("key"), !parts.contains("value"))
+      }
+      Iterator(Nil, Seq("value", "headers")).map(without(_: _*)).find(fits(_, limits))
+        .getOrElse(without("key", "value", "headers"))
     }
 
   /** Asks the brokers again: topics may have changed. */
@@ -136,6 +124,7 @@ private[kafka] final class RefusedRows(
     if (before < batch) {
       waits.set(0)
       known.values.removeIf(_.batch < before): Unit
+      commitTopics.keySet.retainAll(known.keySet): Unit
     }
   }
 
@@ -170,11 +159,11 @@ private[kafka] final class RefusedRows(
     asked
   }
 
-  /** Whether decisions of other sinks are there: asked for once, as it does not change. */
+  /** Whether decisions of other sinks are there: asked for once while rows name the topic, as it does not change. */
   private def isCommitTopic(topic: TopicDescription, limits: TopicLimits): Boolean =
     limits.needsKey && commitTopics.computeIfAbsent(
       topic.name,
-      _ => CommitTopicSigns.isCommitTopic(clients, topic, mayBeCompacted = true)
+      CommitTopicSigns.isCommitTopic(clients, _, topic.partitions.size)
     )
 
   private def copy(

@@ -1,7 +1,6 @@
 package statemark.kafka.log
 
 import java.time.Duration
-import org.apache.kafka.clients.admin.TopicDescription
 import org.apache.kafka.common.TopicPartition
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
@@ -12,31 +11,28 @@ private[kafka] object CommitTopicSigns {
   private val Poll = Duration.ofMillis(100)
   private val MostPolls = 100
 
-  /** Tells whether a topic holds records of sinks: looks at the first that readers see of each partition which could.
-    * @param mayBeCompacted whether the topic may be compacted, as commit topics are
+  /** Tells whether a topic that may be compacted, as commit topics are, holds records of sinks: looks at the first that
+    * readers see of each partition which could.
     */
-  def isCommitTopic(
-      clients: KafkaClients,
-      topic: TopicDescription,
-      mayBeCompacted: Boolean
-  ): Boolean = mayBeCompacted && topic.partitions.size >= CommitTopic.Partitions && {
-    val consumer = clients.consumer(committedOnly = true)
-    try {
-      val places = (0 until CommitTopic.Partitions).map(new TopicPartition(topic.name, _))
-      consumer.assign(places.asJava)
-      consumer.seekToBeginning(places.asJava)
-      val ends = consumer.endOffsets(places.asJava).asScala
-      @tailrec def look(unread: Seq[TopicPartition], polls: Int): Boolean =
-        if (unread.isEmpty || polls == 0) false
-        else {
-          val records = consumer.poll(Poll)
-          // One record of a partition says what all are.
-          val left =
-            unread.filter(p => records.records(p).isEmpty && consumer.position(p) < ends(p))
-          records.asScala.exists(r => RecordCodec.identityOf(r.key).isDefined) ||
-          look(left, polls - 1)
-        }
-      look(places.filter(place => consumer.position(place) < ends(place)), MostPolls)
-    } finally consumer.close()
-  }
+  def isCommitTopic(clients: KafkaClients, topic: String, partitions: Int): Boolean =
+    partitions >= CommitTopic.Partitions && {
+      val consumer = clients.consumer(committedOnly = true)
+      try {
+        val places = (0 until CommitTopic.Partitions).map(new TopicPartition(topic, _))
+        consumer.assign(places.asJava)
+        consumer.seekToBeginning(places.asJava)
+        val ends = consumer.endOffsets(places.asJava).asScala
+        @tailrec def look(unread: Seq[TopicPartition], polls: Int): Boolean =
+          if (unread.isEmpty || polls == 0) false
+          else {
+            val records = consumer.poll(Poll)
+            // One record of a partition says what all are.
+            val left =
+              unread.filter(p => records.records(p).isEmpty && consumer.position(p) < ends(p))
+            records.asScala.exists(r => RecordCodec.identityOf(r.key).isDefined) ||
+            look(left, polls - 1)
+          }
+        look(places.filter(place => consumer.position(place) < ends(place)), MostPolls)
+      } finally consumer.close()
+    }
 }

@@ -1,7 +1,6 @@
 package statemark.kafka.tools
 
 import org.apache.kafka.clients.admin.Admin
-import org.apache.kafka.common.IsolationLevel
 import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
@@ -69,12 +68,10 @@ final class SinkTools private (settings: SinkSettings, clients: KafkaClients)
     }
 
   /** Reads what the commit topic says of sinks, and keeps what `of` makes of it. */
-  private def read[A](isWanted: SinkIdentity => Boolean)(of: (SinkIdentity, CommitState) => A) = {
-    val committed = IsolationLevel.READ_COMMITTED
-    new TopicCommitLog(clients, admin, settings, Clock.system, committed)
+  private def read[A](isWanted: SinkIdentity => Boolean)(of: (SinkIdentity, CommitState) => A) =
+    new TopicCommitLog(clients, admin, settings, Clock.system)
       .readAll(isWanted)((identity, state) => Option.unless(state.isEmpty)(of(identity, state)))
       .flatten
-  }
 
   /** The one sink that a name stands for, and its report.
     * @throws SinkException where there is none, or more than one
