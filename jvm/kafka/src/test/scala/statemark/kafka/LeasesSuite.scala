@@ -197,21 +197,8 @@ class LeasesSuite extends AnyFunSuite with Simulated {
   test("of two drivers that begin a new sink at once, one is told that the other has it") {
     val name = topic("newcomers")
     val first = new Simulation(brokers, name, new Deaths, queryId = "two-newcomers")
-    val seams = DriverSeams(log =
-      real =>
-        new CommitLog {
-          override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState =
-            real.read(identity, held)
-          override def readAll[A](
-              isWanted: SinkIdentity => Boolean,
-              passing: Option[(CommitRecord, Long) => Unit]
-          )(of: (SinkIdentity, CommitState) => A): Vector[A] = {
-            // This driver has read by now that nobody has the sink.
-            first.runBatch()
-            real.readAll(isWanted, passing)(of)
-          }
-        }
-    )
+    // This driver has read by then that nobody has the sink.
+    val seams = DriverSeams(log = new LogAround(_, beforeAll = () => first.runBatch()))
     val second =
       new Simulation(brokers, name, new Deaths, queryId = "two-newcomers", seams = seams)
     running(first) { one =>
@@ -228,20 +215,14 @@ class LeasesSuite extends AnyFunSuite with Simulated {
     var reads = 0
     var between = () => ()
     val seams = DriverSeams(log =
-      real =>
-        new CommitLog {
-          override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
-            val state = real.read(identity, held)
-            reads += 1
-            // The other's id is fenced by now, and this run is not noted yet.
-            if (reads == 2) between()
-            state
-          }
-          override def readAll[A](
-              isWanted: SinkIdentity => Boolean,
-              passing: Option[(CommitRecord, Long) => Unit]
-          )(of: (SinkIdentity, CommitState) => A): Vector[A] = real.readAll(isWanted, passing)(of)
+      new LogAround(
+        _,
+        afterOne = () => {
+          reads += 1
+          // The other's id is fenced by now, and this run is not noted yet.
+          if (reads == 2) between()
         }
+      )
     )
     val second = new Simulation(
       brokers,
@@ -268,5 +249,28 @@ class LeasesSuite extends AnyFunSuite with Simulated {
         judged(two)
       }
     }
+  }
+}
+
+/** A commit log beside which something happens.
+  * @param afterOne behind each reading of one identity; @param beforeAll before a reading of all
+  */
+private final class LogAround(
+    real: CommitLog,
+    afterOne: () => Unit = () => (),
+    beforeAll: () => Unit = () => ()
+) extends CommitLog {
+  override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
+    val state = real.read(identity, held)
+    afterOne()
+    state
+  }
+
+  override def readAll[A](
+      isWanted: SinkIdentity => Boolean,
+      passing: Option[(CommitRecord, Long) => Unit]
+  )(of: (SinkIdentity, CommitState) => A): Vector[A] = {
+    beforeAll()
+    real.readAll(isWanted, passing)(of)
   }
 }
