@@ -155,16 +155,22 @@ crash-kafka: tests-built ## the Kafka sink under 200 kills of driver, executor a
 STRESS_KAFKA = tmp=$$(mktemp -d -p $(or $(wildcard /dev/shm),/tmp) statemark-XXXXXX) && trap "rm -rf $$tmp" EXIT && java -Djava.io.tmpdir=$$tmp \
   @jvm/$(1)/target/spark-$(SPARK)/tests/options -Xmx1g -Dstatemark.stress.seed=$(or $(SEED),1) \
   $(if $(RUNS),-Dstatemark.stress.runs=$(RUNS)) $(if $(PARALLEL),-Dstatemark.stress.parallel=$(PARALLEL)) $(2)
-stress-kafka: tests-built ## RUNS=20 random histories of the Kafka sink from SEED=1 on, PARALLEL=4 side by side: deaths, ways to the broker that are cut or lose answers, deleted rows, copied checkpoints; PARTS=spark: the same of queries of Spark's
+ifdef REVERT
+stress-kafka: $(VENV)/.installed
+	PYTHONPATH=tests $(PY) -m runner.reverted stress-kafka $(REVERT) seed=$(or $(SEED),1) $(if $(RUNS),runs=$(RUNS)) \
+	  $(if $(PARALLEL),parallel=$(PARALLEL))
+else
+stress-kafka: tests-built ## RUNS=20 random histories of the Kafka sink from SEED=1 on, PARALLEL=4 side by side: deaths, ways to the broker that are cut or lose answers, deleted rows, copied checkpoints; PARTS=spark: the same of queries of Spark's; REVERT=1 proves that what was mended is still found
 	$(if $(filter core,$(or $(PARTS),core)),$(call STRESS_KAFKA,kafka,statemark.kafka.stress.Stress))
 	$(if $(filter spark,$(PARTS)),$(call STRESS_KAFKA,sink,statemark.kafka.sink.stress.SparkStress))
+endif
 
 # A heap so small that what is not counted fills it; files in memory, as each is written to disk several times.
 STRESS = java @jvm/spark/target/spark-$(SPARK)/tests/options -Xmx512m
 ifdef REVERT
 stress: $(VENV)/.installed
-	PYTHONPATH=tests $(PY) -m runner.reverted $(REVERT) --seed $(or $(SEED),1) --minutes $(or $(MINUTES),20) \
-	  $(if $(ONLY),--only "$(ONLY)")
+	PYTHONPATH=tests $(PY) -m runner.reverted stress $(REVERT) seed=$(or $(SEED),1) minutes=$(or $(MINUTES),20) \
+	  $(if $(ONLY),only="$(ONLY)")
 else
 stress: tests-built ## random histories of rollbacks, interrupts, runs that overlap and Spark's provider in between, for MINUTES=20 from SEED=1 on, or HISTORIES=1; ONLY="RollBack ShortJobs" picks actions, REVERT=1 proves that what was mended is still found
 	tmp=$$(mktemp -d -p $(or $(wildcard /dev/shm),/tmp) statemark-XXXXXX) && $(STRESS) -Djava.io.tmpdir=$$tmp \

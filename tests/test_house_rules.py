@@ -250,13 +250,18 @@ def one_gateway(root: Path) -> Iterator[str]:
 
 
 def stale_patches(root: Path) -> Iterator[str]:
-    for number, files in reverted.patches(root).items():
+    found = [
+        (faults, number, files)
+        for stress, faults in reverted.FAULTS.items()
+        for number, files in reverted.patches(root, stress).items()
+    ]
+    for faults, number, files in found:
         command = ["git", "apply", "--check", *map(str, files)]
         said = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
-        if said.returncode or number not in reverted.FAULTS:
+        if said.returncode or number not in faults:
             yield (
                 f"{files[0].relative_to(root)}: does not apply; make it again from the code of now "
-                f"instead, for one of {', '.join(reverted.FAULTS)}: {said.stderr.strip()}"
+                f"instead, for one of {', '.join(faults)}: {said.stderr.strip()}"
             )
 
 
@@ -328,8 +333,8 @@ _STALE_PATCH = """\
 +and its change
 """
 _PLANTED = [
-    (stale_patches, f"{reverted.FOLDER}/1-stale.patch", _STALE_PATCH),
-    (stale_patches, f"{reverted.FOLDER}/0-unknown.patch", _STALE_PATCH),
+    (stale_patches, f"{reverted.folder('stress-kafka')}/1-stale.patch", _STALE_PATCH),
+    (stale_patches, f"{reverted.folder('stress')}/0-unknown.patch", _STALE_PATCH),
     (sleeps, f"{SPARK}/statemark/spark/B.scala", "object B { Thread.sleep(10) }"),
     (clocks, f"{CORE}/statemark/engine/B.scala", "object B { val t = System.nanoTime() }"),
     (clocks, f"{SPARK}/statemark/spark/Clock.scala", "class C { System.currentTimeMillis() }"),

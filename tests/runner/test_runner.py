@@ -268,15 +268,15 @@ def test_what_failed_of_a_part_runs_again(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("log", "code"),
     [
-        ("FAULT, seed 7:\n…OutOfMemoryError…\nfound after 1.5 minutes", 0),
+        ("FAULT, seed 7:\n…OutOfMemoryError…\nAgain: …", 0),
         ("40 histories", 1),
-        ("FAULT, seed 7:\nNullPointerException\nfound after 1.5 minutes", 2),
+        ("FAULT, seed 7:\nNullPointerException\nAgain: …", 2),
     ],
 )
 def test_only_the_fault_that_a_patch_brings_back_counts_as_found(
     log: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reverted.verdict(reverted.FAULTS["2"], log) == code
+    assert reverted.verdict(reverted.FAULTS["stress"]["2"], log, 90.0) == code
     if code == 0:
         assert "seed 7, 1.5 minutes" in capsys.readouterr().out
 
@@ -285,4 +285,4 @@ def test_a_fault_without_a_patch_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reverted, "ROOT", tmp_path)
-    assert reverted.main(["1"]) == 2
+    assert reverted.main(["stress", "1"]) == 2
