@@ -175,7 +175,7 @@ def patches(root: Path, stress: str) -> dict[str, list[Path]]:
 
 
 def copy(root: Path, tree: Path) -> None:
-    """Copy what git knows, or would know, and sbt's launcher."""
+    """Copy what git knows, or would know, and sbt's launcher; share Python's environment."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=root,
@@ -187,6 +187,7 @@ def copy(root: Path, tree: Path) -> None:
         if name and (root / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, tree / name)
+    (tree / ".venv").symlink_to(root / ".venv")
     launcher = "project/target/launcher"
     if (root / launcher).is_dir():
         shutil.copytree(root / launcher, tree / launcher)

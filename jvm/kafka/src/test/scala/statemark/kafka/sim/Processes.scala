@@ -29,6 +29,7 @@ final class ProcessClients(
     )
   )
   private val producers = new ConcurrentLinkedQueue[RowProducer]
+  private val admins = new ConcurrentLinkedQueue[Admin]
   @volatile private var isDead = false
 
   override def producer(transactionalId: String): RowProducer = {
@@ -45,11 +46,17 @@ final class ProcessClients(
     consumers.incrementAndGet(): Unit
     real.consumer(committedOnly)
   }
-  override def admin(): Admin = real.admin()
+  override def admin(): Admin = {
+    val made = real.admin()
+    admins.add(made)
+    made
+  }
 
+  /** Idempotent. */
   def kill(): Unit = {
     isDead = true
     way.foreach(_.close())
+    admins.asScala.foreach(_.close(Duration.ZERO))
     producers.asScala.foreach { producer =>
       try producer.close(Duration.ZERO)
       catch { case NonFatal(_) => () }

@@ -77,10 +77,10 @@ final class Simulation(
   private val attempts = new AtomicLong
   private val names = new AtomicLong
   var executors: Vector[SimExecutor] = Vector.empty
-  private var driverClients: Option[ProcessClients] = None
+  // Of every driver, and what writes in it, the last one first.
+  private var drivers: List[(ProcessClients, Option[SimExecutor])] = Nil
   private var driverWay: Option[Way] = None
   private var current: Option[BatchCoordinator] = None
-  private var localExecutor: Option[SimExecutor] = None
 
   /** Reports of every recovery, and figures of every batch. */
   var reports: Vector[RecoveryReport] = Vector.empty
@@ -114,7 +114,9 @@ final class Simulation(
     new TopicCommitLog(KafkaClients.of(settings), brokers.admin, settings, Clock.system)
 
   /** Consumers that the driver has made. */
-  def driverConsumers: Int = driverClients.fold(0)(_.consumers.get)
+  def driverConsumers: Int = drivers.headOption.fold(0)(_._1.consumers.get)
+
+  private def localExecutor: Option[SimExecutor] = drivers.headOption.flatMap(_._2)
 
   /** How a batch begins. */
   def start(batch: Long): BatchStart = {
@@ -238,21 +240,17 @@ final class Simulation(
   def startDriver(context: SinkContext => SinkContext = c => c): BatchCoordinator = {
     driverWay = ways()
     val clients = new ProcessClients(settings, way = driverWay)
-    driverClients = Some(clients)
-    val local = Option.when(isLocal) {
-      val made = executor()
-      localExecutor = Some(made)
-      made.sinks
-    }
+    val local = Option.when(isLocal)(executor())
+    drivers = (clients, local) :: drivers
     val kill = () => {
       clients.kill()
-      localExecutor.foreach(_.kill())
+      local.foreach(_.kill())
     }
     val made = new BatchCoordinator(
       context(SinkContext(identity, settings, query, s"name-of-$topic")),
       orders(if (isLocal) CommitOrders.none else late),
       checkpoint,
-      local,
+      local.map(_.sinks),
       seams.copy(
         clientsOf = _ => clients,
         observer = phase => {
@@ -275,10 +273,14 @@ final class Simulation(
 
   /** The driver's process is gone; executors may live on for a while. */
   def killDriver(withExecutors: Boolean = false): Unit = {
-    driverClients.foreach(_.kill())
-    localExecutor.foreach(_.kill())
+    drivers.headOption.foreach(kill)
     current = None
     if (withExecutors) killExecutors()
+  }
+
+  private def kill(driver: (ProcessClients, Option[SimExecutor])): Unit = {
+    driver._1.kill()
+    driver._2.foreach(_.kill())
   }
 
   /** The first that lives. */
@@ -314,7 +316,7 @@ final class Simulation(
   override def close(): Unit = {
     restart()
     killExecutors()
-    localExecutor.foreach(_.kill())
+    drivers.foreach(kill)
     threads.shutdownNow(): Unit
   }
 }
