@@ -2,7 +2,8 @@ package statemark.kafka.decision
 
 /** What says which rows are in which of Spark's partitions. Where some partitions of a batch are written again, the rows
   * of the others are with the readers: in another place a row would be there twice, or nowhere.
-  * @param isChosen whether Spark has chosen places as the batch ran: adaptive execution, bounds of a sort, `coalesce`
+  * @param isChosen whether places came about as the batch ran: adaptive execution, bounds of a sort, `coalesce`, random
+  *   values, shuffles of RDDs
   * @param shuffles the number of partitions of each shuffle, in the order of the plan
   * @param inputs the number of partitions of each input, in the order of the plan
   */
@@ -16,7 +17,7 @@ final case class Placement(isChosen: Boolean, shuffles: Vector[Int], inputs: Vec
     )
     Option.when(isChosen)(Placement.Chosen)
       .orElse(Option.when(rerun.isChosen)(
-        "Spark chooses places as it runs now, by adaptive execution, a sort or coalesce"
+        "Spark chooses places as it runs now, by adaptive execution, a sort, coalesce or random values"
       ))
       .orElse(changed("shuffles", shuffles, rerun.shuffles))
       .orElse(changed("inputs", inputs, rerun.inputs))
@@ -27,7 +28,7 @@ object Placement {
 
   /** Why no rerun places rows as the batch did. */
   val Chosen: String =
-    "Spark chose places as the batch ran, by adaptive execution, a sort or coalesce"
+    "Spark chose places as the batch ran, by adaptive execution, a sort, coalesce or random values"
 
   /** Why nothing is known of the places. */
   val Unknown: String =

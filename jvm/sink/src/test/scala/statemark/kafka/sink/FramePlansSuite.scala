@@ -1,10 +1,11 @@
 package statemark.kafka.sink
 
 import java.nio.file.Files
+import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
-import org.apache.spark.sql.functions.{broadcast, col}
+import org.apache.spark.sql.functions.{broadcast, col, floor, rand}
 import org.apache.spark.sql.streaming.Trigger
-import org.apache.spark.sql.{DataFrame, SparkSession}
+import org.apache.spark.sql.{DataFrame, Row, SparkSession}
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
@@ -55,6 +56,19 @@ class FramePlansSuite extends AnyFunSuite with BeforeAndAfterAll {
     // The plan of what a frame was made of is gone.
     assert(isChosen(spark.createDataFrame(numbers.repartition(2).rdd, numbers.schema)))
     assert(!isChosen(spark.createDataFrame(numbers.rdd, numbers.schema)))
+  }
+
+  test("places that come out otherwise when a batch runs again") {
+    val salted = numbers.withColumn("salt", floor(rand() * 8))
+    assert(isChosen(salted.repartition(3, col("salt"))), "by a random value")
+    assert(isChosen(numbers.sample(0.5).repartition(3)), "by the rows that are there")
+    assert(!isChosen(salted), "nothing is shuffled")
+    assert(!isChosen(numbers.repartition(3, col("id")).withColumn("salt", rand())), "behind it")
+    def of(rdd: RDD[Row]) = spark.createDataFrame(rdd, numbers.schema)
+    val rdd = numbers.rdd
+    assert(isChosen(of(rdd.coalesce(2))), "by where blocks are")
+    assert(isChosen(of(rdd.repartition(2))), "by the order of rows")
+    assert(!isChosen(of(rdd.coalesce(1))), "to one partition there is one way")
   }
 
   /** Runs a batch of a stream of five rows, and returns what the body makes of its frame. */
@@ -113,6 +127,10 @@ class FramePlansSuite extends AnyFunSuite with BeforeAndAfterAll {
     }
     assert(!once.isChosen && ofBatch(shuffled)(own) == once)
     assert(adaptive(ofBatch(shuffled)(own)).isChosen)
+    ofBatch(rows.withColumn("salt", rand())) { frame =>
+      assert(own(frame.repartition(3, col("salt"))).isChosen, "by a value of the batch's")
+      assert(!own(frame).isChosen)
+    }
   }
 
   test("places of a batch that a data source writes") {

@@ -1,7 +1,9 @@
 package statemark.kafka.sink.driver
 
+import org.apache.spark.ShuffleDependency
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.DataFrame
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateFunction
 import org.apache.spark.sql.catalyst.plans.physical.RangePartitioning
 import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.execution.{
@@ -10,6 +12,7 @@ import org.apache.spark.sql.execution.{
   LeafExecNode,
   LogicalRDD,
   QueryExecution,
+  SampleExec,
   ShuffledRowRDD,
   SparkPlan
 }
@@ -54,10 +57,13 @@ private[sink] object FramePlans {
     */
   def placementOf(frame: DataFrame, query: Option[OutputQuery]): Option[Placement] = attempt {
     val (own, isWhole) = placed(planOf(frame).executedPlan)
-    query.flatMap(_.batchPlan()).map(placed(_)._1) match {
-      case Some(batch) =>
+    query.flatMap(_.batchPlan()) match {
+      case Some(plan) =>
+        val (batch, _) = placed(plan)
+        // Rows of the batch come to be as the frame is computed.
+        val isRandomlyPlaced = own.shuffles.exists(_ > 1) && nodesOf(plan).exists(isRandom)
         Placement(
-          own.isChosen || batch.isChosen,
+          own.isChosen || batch.isChosen || isRandomlyPlaced,
           batch.shuffles ++ own.shuffles,
           batch.inputs ++ own.inputs
         )
@@ -84,10 +90,11 @@ private[sink] object FramePlans {
     */
   private def placed(plan: SparkPlan): (Placement, Boolean) = {
     val nodes = nodesOf(plan)
-    val isChosen = nodes.exists {
+    val isChosenByPlan = nodes.exists {
       case _: AdaptiveSparkPlanExec | _: QueryStageExec => true
       case shuffle: ShuffleExchangeLike =>
-        shuffle.outputPartitioning.isInstanceOf[RangePartitioning] // bounds come from samples
+        shuffle.outputPartitioning.isInstanceOf[RangePartitioning] || // bounds come from samples
+        shuffle.outputPartitioning.numPartitions > 1 && nodesOf(shuffle).exists(isRandom)
       case coalesce: CoalesceExec => coalesce.numPartitions > 1 // groups go by where blocks are
       case _ => false
     }
@@ -95,12 +102,33 @@ private[sink] object FramePlans {
       shuffle.outputPartitioning.numPartitions
     }
     // Plans that adapt themselves are not asked further, as that would run parts of them.
-    val read = if (isChosen) Vector.empty
+    val read = if (isChosenByPlan) Vector.empty
     else nodes.collect {
       case leaf: LeafExecNode if !leaf.isInstanceOf[ReusedExchangeExec] => history(leaf.execute())
     }.flatten
     val inputs = read.filter(_.dependencies.isEmpty).map(_.getNumPartitions)
+    val isChosen = isChosenByPlan || read.exists(isPlacedAsItRuns)
     (Placement(isChosen, shuffles, inputs), !read.exists(_.isInstanceOf[ShuffledRowRDD]))
+  }
+
+  /** Tells whether a node gives other rows when it runs again. What is shuffled behind it may be placed by these: by their
+    * values, or by how many there are. Aggregates are placed by their keys.
+    */
+  private def isRandom(node: SparkPlan): Boolean = node match {
+    case _: SampleExec => true
+    case _ => node.expressions.exists(_.exists {
+        case _: AggregateFunction => false
+        case of => !of.deterministic && of.children.forall(_.deterministic)
+      })
+  }
+
+  /** Tells whether rows of an RDD that no plan has made are grouped by where blocks are, or shuffled in a way of its own. */
+  private def isPlacedAsItRuns(rdd: RDD[_]): Boolean = rdd match {
+    case _: ShuffledRowRDD => false
+    case _ if rdd.getNumPartitions == 1 => false
+    // Spark keeps the class to itself.
+    case _ => rdd.getClass.getSimpleName == "CoalescedRDD" ||
+      rdd.dependencies.exists(_.isInstanceOf[ShuffleDependency[_, _, _]])
   }
 
   /** The nodes of a plan in its order, without what is broadcast: every partition has all of it. */
