@@ -322,7 +322,7 @@ class HistoriesSuite extends AnyFunSuite with Simulated {
       intercept[SinkException.WrongHistory](copy.begin(BatchStart(
         1,
         s.identity.appId,
-        Some(Simulation.fingerprint(99)),
+        Some(Simulation.fingerprint(99).copy(batch = 1)),
         isRerun = false
       )))
       val BatchPlan.Write(spec) = original.begin(s.start(2)): @unchecked

@@ -307,7 +307,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
         s.restart()
         // The checkpoint was set back to another past: batch 1 has other rows now.
         s.checkpoint.committed -= 1L
-        check(s, () => s.attemptBatch(1, Some(Simulation.fingerprint(77))))
+        check(s, () => s.attemptBatch(1, Some(Simulation.fingerprint(77).copy(batch = 1))))
       }
     run("fingerprint", DriverSeams()) { (_, again) =>
       intercept[SinkException.WrongHistory](again()): Unit

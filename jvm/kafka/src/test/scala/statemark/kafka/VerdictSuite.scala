@@ -119,9 +119,9 @@ class VerdictSuite extends AnyFunSuite {
   }
 
   test("other end offsets fail, and say which source") {
-    val message = fails(of(6, print = Some(fingerprint(7))))
+    val message = fails(of(6, print = Some(fingerprint(7).copy(batch = 6))))
     assert(message.contains("KafkaV2[Subscribe[in]]") && message.contains("sinkName"))
-    fails(of(4, print = Some(fingerprint(7))))
+    fails(of(4, print = Some(fingerprint(7).copy(batch = 4))))
   }
 
   test("an earlier batch that nobody remembers fails") {
@@ -164,6 +164,16 @@ class VerdictSuite extends AnyFunSuite {
     assert(fails(of(113, 7)).contains("Batch 113 is not the one that was decided"))
     assert(fails(of(111, 5)).contains("counters"))
     assert(of(114, 7) == Verdict.Write(0, None))
+  }
+
+  test("two batches of a query that end alike are two, whatever their versions are") {
+    // As batch 6 had no new input, and fired timers; its versions were counted from 1 before.
+    val decided = LastDecision.Decided(decision(6, Some(fingerprint(5))))
+    val silent = Some(fingerprint(5).copy(batch = 6))
+    for (of <- Seq(write(6, silent), start(6, silent))) {
+      val message = fails(Verdict.of(identity, of, decided))
+      assert(message.contains("it was batch 5 of the query, and is batch 6 now"))
+    }
   }
 
   test("a write of a query is not what a write outside of queries has decided, and says so") {
@@ -315,5 +325,22 @@ class VerdictSuite extends AnyFunSuite {
       )
     }
     assert(many.decided.map(_.batch) == (50 until 150).reverse.map(_.toLong))
+  }
+
+  test("decisions remember all versions of the last batch, which runs again after a crash") {
+    def after(versions: Range, of: Long => Option[QueryBatch]): LastDecision =
+      versions.foldLeft(LastDecision.Nothing: LastDecision) { (last, version) =>
+        LastDecision.Decided(
+          decision(version.toLong, of(version.toLong)).copy(history = last.decided)
+        )
+      }
+    val ofOne = after(0 until 150, _ => Some(fingerprint(1)))
+    assert(Verdict.of(identity, write(0, Some(fingerprint(1))), ofOne) == Verdict.Discard(isOld =
+      false
+    ))
+    assert(after(0 until 1100, _ => Some(fingerprint(1))).decided.size == 1000)
+    val next = after(0 until 151, version => Some(fingerprint(version / 150)))
+    assert(next.decided.size == 100, "the batch before does not run again")
+    assert(after(0 until 150, _ => None).decided.size == 100)
   }
 }

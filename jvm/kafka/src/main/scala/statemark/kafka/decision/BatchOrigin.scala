@@ -30,9 +30,11 @@ final case class QueryBatch(
 ) {
   def fingerprint: BatchFingerprint = fingerprintOf(kind)
 
-  /** Tells whether this is the batch that was decided, whatever the plan is now. */
+  /** Tells whether this is the batch that was decided, whatever the plan is now. A batch that has no new input, as its
+    * query only fires timers, ends where the one before does.
+    */
   def is(decided: BatchOrigin.Planned): Boolean =
-    decided.kinds.exists(fingerprintOf(_).digest == decided.digest)
+    batch == decided.batch && decided.kinds.exists(fingerprintOf(_).digest == decided.digest)
 }
 
 /** What a batch is besides its number, so that another one under that number is known as such. */

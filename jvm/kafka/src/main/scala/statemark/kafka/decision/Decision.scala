@@ -54,6 +54,9 @@ object Decision {
     * is still known.
     */
   val Remembered = 100
+
+  /** How many of the last batch, which may be written in many versions: all of them run again after a crash. */
+  val RememberedOfOne = 1000
 }
 
 /** The rows of one transaction that count.
@@ -104,8 +107,17 @@ object LastDecision {
   }
 
   final case class Decided(decision: Decision) extends LastDecision {
-    override def decided: Vector[DecidedBatch] =
-      (decision.remembered +: decision.history).take(Decision.Remembered)
+    override def decided: Vector[DecidedBatch] = {
+      val all = decision.remembered +: decision.history
+      val ofLast = all.takeWhile(of => batchOf(of).isDefined && batchOf(of) == batchOf(all.head))
+      all.take(ofLast.size.max(Decision.Remembered).min(Decision.RememberedOfOne))
+    }
+
+    /** The batch of a query's offset log, where one is known. */
+    private def batchOf(decided: DecidedBatch): Option[Long] = decided.origin match {
+      case of: BatchOrigin.Planned => Some(of.batch)
+      case BatchOrigin.Unplanned | BatchOrigin.Unsaid => None
+    }
   }
 
   /** A decision was taken back, as the log does not have its rows any more: the batch runs again.

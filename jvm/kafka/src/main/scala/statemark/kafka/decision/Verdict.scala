@@ -157,6 +157,11 @@ object Verdict {
       case (_, None) if start.isWrite => throw tooLate(identity, start, newest.map(_.batch))
       case (_, None) =>
         throw other("nothing is known of a decision about it, and later ones were decided")
+      case (Some(mine), Some(theirs: BatchOrigin.Planned)) if mine.batch != theirs.batch =>
+        throw other(
+          s"it was batch ${theirs.batch} of the query, and is batch ${mine.batch} now: versions are counted in " +
+            "another way, or by nothing that stays the same when a batch runs again"
+        )
       case (Some(mine), Some(theirs: BatchOrigin.Planned)) =>
         if (!mine.is(theirs)) throw other(Anew + elsewhere(mine, theirs, start, last))
         // A query's batch may have several versions.
