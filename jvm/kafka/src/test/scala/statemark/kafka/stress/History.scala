@@ -50,6 +50,9 @@ private[kafka] final class History(brokers: TestBrokers, seed: Long, steps: Step
   private val counts = mutable.Map.empty[String, Int].withDefaultValue(0)
   private var apps = first()
 
+  /** Those that others have taken the place of: they may have taken a sink before. */
+  private var gone = Vector.empty[App]
+
   private def first(): Vector[App] = {
     val one = new SimCheckpoint(0)
     (0 until 3).toVector.map { at =>
@@ -135,7 +138,9 @@ private[kafka] final class History(brokers: TestBrokers, seed: Long, steps: Step
 
   /** Whether another application may have taken the sink since. */
   private def takenBehind(app: App, since: Long): Boolean =
-    apps.exists(other => other != app && other.identity == app.identity && other.lastTaken > since)
+    (apps ++ gone).exists { other =>
+      other != app && other.identity == app.identity && other.lastTaken > since
+    }
 
   /** @param silent the application whose executors are cut off while the next one takes its sink over */
   private def planned(
@@ -272,6 +277,7 @@ private[kafka] final class History(brokers: TestBrokers, seed: Long, steps: Step
     val (from, to) = (apps(0), apps(1))
     steps += s"-- ${to.name} goes on from a copy of ${from.name}'s checkpoint, as history $histories"
     to.close()
+    gone :+= to
     apps = apps.updated(1, app(1, "app", from.checkpoint.copied(histories)))
     count("copied checkpoints")
   }
