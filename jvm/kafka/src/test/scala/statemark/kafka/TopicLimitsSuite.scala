@@ -102,6 +102,30 @@ class TopicLimitsSuite extends AnyFunSuite with SingleRows {
     }
   }
 
+  test("tasks whose rows went together name the row that was refused, whoever sent it") {
+    for (isFirst <- Seq(true, false)) {
+      val compacted = topic(
+        s"together-$isFirst",
+        Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> hourMs.toString)
+      )
+      val together = Map("kafka.linger.ms" -> "500")
+      running(new Simulation(brokers, compacted, new Deaths, options = together)) { s =>
+        val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
+        val executor = new SimExecutor("900", s.settings, new Deaths)
+        s.executors = Vector(executor)
+        val writers = Vector(0, 1).map(n => executor.sinks.writer(spec, executor.id, n, n.toLong))
+        val rows = Vector(timed(compacted, Clock.system.epochMs()), unkeyed(compacted))
+        val order = if (isFirst) Seq(1, 0) else Seq(0, 1)
+        order.foreach(n => writers(n).write(rows(n)))
+        for (writer <- writers) {
+          val e = intercept[SinkException.UnsendableRow](writer.commit())
+          assert(e.values ==
+            Map("topic" -> compacted, "partition" -> "0", "bytes" -> "5", "task" -> "1"))
+        }
+      }
+    }
+  }
+
   test("a topic of refused rows may not be compacted") {
     val other = topic("compacted-refused", Map("cleanup.policy" -> "compact"))
     val options = Map("refusedRowsTopic" -> other)

@@ -202,8 +202,8 @@ class TransactionLineSuite extends AnyFunSuite {
     f.send(b)
     f.mock.errorNext(new RecordTooLargeException("the row"))
     f.mock.errorNext(new org.apache.kafka.common.KafkaException("the producer has failed"))
-    assert(a.failure.exists(_.isInstanceOf[RecordTooLargeException]))
-    assert(b.failure.exists(_.isInstanceOf[RecordTooLargeException]))
+    for (of <- Seq(a, b))
+      assert(of.failure.map(_.getCause).exists(_.isInstanceOf[RecordTooLargeException]))
     intercept[IllegalStateException] {
       val c = rows(3)
       f.send(c)
@@ -219,18 +219,23 @@ class TransactionLineSuite extends AnyFunSuite {
     assert(a.failure.isDefined)
   }
 
+  private def writerOf(
+      f: Fixture,
+      explain: (Throwable, Map[String, String]) => SinkException
+  ) = new TransactionWriter(
+    AttemptId(0, 0, 1),
+    "e",
+    f.line,
+    lease,
+    opens = true,
+    SinkObserver.none,
+    explain,
+    refusedRows = None
+  )
+
   test("a writer that has ended throws, and its abort may come twice") {
     val f = new Fixture
-    val writer = new TransactionWriter(
-      AttemptId(0, 0, 1),
-      "e",
-      f.line,
-      lease,
-      opens = true,
-      SinkObserver.none,
-      (e, values) => KafkaFailures.ofAttempt(e, "A write", values),
-      refusedRows = None
-    )
+    val writer = writerOf(f, KafkaFailures.ofAttempt(_, "A write", _))
     val record = new ProducerRecord("t", 0, "k".getBytes, "v".getBytes)
     writer.write(record)
     assert(writer.commit().count == 1)
@@ -239,6 +244,26 @@ class TransactionLineSuite extends AnyFunSuite {
     writer.abort()
     intercept[SinkException.IllegalCall](writer.commit())
     assert(f.mock.transactionAborted)
+  }
+
+  test("a row that the client does not take as one before it was refused names the one before") {
+    lazy val f: Fixture = new Fixture(
+      autoComplete = false,
+      flushing = () => f.mock.errorNext(new RecordTooLargeException("the row")): Unit
+    )
+    val writer = writerOf(f, f.line.explained)
+    writer.write(new ProducerRecord("t", 0, "first".getBytes, "v".getBytes))
+    // The client is in this state before it tells of the row.
+    f.mock.sendException = new org.apache.kafka.common.KafkaException(
+      "Cannot execute transactional method because we are in an error state",
+      new RecordTooLargeException("the row")
+    )
+    val next = new ProducerRecord("u", 0, "next".getBytes, "value".getBytes)
+    for (_ <- 1 to 2) {
+      val e = intercept[SinkException.UnsendableRow](writer.write(next))
+      val row = Map("topic" -> "t", "key" -> "first", "bytes" -> "6", "partition" -> "0")
+      assert(e.values == row + ("task" -> "0"))
+    }
   }
 
   test("a killed task's thread is interrupted, and its transaction is ended all the same") {

@@ -3,7 +3,7 @@ package statemark.kafka.executor
 import org.apache.kafka.clients.producer.ProducerRecord
 import scala.util.control.NonFatal
 import statemark.common.Interrupts
-import statemark.kafka.clients.KafkaFailures
+import statemark.kafka.clients.{KafkaFailures, RefusedRecord}
 import statemark.kafka.conf.{SinkException, SinkObserver, SinkPhase}
 import statemark.kafka.rows.{AttemptId, AttemptMessage, AttemptRows}
 
@@ -53,7 +53,10 @@ private[kafka] final class TransactionWriter(
 
   override def write(record: ProducerRecord[Array[Byte], Array[Byte]]): Unit = {
     requireOpen()
-    rows.failure.foreach(e => throw explained(e, rows.refusedRow))
+    // Answers that are on their way may tell of the row that was refused, and not of one beside it.
+    if (rows.failure.isDefined)
+      try requireTaken()
+      catch { case NonFatal(e) => throw explained(e, ofTask) }
     try {
       val instead = refusedRows.flatMap(_.instead(attempt.batch, record))
       if (instead.isEmpty && record.topic == line.settings.commitTopic)
@@ -63,22 +66,21 @@ private[kafka] final class TransactionWriter(
       hasSent = true
       line.send(rows, lease, opens, instead.getOrElse(record))
       if (isFirst) observer.reached(SinkPhase.RowSent)
-    } catch { case NonFatal(e) => throw explained(e, KafkaFailures.valuesOf(record)) }
+    } catch { case NonFatal(e) => throw explained(e, KafkaFailures.valuesOf(record) ++ ofTask) }
   }
 
   override def commit(): AttemptMessage = {
     requireOpen()
     isClosed = true
     try {
-      if (hasSent) line.flush()
-      rows.failure.foreach(throw _)
+      requireTaken()
       val message = rows.message(executorId).copy(refused = refused)
       if (hasSent) observer.reached(SinkPhase.AttemptFinished)
       message
     } catch {
       case NonFatal(e) =>
         end()
-        throw explained(e, rows.refusedRow + ("task" -> attempt.partition.toString))
+        throw explained(e, ofTask)
     }
   }
 
@@ -89,6 +91,13 @@ private[kafka] final class TransactionWriter(
 
   private def end(): Unit = if (hasSent) line.abort(attempt)
 
+  private def ofTask = Map("task" -> attempt.partition.toString)
+
+  private def requireTaken(): Unit = {
+    if (hasSent) line.flush()
+    rows.failure.foreach(throw _)
+  }
+
   private def requireOpen(): Unit = if (isClosed) throw new SinkException.IllegalCall(
     s"The attempt at partition ${attempt.partition} of batch ${attempt.batch} has ended",
     "it was committed or aborted before"
@@ -97,8 +106,11 @@ private[kafka] final class TransactionWriter(
   private def explained(failure: Throwable, values: Map[String, String]): Throwable = {
     // A topic may be another one than it was when it was asked for.
     refusedRows.foreach(_.forget())
-    if (KafkaFailures.isInterrupt(failure)) Interrupts.exceptionOf(failure)
-    else explain(failure, values)
+    failure match {
+      case e if KafkaFailures.isInterrupt(e) => Interrupts.exceptionOf(e)
+      case e: RefusedRecord => explain(e.getCause, e.values)
+      case e => explain(e, values)
+    }
   }
 }
 

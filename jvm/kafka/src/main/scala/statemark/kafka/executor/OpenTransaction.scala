@@ -1,10 +1,9 @@
 package statemark.kafka.executor
 
 import java.util.concurrent.ConcurrentHashMap
-import java.util.concurrent.atomic.AtomicReference
 import scala.jdk.CollectionConverters._
-import statemark.kafka.clients.{KafkaFailures, Timer}
-import statemark.kafka.rows.{AttemptId, TransactionName}
+import statemark.kafka.clients.Timer
+import statemark.kafka.rows.{AttemptId, FirstFailure, TransactionName}
 
 /** A transaction that has begun and is not ended. ''Thread:'' any.
   * @param ending what ends it when it has been open for too long
@@ -15,16 +14,14 @@ private[kafka] final class OpenTransaction(
     val ending: Timer.Cancel
 ) {
   private val writers = ConcurrentHashMap.newKeySet[AttemptId]()
-  private val firstFailure = new AtomicReference[Option[Throwable]](None)
+
+  /** What every attempt of the transaction is told. */
+  val firstFailure = new FirstFailure
 
   /** Notes that rows of the attempt may be in the transaction. */
   def add(attempt: AttemptId): Unit = if (!writers.contains(attempt)) writers.add(attempt): Unit
 
   def attempts: Set[AttemptId] = writers.asScala.toSet
-
-  /** Keeps the first failure: those after it say only that the producer has failed before. */
-  def failed(failure: Throwable): Unit =
-    firstFailure.updateAndGet(known => Some(KafkaFailures.firstOf(known, failure))): Unit
 
   def failure: Option[Throwable] = firstFailure.get
 }

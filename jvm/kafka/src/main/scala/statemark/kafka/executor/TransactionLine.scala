@@ -3,14 +3,20 @@ package statemark.kafka.executor
 import java.time.Duration
 import java.util.concurrent.atomic.AtomicLong
 import java.util.concurrent.locks.ReentrantReadWriteLock
-import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
 import org.apache.kafka.common.errors.TimeoutException
 import scala.collection.mutable
 import scala.math.Ordering.Implicits._
 import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.RowProducer
-import statemark.kafka.clients.{KafkaClients, KafkaFailures, Timer, TransactionEndings}
+import statemark.kafka.clients.{
+  KafkaClients,
+  KafkaFailures,
+  RefusedRecord,
+  Timer,
+  TransactionEndings
+}
 import statemark.kafka.conf.{
   SinkException,
   SinkObserver,
@@ -19,7 +25,7 @@ import statemark.kafka.conf.{
   SinkTransactionalId
 }
 import statemark.kafka.log.RunReader
-import statemark.kafka.rows.{AttemptId, AttemptRows, RowHash, TransactionName}
+import statemark.kafka.rows.{AttemptId, AttemptRows, FirstFailure, RowHash, TransactionName}
 
 /** The transactions of one transactional id in this process, one after another: a producer, at most one open transaction,
   * and what became of those before. `numbers` are the process's, so that none is given twice.
@@ -82,6 +88,8 @@ private[kafka] final class TransactionLine(
       record: ProducerRecord[Array[Byte], Array[Byte]]
   ): Unit = {
     val hash = RowHash.of(record.key, record.value, record.headers)
+    def refused(metadata: Option[RecordMetadata], cause: Throwable) =
+      RefusedRecord.of(record, metadata, rows.attempt.partition, cause)
     sharing(lease, opens) { (transaction, producer) =>
       transaction.add(rows.attempt)
       rows.sending()
@@ -89,21 +97,22 @@ private[kafka] final class TransactionLine(
         producer.send(
           record,
           (metadata, failure) => {
-            val cause = Option(failure)
-            // Rows after the first failure fail because of it.
-            if (cause.exists(e => KafkaFailures.firstOf(transaction.failure, e) eq e))
-              rows.refuse(KafkaFailures.valuesOf(record, Option(metadata)))
-            cause.foreach(fail(transaction, _))
-            val first = cause.map(e => transaction.failure.getOrElse(e))
+            Option(failure).foreach(e => fail(transaction, refused(Option(metadata), e)))
+            val first = Option(failure).map(_ => transaction.firstFailure)
             rows.acknowledged(transaction.name, metadata, first, hash)
           }
         ): Unit
       catch {
+        case NonFatal(e) if KafkaFailures.isInterrupt(e) =>
+          rows.unsent(FirstFailure.of(e))
+          throw e
         case NonFatal(e) =>
-          if (!KafkaFailures.isInterrupt(e)) fail(transaction, e)
-          val first = transaction.failure.getOrElse(e)
-          rows.unsent(first)
-          throw first
+          // The client takes no row any more before it tells of the one that it could not send.
+          try awaitRows(producer, Some(transaction))
+          catch { case NonFatal(_) => () } // an interrupt stays with the thread
+          fail(transaction, refused(None, e))
+          rows.unsent(transaction.firstFailure)
+          throw transaction.failure.getOrElse(e)
       }
     }
   }
@@ -344,7 +353,7 @@ private[kafka] final class TransactionLine(
 
   private def fail(open: OpenTransaction, cause: Throwable): Unit = {
     if (open.failure.isEmpty) failedAfterMs = Some(openMs(open))
-    open.failed(cause)
+    open.firstFailure.add(cause)
   }
 
   /** Aborts. Rows that are on their way arrive first: their attempts may go on, and then their offsets are needed. */

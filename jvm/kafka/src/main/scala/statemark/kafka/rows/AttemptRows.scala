@@ -3,7 +3,6 @@ package statemark.kafka.rows
 import org.apache.kafka.clients.producer.RecordMetadata
 import org.apache.kafka.common.TopicPartition
 import scala.collection.mutable
-import statemark.kafka.clients.KafkaFailures
 
 /** The rows of one attempt: sent, acknowledged and where they lie. ''Thread:'' the task's, and the producer's for what
   * it acknowledges.
@@ -12,31 +11,34 @@ private[kafka] final class AttemptRows(val attempt: AttemptId) {
   private val written = mutable.Map.empty[(TransactionName, TopicPartition), RowCollector]
   private var pending = 0L
   private var count = 0L
-  private var firstFailure: Option[Throwable] = None
-  private var refused = Map.empty[String, String]
+  private var failed: Option[FirstFailure] = None
 
   /** A row is about to be sent. */
   def sending(): Unit = synchronized(pending += 1)
 
   /** The row that was about to be sent was not. */
-  def unsent(failure: Throwable): Unit = synchronized {
+  def unsent(failure: FirstFailure): Unit = synchronized {
     pending -= 1
-    failed(failure)
+    fail(failure)
   }
 
-  /** What Kafka says of a row that was sent. */
+  /** What Kafka says of a row that was sent.
+    * @param failure of its transaction, where the row was not taken
+    */
   def acknowledged(
       transaction: TransactionName,
       metadata: RecordMetadata,
-      failure: Option[Throwable],
+      failure: Option[FirstFailure],
       hash: Long
   ): Unit = synchronized {
     pending -= 1
     failure match {
-      case Some(e) => failed(e)
+      case Some(e) => fail(e)
       // The broker had the row already and does not say where.
       case None if !metadata.hasOffset =>
-        failed(new IllegalStateException("A row was acknowledged without its offset"))
+        fail(
+          FirstFailure.of(new IllegalStateException("A row was acknowledged without its offset"))
+        )
       case None =>
         count += 1
         val place = (transaction, new TopicPartition(metadata.topic, metadata.partition))
@@ -44,19 +46,10 @@ private[kafka] final class AttemptRows(val attempt: AttemptId) {
     }
   }
 
-  def failed(failure: Throwable): Unit = synchronized {
-    firstFailure = Some(KafkaFailures.firstOf(firstFailure, failure))
-  }
+  private def fail(failure: FirstFailure): Unit = failed = failed.orElse(Some(failure))
 
-  def failure: Option[Throwable] = synchronized(firstFailure)
-
-  /** Kafka did not take a row of the attempt, and no failure before it was the reason.
-    * @param row what tells which it is
-    */
-  def refuse(row: Map[String, String]): Unit = synchronized { refused = row }
-
-  /** The row that made the attempt fail; empty where it was none of its own. */
-  def refusedRow: Map[String, String] = synchronized(refused)
+  /** Returns why a row was not taken. Until all that was sent is acknowledged, another answer may follow that says more. */
+  def failure: Option[Throwable] = synchronized(failed.flatMap(_.get))
 
   /** Rows that are acknowledged. */
   def acknowledgedRows: Long = synchronized(count)
