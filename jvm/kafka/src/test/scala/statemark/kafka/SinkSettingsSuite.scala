@@ -1,5 +1,6 @@
 package statemark.kafka
 
+import org.apache.kafka.clients.producer.Partitioner
 import org.apache.kafka.common.config.ConfigDef
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
@@ -12,7 +13,7 @@ import statemark.kafka.conf.{
 }
 import statemark.kafka.executor.WriterSpec
 import statemark.kafka.log.RecordCodec
-import statemark.kafka.sim.{EchoProvider, ModuloPartitioner}
+import statemark.kafka.sim.{EchoProvider, ModuloPartitioner, NotingReporter}
 
 class SinkSettingsSuite extends AnyFunSuite {
   private val least = Map("kafka.bootstrap.servers" -> "127.0.0.1:1", "topic" -> "orders")
@@ -160,7 +161,12 @@ class SinkSettingsSuite extends AnyFunSuite {
     assert(e.values == Map("option" -> "kafka.Modulo.Only") && e.reason.contains("Kafka "))
     // Kafka's own plugins have no options of their own.
     val round = classOf[org.apache.kafka.clients.producer.RoundRobinPartitioner].getName
-    refused("kafka.partitioner.class" -> round, "kafka.modulo.only" -> "2")
+    val ofKafka = refused("kafka.partitioner.class" -> round, "kafka.modulo.only" -> "2")
+    assert(ofKafka.values == Map("option" -> "kafka.modulo.only"))
+    assert(ofKafka.reason.contains("'kafka.partitioner.class'") && ofKafka.reason.endsWith(
+      "Kafka's own classes read no options of their own"
+    ))
+    assert(!ofKafka.remedy.contains("partitioner.class"), "it was given")
     val provider = "kafka.config.providers.vault.class" -> classOf[EchoProvider].getName
     assert(refused(provider).reason.contains("does not name its provider"))
     assert(refused("kafka.config.providers" -> "other", provider).problem.contains("vault"))
@@ -182,6 +188,33 @@ class SinkSettingsSuite extends AnyFunSuite {
       "config.providers.Own.class",
       "config.providers.Own.param.Greeting"
     ).subsetOf(settings.kafka.keySet))
+  }
+
+  test("a class that its option cannot have is refused by name before the query starts") {
+    val reporters = s"${classOf[NotingReporter].getName}, java.lang.String"
+    for (
+      (name, value, says) <- Seq(
+        (
+          "partitioner.class",
+          "java.lang.String",
+          "no org.apache.kafka.clients.producer.Partitioner"
+        ),
+        ("partitioner.class", classOf[Partitioner].getName, "constructor"),
+        ("metric.reporters", reporters, "no org.apache.kafka.common.metrics.MetricsReporter"),
+        ("metric.reporters", "com.example.Nowhere", "com.example.Nowhere is not on the class path"),
+        ("security.providers", "java.lang.String", "SecurityProviderCreator"),
+        ("ssl.engine.factory.class", "java.lang.String", "SslEngineFactory"),
+        ("sasl.login.class", "java.lang.String", "Login"),
+        ("sasl.login.callback.handler.class", "java.lang.String", "AuthenticateCallbackHandler")
+      )
+    ) {
+      val e = refused(s"kafka.$name" -> value)
+      assert(e.values == Map("option" -> s"kafka.$name", "value" -> value), e)
+      assert(e.reason.contains(says), e)
+    }
+    val provider = "kafka.config.providers.own.class"
+    val e = refused("kafka.config.providers" -> "own", provider -> "java.lang.String")
+    assert(e.values("option") == provider && e.reason.contains("ConfigProvider"), e)
   }
 
   test("each plugin of Kafka's clients is passed on, or refused") {
