@@ -12,6 +12,7 @@ import statemark.common.{Disk, DiskUnwritableException, DiskWrites}
 import statemark.kafka.clients.{ClientErrors, KafkaClients, KafkaFailures, Meaning, RefusedRecord}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkKind, SinkSettings}
 import statemark.kafka.driver.{DriverFailures, SinkContext}
+import statemark.kafka.sim.FailingReporter
 
 /** What failures of Kafka's clients mean, without a broker. */
 class ClientErrorsSuite extends AnyFunSuite {
@@ -124,6 +125,17 @@ class ClientErrorsSuite extends AnyFunSuite {
     assert(all.forall(m => m.remedy.nonEmpty && !m.remedy.endsWith(".")))
   }
 
+  test("where a plugin of the user's fails as a client is made, its option is named") {
+    val reporter = "kafka.metric.reporters" -> classOf[FailingReporter].getName
+    val clients = KafkaClients.of(SinkSettings.of(least + reporter))
+    val made =
+      Seq(() => clients.admin(), () => clients.producer("id"), () => clients.consumer(true))
+    for (make <- made) {
+      val e = intercept[SinkException.RefusedSetting](make())
+      assert(e.remedy.contains("kafka.metric.reporters"), e)
+    }
+  }
+
   test("clients that cannot be made say why, by name") {
     def failure(options: (String, String)*): SinkException = {
       val clients = KafkaClients.of(SinkSettings.of(least ++ options))
@@ -138,6 +150,8 @@ class ClientErrorsSuite extends AnyFunSuite {
     val host = "no.such.host.invalid:9092"
     val unresolved = failure("kafka.bootstrap.servers" -> host)
     assert(unresolved.kind == SinkKind.Unavailable && unresolved.values.values.toSet == Set(host))
+    // It may be the same again, and the kind says so.
+    assert(unresolved.isRetryable && unresolved.remedy.startsWith("Start the query again"))
     val sasl = Seq(
       "kafka.security.protocol" -> "SASL_PLAINTEXT",
       "kafka.sasl.mechanism" -> "PLAIN"

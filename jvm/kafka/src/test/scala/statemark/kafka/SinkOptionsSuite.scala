@@ -1,6 +1,7 @@
 package statemark.kafka
 
 import java.nio.charset.StandardCharsets.UTF_8
+import org.apache.kafka.clients.producer.Partitioner
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.kafka.conf.{SinkException, SinkPhase}
 import statemark.kafka.executor.{RefusedRows, RowSize}
@@ -256,6 +257,40 @@ class SinkOptionsSuite extends AnyFunSuite with SingleRows {
         clients.exists(c => !c.contains("transactional.id") && !c.contains("isolation.level")))
       assert(clients.flatMap(_.get("client.id")).exists(_.startsWith("told-me")))
       assert(clients.filter(_.contains("transactional.id")).forall(_.get("acks").contains("all")))
+    }
+  }
+
+  test("a partitioner of the user's that fails, or names no partition of the topic, is told of") {
+    val odd = Map(
+      "kafka.partitioner.class" -> classOf[OddPartitioner].getName,
+      "kafka.request.timeout.ms" -> "1000",
+      "kafka.delivery.timeout.ms" -> "2000"
+    )
+    for (
+      (does, says) <- Seq(
+        "fails" -> "it threw java.lang.IllegalStateException: fails",
+        "9" -> "it put a row into partition 9, and its topic has 4",
+        "-1" -> "it put a row into partition -1, and its topic has 4"
+      )
+    ) {
+      val options = odd + ("kafka.odd.does" -> does)
+      running(new Simulation(brokers, topic(s"odd$does"), new Deaths, options = options)) { s =>
+        val e = intercept[SinkException.RefusedSetting](write(s, 0, row(s.topic, new Array(1))))
+        assert(e.reason == says && !e.isRetryable, e)
+        assert(e.values("option") == "kafka.partitioner.class", e)
+        assert(e.values("class") == classOf[OddPartitioner].getName, e)
+        assert(e.values("topic") == s.topic && e.values("key") == "key", e)
+      }
+    }
+  }
+
+  test("a partitioner of the user's hears of new batches, of a client that tells of them") {
+    val options = Map("kafka.partitioner.class" -> classOf[StickyPartitioner].getName)
+    running(new Simulation(brokers, topic("sticky"), new Deaths, options = options)) { s =>
+      write(s, 0, row(s.topic, new Array(1))): Unit
+      val tells = classOf[Partitioner].getMethods.exists(_.getName == "onNewBatch")
+      Conditions.awaitMarkers(brokers, s.identity)
+      assert(brokers.read(s.topic).map(_.partition) == Vector(if (tells) 1 else 0))
     }
   }
 

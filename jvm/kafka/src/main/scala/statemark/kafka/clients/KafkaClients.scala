@@ -1,6 +1,6 @@
 package statemark.kafka.clients
 
-import java.util.{Map => JavaMap, Set => JavaSet}
+import java.util.{HashMap, Set => JavaSet}
 import org.apache.kafka.clients.admin.{Admin, AdminClientConfig}
 import org.apache.kafka.clients.consumer.{ConsumerConfig, KafkaConsumer}
 import org.apache.kafka.clients.producer.{KafkaProducer, ProducerConfig}
@@ -32,8 +32,11 @@ object KafkaClients {
       val own = Map("transactional.id" -> transactionalId) ++
         Option.when(!settings.kafka.contains("client.id"))("client.id" -> transactionalId)
       val bytes = new ByteArraySerializer
-      val all = known(ProducerConfig.configNames, settings.kafka ++ own)
-      KafkaFailures.making(settings)(new KafkaProducer(all, bytes, bytes))
+      KafkaFailures.making(settings) {
+        val all = known(ProducerConfig.configNames, settings.kafka ++ own)
+        all.putAll(CheckedPartitioner.options(settings.kafka).asJava)
+        new KafkaProducer(all, bytes, bytes)
+      }
     }
 
     override def consumer(committedOnly: Boolean): RowConsumer = {
@@ -86,5 +89,5 @@ object KafkaClients {
 
   /** What a client of this kind and its plugins can read; of the rest it would say in the log that it does not. */
   private def known(names: JavaSet[String], settings: Map[String, String]) =
-    ClientOptions.of(names.asScala.toSet, settings).asJava.asInstanceOf[JavaMap[String, Object]]
+    new HashMap[String, Object](ClientOptions.of(names.asScala.toSet, settings).asJava)
 }

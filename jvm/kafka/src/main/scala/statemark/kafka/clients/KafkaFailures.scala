@@ -5,12 +5,12 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.util.HexFormat
 import java.util.concurrent.{CompletionException, ExecutionException}
 import org.apache.kafka.clients.producer.{ProducerRecord, RecordMetadata}
-import org.apache.kafka.common.KafkaException
 import org.apache.kafka.common.errors._
 import scala.annotation.tailrec
 import scala.util.Try
+import scala.util.control.NonFatal
 import statemark.common.Causes
-import statemark.kafka.conf.{SinkException, SinkKind, SinkSettings}
+import statemark.kafka.conf.{ClientOptions, SinkException, SinkKind, SinkSettings}
 
 /** What failures of Kafka's clients mean here, and calls that an interrupt must not end. */
 private[kafka] object KafkaFailures {
@@ -143,9 +143,13 @@ private[kafka] object KafkaFailures {
     */
   def making[A](settings: SinkSettings)(make: => A): A =
     try make
-    catch { case e: KafkaException if !isInterrupt(e) => throw ofMaking(e, settings) }
+    catch {
+      case e: SinkException => throw e
+      // Where a plugin fails, the client may fail as it closes itself, and throw that.
+      case NonFatal(e) if !isInterrupt(e) => throw ofMaking(e, settings)
+    }
 
-  private def ofMaking(failure: KafkaException, settings: SinkSettings): SinkException = {
+  private def ofMaking(failure: Throwable, settings: SinkSettings): SinkException = {
     val problem = "Kafka's client cannot be made"
     val values = Map("kafka.bootstrap.servers" -> settings.bootstrapServers)
     val said = Causes.of(failure).toSeq.last
@@ -154,7 +158,7 @@ private[kafka] object KafkaFailures {
         new SinkException.Unavailable(
           problem,
           "no address of option 'kafka.bootstrap.servers' has a name that can be looked up on this machine",
-          "Correct the option; or have the names looked up (DNS), and start the query again",
+          "Start the query again where the names can be looked up (DNS) by then; correct the option where they are wrong",
           values,
           Some(failure)
         )
@@ -167,6 +171,14 @@ private[kafka] object KafkaFailures {
           values
         )
       case text =>
+        val plugins = ClientOptions.namedPlugins(settings.kafka)
+        val options =
+          (Seq(
+            "kafka.bootstrap.servers",
+            "kafka.security.protocol",
+            "kafka.sasl.…",
+            "kafka.ssl.…"
+          ) ++ plugins).distinct.mkString(", ")
         val where = said match {
           case _: java.nio.file.NoSuchFileException => s"the file $text is not there"
           case _ => text
@@ -174,8 +186,7 @@ private[kafka] object KafkaFailures {
         new SinkException.RefusedSetting(
           problem,
           where,
-          "Correct the options kafka.bootstrap.servers, kafka.security.protocol, kafka.sasl.… and kafka.ssl.…: " +
-            "files have to be there on the driver and on every executor",
+          s"Correct the options $options: files have to be there on the driver and on every executor",
           values,
           Some(failure)
         )

@@ -46,6 +46,30 @@ class ModuloPartitioner extends Partitioner {
   override def close(): Unit = ()
 }
 
+/** Does with each row what its own option says: fails, or names a partition, which need not be there. */
+class OddPartitioner extends Partitioner {
+  private var does = ""
+
+  override def configure(configs: JMap[String, _]): Unit = does = configs.get("odd.does").toString
+
+  override def partition(
+      topic: String,
+      key: Any,
+      keyBytes: Array[Byte],
+      value: Any,
+      valueBytes: Array[Byte],
+      cluster: Cluster
+  ): Int = does.toIntOption.getOrElse(throw new IllegalStateException(does))
+
+  override def close(): Unit = ()
+}
+
+/** Cannot be configured. */
+class FailingReporter extends NotingReporter {
+  override def configure(configs: JMap[String, _]): Unit =
+    throw new IllegalArgumentException("there is nobody to report to")
+}
+
 class NotingReporter extends MetricsReporter {
   override def configure(configs: JMap[String, _]): Unit = Plugins.note(this, configs)
   override def init(metrics: JList[KafkaMetric]): Unit = ()
