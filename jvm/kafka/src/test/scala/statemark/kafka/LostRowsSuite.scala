@@ -1,12 +1,14 @@
 package statemark.kafka
 
 import org.apache.kafka.clients.admin.RecordsToDelete
+import org.apache.kafka.clients.producer.ProducerRecord
+import org.apache.kafka.common.TopicPartition
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
 import statemark.kafka.decision.{LastDecision, Outcome, Placement}
 import statemark.kafka.driver.{BatchPlan, DriverSeams}
-import statemark.kafka.executor.{CommitAnswer, CommitOrder, CommitOrders}
+import statemark.kafka.executor.{AttemptWriter, CommitAnswer, CommitOrder, CommitOrders}
 import statemark.kafka.log.Progress
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
@@ -194,6 +196,47 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
         .groupBy(_(3)).view.mapValues(_.map(_(1)).distinct.size).toMap
       assert(tries.size == 6)
       assert(tries.values.forall(_ == 1), tries)
+    }
+  }
+
+  test("row 16: where no reader has a row of the second round, all of it runs again") {
+    lose("hidden", Map("onLostRows" -> "rerun"), isPartlyCommitted = true) { s =>
+      deleteUncommitted(s)
+      val BatchPlan.Write(spec) = s.coordinator.begin(s.start(0)): @unchecked
+      val missing = spec.partitions.get
+      val executor = new SimExecutor("900", s.settings, new Deaths)
+      s.executors = Vector(executor)
+      val tried = Try(0, 99, Vector.fill(6)(2))
+      def send(writer: AttemptWriter, task: Int, at: Int, to: Int): Unit = {
+        val row = tried.row(s.topic, task, 900, at)
+        writer.write(new ProducerRecord(s.topic, Int.box(to), row.key, row.value))
+      }
+      val messages = (0 until 6).map { task =>
+        val writer = executor.sinks.writer(spec, executor.id, task, 900L + task)
+        if (missing(task)) {
+          send(writer, task, 0, to = 0)
+          // Ends the transaction: the task's other row is in the next one.
+          val surplus = executor.sinks.writer(spec, executor.id, task, 950L + task)
+          send(surplus, task, 0, to = 0)
+          surplus.abort()
+          send(writer, task, 1, to = 1)
+        }
+        writer.commit()
+      }
+      s.deaths.at(SinkPhase.DecisionDurable)
+      intercept[Died](s.coordinator.commit(0, messages))
+      s.killDriver(withExecutors = true)
+      val open = Conditions.openTransactions(brokers, s.identity)
+      brokers.admin.fenceProducers(open.asJava).all().get()
+      brokers.admin.deleteRecords(Map(
+        new TopicPartition(s.topic, 0) -> RecordsToDelete.beforeOffset(-1)
+      ).asJava).all().get()
+      s.runBatch()
+      assert(s.reports.last.completion.flatMap(_.reopened).flatMap(_.missing).contains(missing))
+      Conditions.awaitMarkers(brokers, s.identity)
+      val tries = brokers.read(s.topic).map(r => new String(r.value).split('|'))
+        .filter(row => missing(row(3).toInt)).map(row => row(3) -> row(1)).distinct
+      assert(tries.size == missing.size && !tries.exists(_._2 == "99"), tries)
     }
   }
 

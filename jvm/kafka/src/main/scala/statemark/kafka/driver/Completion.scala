@@ -100,12 +100,15 @@ private[kafka] final class Completion(
       val others = decision.transactions.filterNot(t => lost.exists(_.transaction == t))
       val isApart = lost.forall(_.progress == Progress.None) &&
         !others.flatMap(_.partitions).exists(lostPartitions)
+      val unplaced = Placement.lack(decision.placement).map(_.capitalize)
       // Why the lost partitions cannot run again by themselves.
       val lack =
-        Option.when(!isApart)("The partitions of the lost rows have others with the readers")
-          .orElse(Placement.lack(decision.placement).map(_.capitalize))
-      // Nothing of this round is with the readers; of an earlier one there may be.
-      if (isHidden && (decision.missing.isEmpty || lack.isEmpty)) reopen(decision, decision.missing)
+        Option.when(!isApart && !isHidden)(
+          "The partitions of the lost rows have others with the readers"
+        ).orElse(unplaced)
+      // Nothing of this round is with the readers, so that all of it can run again; of an earlier one there may be.
+      if (isHidden && (decision.missing.isEmpty || unplaced.isEmpty))
+        reopen(decision, decision.missing)
       else if (settings.onLostRows == OnLostRows.Rerun && lack.isEmpty)
         copied(decision, whole).copy(reopened = reopen(decision, Some(lostPartitions)).reopened)
       else throw lostRows(decision, reason, lostPartitions, lack)
