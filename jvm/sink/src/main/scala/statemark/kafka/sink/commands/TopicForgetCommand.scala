@@ -24,7 +24,7 @@ final class TopicForgetCommand extends KafkaCommand {
       val (sink, report) = tools.one(args.identity)
       def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
         context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
-      if (!args.force) requireComplete(sink)
+      if (!args.force) TopicForgetCommand.requireComplete(sink)
       if (!args.yes) {
         show("would-forget", Seq(effect(args, sink)))(
           TopicText.ofSink(sink, report.openOf(sink.identity)) ++ Seq(
@@ -43,25 +43,6 @@ final class TopicForgetCommand extends KafkaCommand {
     }
   }
 
-  private def requireComplete(sink: SinkStatus): Unit = sink.next match {
-    case NextStart.Completes(_, _, _) => throw UserError(
-        s"the last decision of ${sink.identity} would be given up",
-        sink.next.text,
-        s"complete it first: statemark topic finish ${sink.identity}; or add --force, and readers " +
-          "never get those rows"
-      )
-    case NextStart.RunsAgain(_, Some(_)) => throw UserError(
-        s"rows of ${sink.identity} that are with the readers would be written again",
-        sink.next.text,
-        "let the query run, which writes the others; or add --force"
-      )
-    case NextStart.Begins | NextStart.GoesOn(_) | NextStart.RunsAgain(
-          _,
-          None
-        ) | NextStart.Fails(_) =>
-      ()
-  }
-
   private def effect(args: Arguments, sink: SinkStatus): String = {
     val what = if (args.all) "everything that is known of" else "what was decided by"
     val after =
@@ -77,6 +58,30 @@ final class TopicForgetCommand extends KafkaCommand {
 }
 
 object TopicForgetCommand {
+
+  /** Refuses to give up rows that somebody has not said are given up.
+    * @throws InvalidInputException saying what is left to do
+    */
+  private[commands] def requireComplete(sink: SinkStatus): Unit = sink.next match {
+    case NextStart.Completes(batch, _, _) => throw UserError(
+        s"the last decision of ${sink.identity} would be given up",
+        sink.next.text,
+        s"complete it first: statemark topic finish ${sink.identity}; or add --force, and readers " +
+          "never get those rows. Where `finish` says that rows are lost, nothing completes it: with --force " +
+          s"readers keep what they have of batch $batch, and a query that writes it again writes all of it, so " +
+          "that those rows are there twice"
+      )
+    case NextStart.RunsAgain(_, Some(_)) => throw UserError(
+        s"rows of ${sink.identity} that are with the readers would be written again",
+        sink.next.text,
+        "let the query run, which writes the others; or add --force"
+      )
+    case NextStart.Begins | NextStart.GoesOn(_) | NextStart.RunsAgain(
+          _,
+          None
+        ) | NextStart.Fails(_) =>
+      ()
+  }
 
   /** @param all whether the sink itself is removed, and not only what it has decided
     * @param force whether a decision that is not complete is given up

@@ -89,6 +89,14 @@ class TopicTextSuite extends AnyFunSuite {
     )
   }
 
+  test("a decision that nothing can complete is not sent back to be completed") {
+    val e = intercept[InvalidInputException](TopicForgetCommand.requireComplete(sink))
+    assert(e.getMessage.contains("complete it first: statemark topic finish q/orders"), e)
+    assert(e.getMessage.contains("Where `finish` says that rows are lost, nothing completes it"), e)
+    assert(e.getMessage.contains("readers keep what they have of batch 17"), e)
+    TopicForgetCommand.requireComplete(sink.copy(next = NextStart.GoesOn(17)))
+  }
+
   test("a status of nothing") {
     assert(TopicText.lines(StatusReport("commits", Vector.empty, Vector.empty, Vector.empty)) ==
       Seq("commits: 0 sinks"))
