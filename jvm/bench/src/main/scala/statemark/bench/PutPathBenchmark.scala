@@ -25,10 +25,21 @@ object PutPathBenchmark {
       name -> new OwnClasses(paths.drop(1).split(":").map(p => Paths.get(p).toUri.toURL))
     }
     val rows = Rows.random(Count, seed = 42)
+    val others = Rows.random(Count, seed = 43)
     val figures = Rounds.interleaved("put path", builds.map(_._1), Warmups, rounds) { name =>
-      measure(builds.toMap.apply(name), rows)
+      measure(builds.toMap.apply(name), rows, others)
     }
-    val columns = Seq("put", "put again", "get staged", "scan", "commit", "commit unread")
+    val columns = Seq(
+      "put",
+      "put again",
+      "get staged",
+      "scan",
+      "commit",
+      "commit unread",
+      "get base",
+      "get half",
+      "get none"
+    )
     val first = builds.head._1
     Output.table(
       s"$Count rows, ns of the thread per row, median of $rounds rounds; in brackets, the median of the rounds' ratios to $first",
@@ -42,7 +53,11 @@ object PutPathBenchmark {
     )
   }
 
-  private def measure(classes: ClassLoader, rows: Array[Rows.Pair]): Map[String, Double] = {
+  private def measure(
+      classes: ClassLoader,
+      rows: Array[Rows.Pair],
+      others: Array[Rows.Pair]
+  ): Map[String, Double] = {
     val checkpoint = Files.createTempDirectory("put-path")
     val provider = open(classes, checkpoint.toString)
     try {
@@ -58,9 +73,18 @@ object PutPathBenchmark {
       // The rows are in the base now, and each commit has to know which keys were there.
       val next = provider.getStore(1)
       rows.foreach { case (k, v) => next.put(k, v) }
-      figures + ("commit" -> version) + ("commit unread" -> timed(
-        next.commit(): Unit
-      ) / rows.length)
+      val unread = timed(next.commit(): Unit) / rows.length
+      val reader = provider.getStore(2)
+      def get(all: Seq[Rows.Pair]) = timed(all.foreach(r => reader.get(r._1): Unit)) / all.length
+      val half = rows.toSeq.zip(others).flatMap { case (a, b) => Seq(a, b) }.drop(rows.length)
+      // Each key once: what was read is remembered.
+      val found = Map(
+        "get base" -> get(rows.toSeq.take(rows.length / 2)),
+        "get none" -> get(others.toSeq.take(rows.length / 2)),
+        "get half" -> get(half)
+      )
+      reader.abort()
+      figures ++ found + ("commit" -> version) + ("commit unread" -> unread)
     } finally {
       provider.close()
       BaseStore.delete(checkpoint)
