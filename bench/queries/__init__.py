@@ -1,0 +1,1 @@
+"""Whole queries on each provider: time, processor time and memory."""

@@ -1,0 +1,222 @@
+"""Measure whole queries with each contender, in turn, into bench/results/queries.json.
+
+Each run is a process of its own, so that memory and compilers begin anew: the operator's query over
+its input, a file for each micro-batch. Contenders take turns within a round, in the opposite order
+in every other one. What they emit has to be equal, batch for batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from measured import environment, measured
+from tables import table
+
+from queries.one import CONTENDERS, SHARED, TUNED
+from queries.operators import OPERATORS, Operator
+
+#: Batches by number: the first of a process, behind two in which Spark makes its plans; and those
+#: in which most code is compiled.
+COLD, WARM = range(2, 12), range(20, 28)
+_CACHE = Path(__file__).resolve().parents[2] / "target/queries"
+Run = dict[str, Any]
+#: What is compared, by name: of which batches, and the figure of a run.
+FIGURES: dict[str, Callable[[Run], float]] = {
+    "cold ms": lambda run: _ms(run, COLD),
+    "warm ms": lambda run: _ms(run, WARM),
+    "cold p99 ms": lambda run: max(_of(run, COLD, "ms"), default=math.nan),
+    "warm p99 ms": lambda run: max(_of(run, WARM, "ms"), default=math.nan),
+    "cold CPU s": lambda run: _used(run, COLD, "cpu s"),
+    "warm CPU s": lambda run: _used(run, WARM, "cpu s"),
+    "commit ms": lambda run: statistics.median(_of(run, WARM, "commit ms") or [math.nan]),
+    "GC s": lambda run: run["batches"][-1]["used"]["gc s"],
+    "JIT s": lambda run: run["batches"][-1]["used"]["jit s"],
+    "peak MB": lambda run: run["peak MB"],
+    "heap MB": lambda run: run["heap MB"],
+}
+#: The most of Statemark ÷ another that is wanted.
+GOALS: dict[tuple[str, str], float] = {
+    ("ms", "tuned"): 0.8,
+    ("ms", "memory"): 1.0,
+    ("CPU s", "tuned"): 0.85,
+    ("peak MB", "tuned"): 1.15,
+}
+
+
+def main() -> None:
+    """Measure, write, and print the table."""
+    parser = argparse.ArgumentParser(prog="queries", description=__doc__)
+    parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="a look: a tenth of the rows")
+    parser.add_argument("--out", type=Path, default=Path("bench/results/queries.json"))
+    options = parser.parse_args()
+    start = time.monotonic()
+    runs: dict[str, dict[str, list[Run]]] = {}
+    for name in options.operators:
+        operator = OPERATORS[name].of_size(0.1 if options.quick else 1.0)
+        runs[name] = {contender: [] for contender in options.contenders}
+        for turn in range(options.rounds):
+            order = options.contenders[::-1] if turn % 2 else options.contenders
+            for contender in order:
+                run = _run(operator, contender)
+                runs[name][contender].append(run)
+                print(
+                    f"[{time.monotonic() - start:5.0f} s] {name:8} {contender:10}"
+                    f" {_ms(run, COLD):6.0f} ms cold {_ms(run, WARM):6.0f} ms warm"
+                    f" {run['peak MB']:6.0f} MB",
+                    flush=True,
+                )
+        _compare(name, runs[name])
+    results = {
+        "command": "make bench-queries",
+        "measured": measured(),
+        "environment": environment(),
+        "settings": SHARED,
+        "tuned": TUNED.read_text(),
+        "rounds": options.rounds,
+        "figures": [_figure(OPERATORS[name], of) for name, of in runs.items()],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    print("\n".join(text(results)))
+
+
+def text(results: dict[str, Any]) -> list[str]:
+    """Render the table of a page: Statemark's figures ÷ those of the others, and the goals."""
+    ratios = [
+        ("cold ms", "tuned"),
+        ("warm ms", "tuned"),
+        ("cold ms", "memory"),
+        ("warm ms", "memory"),
+        ("cold CPU s", "tuned"),
+        ("warm CPU s", "tuned"),
+        ("peak MB", "tuned"),
+    ]
+    rows = []
+    for figure in results["figures"]:
+        median = figure["median"]
+        if "statemark" not in median:
+            continue
+        ours = median["statemark"]
+        cells = [
+            f"{ours[what] / median[other][what]:.2f}" if other in median else ""
+            for what, other in ratios
+        ]
+        above = _above_floor(median)
+        rows.append(
+            [figure["title"], f"{ours['cold ms']:.0f}; {ours['warm ms']:.0f}", *cells, above]
+        )
+    means = [
+        f"{statistics.geometric_mean(map(float, column)):.2f}" if all(column) else ""
+        for column in zip(*(row[2:-1] for row in rows), strict=True)
+    ]
+    goals = [_goal(what, other) for what, other in ratios]
+    header = [
+        "query",
+        "batch, ms: cold; warm",
+        *(f"{what} ÷ {other}" for what, other in ratios),
+        "above the floor ÷ tuned",
+    ]
+    return table(header, [*rows, ["geometric mean", "", *means, ""], ["goal", "", *goals, "0.5"]])
+
+
+def _goal(what: str, other: str) -> str:
+    return f"{GOALS[what.removeprefix('cold ').removeprefix('warm '), other]:.2f}"
+
+
+def _above_floor(median: dict[str, dict[str, float]]) -> str:
+    """Return what state costs in a warm batch, in processor time, ÷ the same of tuned."""
+    if "floor" not in median or "tuned" not in median:
+        return ""
+    ours, tuned, floor = (median[c]["warm CPU s"] for c in ("statemark", "tuned", "floor"))
+    return f"{(ours - floor) / (tuned - floor):.2f}"
+
+
+def _run(operator: Operator, contender: str) -> Run:
+    # Spark's in-memory provider is for states that fit the heap.
+    batches = COLD.stop if contender == "memory" and operator.grows else WARM.stop
+    source = _CACHE / f"{operator.name}-{operator.rows}-{batches}"
+    operator.write(source, batches)
+    with tempfile.NamedTemporaryFile(suffix=".json") as result:
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "queries.one",
+                operator.name,
+                contender,
+                str(source),
+                result.name,
+            ],
+            check=True,
+        )
+        run: Run = json.loads(Path(result.name).read_text())
+    return run
+
+
+def _of(run: Run, numbers: range, what: str) -> list[float]:
+    return [b[what] for b in run["batches"] if b["id"] in numbers]
+
+
+def _ms(run: Run, numbers: range) -> float:
+    return statistics.median(_of(run, numbers, "ms") or [math.nan])
+
+
+def _used(run: Run, numbers: range, what: str) -> float:
+    """Return what the process has used in a batch, on average."""
+    at = {b["id"]: b["used"][what] for b in run["batches"]}
+    if numbers[-1] not in at:
+        return math.nan
+    return (at[numbers[-1]] - at[numbers[0] - 1]) / len(numbers)
+
+
+def _compare(name: str, runs: dict[str, list[Run]]) -> None:
+    """Fail where contenders have emitted different rows in a batch."""
+    answers = {
+        contender: [[b["answer"] for b in run["batches"]] for run in of]
+        for contender, of in runs.items()
+        if contender != "floor"
+    }
+    first = next(iter(answers.values()), [[]])[0]
+    for contender, of in answers.items():
+        for answer in of:
+            if answer != first[: len(answer)]:
+                problem = f"{name}: {contender} has emitted other rows: {answer} and {first}"
+                raise SystemExit(problem)
+
+
+def _figure(operator: Operator, runs: dict[str, list[Run]]) -> dict[str, Any]:
+    def over(summary: Callable[[list[float]], Any]) -> dict[str, dict[str, Any]]:
+        return {
+            contender: {
+                name: summary([figure(run) for run in of]) for name, figure in FIGURES.items()
+            }
+            for contender, of in runs.items()
+        }
+
+    last = next(iter(runs.values()))[0]["batches"][-1]
+    return {
+        "operator": operator.name,
+        "title": operator.title,
+        "rows": operator.rows,
+        "state": max(run["batches"][-1]["state"] for of in runs.values() for run in of),
+        "batches": last["id"] + 1,
+        "median": over(statistics.median),
+        "range": over(lambda values: [min(values), max(values)]),
+    }
+
+
+if __name__ == "__main__":
+    main()

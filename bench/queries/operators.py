@@ -1,0 +1,177 @@
+"""The queries that are measured, one for each stateful operator, and the input of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as sf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+#: Event time that a micro-batch covers.
+MINUTE_MS = 60_000
+_BEGIN_MS = 1_700_000_000_000
+_SCHEMA = "key STRING, ts TIMESTAMP, value LONG, side INT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """
+    A query with one stateful operator.
+
+    Attributes
+    ----------
+    name
+        As on the command line.
+    title
+        For people.
+    rows
+        Of each micro-batch.
+    keys
+        What keys are drawn from; None where half of a batch's are new, and half were there before.
+    query
+        From the input, which has a watermark where `delay` says so.
+    mode
+        Of the output.
+    delay
+        Of the watermark.
+    """
+
+    name: str
+    title: str
+    rows: int
+    keys: int | None
+    query: Callable[[DataFrame], DataFrame]
+    mode: str = "append"
+    delay: str | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Tell whether state grows for as long as the query runs."""
+        return self.keys is None and self.delay is None
+
+    def of_size(self, share: float) -> Operator:
+        """Return the same with fewer rows and keys."""
+        keys = None if self.keys is None else int(self.keys * share)
+        return replace(self, rows=int(self.rows * share), keys=keys)
+
+    def write(self, directory: Path, batches: int) -> None:
+        """Write the input, a file for each micro-batch: equal numbers give equal files."""
+        directory.mkdir(parents=True, exist_ok=True)
+        random = np.random.default_rng(7)
+        for batch in range(batches):
+            file = directory / f"{batch:04d}.parquet"
+            if self.keys is None:
+                new = self.rows // 2
+                fresh = np.arange(batch * new, (batch + 1) * new)
+                again = random.integers(0, max(1, batch * new), self.rows - new)
+                ids = random.permutation(np.concatenate([fresh, again]))
+            else:
+                ids = random.integers(0, self.keys, self.rows)
+            ms = _BEGIN_MS + batch * MINUTE_MS + random.integers(0, MINUTE_MS, self.rows)
+            value = random.integers(0, 1000, self.rows)
+            if not file.exists():
+                # A bijection, so that keys that come one after another are not neighbours.
+                mixed = (ids.astype(np.uint64) * np.uint64(0x9E3779B1)) % np.uint64(1 << 32)
+                key = [f"key{k:010d}" for k in mixed.tolist()]
+                table = pa.table(
+                    {
+                        "key": key,
+                        "ts": pa.array(ms, pa.timestamp("ms", "UTC")),
+                        "value": value,
+                        "side": pa.array(np.arange(self.rows) % 2, pa.int32()),
+                    }
+                )
+                pq.write_table(table, file)
+
+    def stream(self, rows: DataFrame) -> DataFrame:
+        """Make the streaming query over its input."""
+        return self.query(rows.withWatermark("ts", self.delay) if self.delay else rows)
+
+
+def _windows(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(sf.window("ts", "1 minute"), "key").agg(
+        sf.count("*").alias("rows"), sf.sum("value").alias("sum")
+    )
+
+
+def _sessions(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(sf.session_window("ts", "2 minutes"), "key").agg(
+        sf.count("*").alias("rows"), sf.sum("value").alias("sum")
+    )
+
+
+def _join(rows: DataFrame) -> DataFrame:
+    left = rows.where("side = 0").select("key", "ts", "value")
+    right = rows.where("side = 1").selectExpr("key AS k", "ts AS t", "value AS v")
+    near = sf.expr("key = k AND t BETWEEN ts - INTERVAL 1 MINUTE AND ts + INTERVAL 1 MINUTE")
+    return left.join(right, near)
+
+
+OPERATORS = {
+    operator.name: operator
+    for operator in (
+        Operator(
+            name="dedup",
+            title="`dropDuplicates`",
+            rows=300_000,
+            keys=None,
+            query=lambda rows: rows.dropDuplicates(["key"]),
+        ),
+        Operator(
+            name="group",
+            title="`groupBy(key)`, update",
+            rows=300_000,
+            keys=900_000,
+            query=lambda rows: rows.groupBy("key").agg(
+                sf.count("*").alias("rows"), sf.sum("value").alias("sum")
+            ),
+            mode="update",
+        ),
+        Operator(
+            name="session",
+            title="session windows",
+            rows=60_000,
+            keys=200_000,
+            query=_sessions,
+            delay="1 minute",
+        ),
+        Operator(
+            name="join",
+            title="stream-stream join",
+            rows=120_000,
+            keys=200_000,
+            query=_join,
+            delay="1 minute",
+        ),
+        Operator(
+            name="window",
+            title="windows with watermark, append",
+            rows=200_000,
+            keys=1_000_000,
+            query=_windows,
+            delay="2 minutes",
+        ),
+        Operator(
+            name="within",
+            title="`dropDuplicatesWithinWatermark`",
+            rows=300_000,
+            keys=None,
+            query=lambda rows: rows.dropDuplicatesWithinWatermark(["key"]),
+            delay="9 minutes",
+        ),
+    )
+}
+
+
+def schema() -> str:
+    """Return the columns of the input."""
+    return _SCHEMA
