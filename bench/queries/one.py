@@ -97,8 +97,8 @@ def run(
     Returns
     -------
     dict
-        `batches`, each with its milliseconds, what the query emitted, and what the process had used by
-        its end; `peak MB` and `heap MB`.
+        `batches`, each with its milliseconds, what the query emitted, and what the process had
+        used by its end; `peak MB` and `heap MB`.
     """
     process = Process(spark)
     progress = Progress(process)

@@ -174,9 +174,7 @@ final class RocksEngine private (
     if (memtable.wasReplaced) flush(waits = false)
   }
 
-  /** Gives later memtables a filter, by which a lookup passes over those that do not have its key. It takes its whole size at
-    * once, so that a store whose memtables stay small has none (ADR 30).
-    */
+  /** Gives later memtables a filter, which takes its whole size at once: not where memtables stay small (ADR 30). */
   private def filterMemtables(): Unit = if (!hasFilters) {
     hasFilters = true
     onDisk(db.setOptions(
