@@ -64,7 +64,8 @@ private[engine] final class PointLookup(
       count(Missed)
       None
     } else
-      Option(value.getValue) match {
+      // Where the index of a file is not in memory, RocksDB says that it has found the value, and gives an empty one.
+      Option(value.getValue).filter(_.nonEmpty) match {
         case None =>
           count(-Twice)
           Option(get(key))

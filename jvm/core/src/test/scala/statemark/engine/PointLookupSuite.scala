@@ -13,49 +13,69 @@ import statemark.common.StoreUnusableException
 /** Lookups of one key give the same, whichever way they go. */
 class PointLookupSuite extends AnyFunSuite with TestStores {
 
-  test(
-    "rows, merges and keys that are not there, in memtables with and without a filter, in files and in a full cache"
+  for (isBounded <- Seq(false, true)) test(
+    "rows, merges and keys that are not there, in memtables with and without a filter, in files and in a full cache" +
+      (if (isBounded) ", which has indexes as well" else "")
   ) {
     // So small that blocks of files do not stay in it.
     val plain = options
     Using.resource(new LRUCache(64 * 1024)) { cache =>
-      val small = plain.copy(blockCache = cache, writeBufferBytes = 1024 * 1024)
-      Using.resource(RocksEngine.open(new File(root, "lookup"), small)) { engine =>
-        val random = new Random(7)
-        val expected = mutable.Map.empty[String, String]
-        for (round <- 0 until 15) {
-          val keys = Seq.fill(400)(f"key ${random.nextInt(4000)}%05d").distinct.sorted
-          engine.apply(
-            HeapBatch.of() { batch =>
-              keys.foreach { key =>
-                val value = s"$round-$key" * (1 + random.nextInt(20))
-                random.nextInt(4) match {
-                  case 0 =>
-                    batch.delete(bytes(key))
-                    expected -= key
-                  case 1 =>
-                    batch.merge(bytes(key), bytes(value), value.length)
-                    expected(key) = (expected.get(key) ++ Seq(value)).mkString(",")
-                  case _ =>
-                    batch.put(bytes(key), bytes(value), value.length)
-                    expected(key) = value
-                }
-              }
-            },
-            Nil,
-            Intent(round.toLong, None)
-          )
-          if (round % 5 == 4) engine.flush()
-          // Runs of misses and of rows, which move the balance over both of its sides.
-          val (there, others) = (0 until 4000).map(i => f"key $i%05d").partition(expected.contains)
-          for (asked <- Seq(others, there, others.take(50), random.shuffle(there ++ others)))
-            asked.foreach { key =>
-              assert(engine.get(bytes(key)).map(text) == expected.get(key), s"$key in round $round")
-            }
+      val small = plain.copy(
+        blockCache = cache,
+        writeBufferBytes = 1024 * 1024,
+        isMemoryBounded = isBounded
+      )
+      val directory = new File(root, s"lookup-$isBounded")
+      val random = new Random(7)
+      val expected = mutable.Map.empty[String, String]
+      // Opened anew, a store has no index in memory.
+      for (opening <- 0 until 4)
+        Using.resource(RocksEngine.open(directory, small)) { engine =>
+          def lookAround(): Unit = {
+            // Runs of misses and of rows, which move the balance over both of its sides.
+            val (there, others) =
+              (0 until 4000).map(i => f"key $i%05d").partition(expected.contains)
+            for (asked <- Seq(others, there, others.take(50), random.shuffle(there ++ others)))
+              asked.foreach(key =>
+                assert(engine.get(bytes(key)).map(text) == expected.get(key), key)
+              )
+          }
+          lookAround()
+          for (_ <- 0 until 4) {
+            write(engine, random, expected)
+            lookAround()
+          }
+          engine.flush()
+          if (opening % 2 == 1) engine.compact()
+          lookAround()
         }
-      }
     }
   }
+
+  private def write(
+      engine: RocksEngine,
+      random: Random,
+      expected: mutable.Map[String, String]
+  ): Unit = engine.apply(
+    HeapBatch.of() { batch =>
+      Seq.fill(400)(f"key ${random.nextInt(4000)}%05d").distinct.sorted.foreach { key =>
+        val value = s"${random.nextInt()}-$key" * random.nextInt(20)
+        random.nextInt(4) match {
+          case 0 =>
+            batch.delete(bytes(key))
+            expected -= key
+          case 1 =>
+            batch.merge(bytes(key), bytes(value), value.length)
+            expected(key) = (expected.get(key) ++ Seq(value)).mkString(",")
+          case _ =>
+            batch.put(bytes(key), bytes(value), value.length)
+            expected(key) = value
+        }
+      }
+    },
+    Nil,
+    Intent(1, None)
+  )
 
   test("it asks first while keys are missed, and not while they are there") {
     var asked = 0
