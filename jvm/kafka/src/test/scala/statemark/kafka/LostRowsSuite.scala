@@ -5,6 +5,7 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.TopicPartition
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import scala.util.Using
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase}
 import statemark.kafka.decision.{LastDecision, Outcome, Placement}
 import statemark.kafka.driver.{BatchPlan, DriverSeams}
@@ -12,6 +13,7 @@ import statemark.kafka.executor.{AttemptWriter, CommitAnswer, CommitOrder, Commi
 import statemark.kafka.log.Progress
 import statemark.kafka.rows.TransactionName
 import statemark.kafka.sim._
+import statemark.kafka.tools.SinkTools
 
 /** Row 16: a decision names rows that the log does not have any more. */
 class LostRowsSuite extends AnyFunSuite with Simulated {
@@ -105,6 +107,15 @@ class LostRowsSuite extends AnyFunSuite with Simulated {
       assert(!e.isRetryable)
       assert(e.getMessage.contains("onLostRows"))
       assert(e.values("batch") == "0")
+      // As the error says: with what was decided given up, the batch is written whole.
+      s.restart()
+      assert(e.getMessage.contains("forget --force"))
+      Using.resource(SinkTools.open(s.settings)) { tools =>
+        val (sink, _) = tools.one(s.identity.toString)
+        tools.forget(sink, isGivenUp = true, isWhole = false): Unit
+      }
+      s.runBatches(2)
+      judged(s)
     }
   }
 
