@@ -6,10 +6,9 @@ import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Using
 import statemark.kafka.clients.KafkaClients
-import statemark.kafka.conf.{SinkException, SinkIdentity, SinkObserver, SinkSettings}
+import statemark.kafka.conf.{SinkException, SinkObserver, SinkSettings}
 import statemark.kafka.driver.{BatchCoordinator, BatchPlan, DriverSeams}
 import statemark.kafka.executor.{ExecutorSinks, WriterSpec}
-import statemark.kafka.log.{CommitLog, CommitRecord, CommitState}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sim._
 import statemark.kafka.tools.SinkTools
@@ -249,28 +248,5 @@ class LeasesSuite extends AnyFunSuite with Simulated {
         judged(two)
       }
     }
-  }
-}
-
-/** A commit log beside which something happens.
-  * @param afterOne behind each reading of one identity; @param beforeAll before a reading of all
-  */
-private final class LogAround(
-    real: CommitLog,
-    afterOne: () => Unit = () => (),
-    beforeAll: () => Unit = () => ()
-) extends CommitLog {
-  override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
-    val state = real.read(identity, held)
-    afterOne()
-    state
-  }
-
-  override def readAll[A](
-      isWanted: SinkIdentity => Boolean,
-      passing: Option[(CommitRecord, Long) => Unit]
-  )(of: (SinkIdentity, CommitState) => A): Vector[A] = {
-    beforeAll()
-    real.readAll(isWanted, passing)(of)
   }
 }

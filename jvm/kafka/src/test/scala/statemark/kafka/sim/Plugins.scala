@@ -25,8 +25,24 @@ object Plugins {
   }
 }
 
+/** Chooses a partition without looking at the row. */
+abstract class BlindPartitioner extends Partitioner {
+  protected def chosen: Int
+
+  override def partition(
+      topic: String,
+      key: Any,
+      keyBytes: Array[Byte],
+      value: Any,
+      valueBytes: Array[Byte],
+      cluster: Cluster
+  ): Int = chosen
+
+  override def close(): Unit = ()
+}
+
 /** Puts every row into the partition that its own option names. */
-class ModuloPartitioner extends Partitioner {
+class ModuloPartitioner extends BlindPartitioner {
   private var only = 0
 
   override def configure(configs: JMap[String, _]): Unit = {
@@ -34,34 +50,17 @@ class ModuloPartitioner extends Partitioner {
     only = Option(configs.get("modulo.Only")).fold(0)(_.toString.toInt)
   }
 
-  override def partition(
-      topic: String,
-      key: Any,
-      keyBytes: Array[Byte],
-      value: Any,
-      valueBytes: Array[Byte],
-      cluster: Cluster
-  ): Int = only
-
-  override def close(): Unit = ()
+  override protected def chosen: Int = only
 }
 
 /** Does with each row what its own option says: fails, or names a partition, which need not be there. */
-class OddPartitioner extends Partitioner {
+class OddPartitioner extends BlindPartitioner {
   private var does = ""
 
   override def configure(configs: JMap[String, _]): Unit = does = configs.get("odd.does").toString
 
-  override def partition(
-      topic: String,
-      key: Any,
-      keyBytes: Array[Byte],
-      value: Any,
-      valueBytes: Array[Byte],
-      cluster: Cluster
-  ): Int = does.toIntOption.getOrElse(throw new IllegalStateException(does))
-
-  override def close(): Unit = ()
+  override protected def chosen: Int =
+    does.toIntOption.getOrElse(throw new IllegalStateException(does))
 }
 
 /** Cannot be configured. */

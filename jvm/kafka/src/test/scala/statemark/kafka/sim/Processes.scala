@@ -123,16 +123,29 @@ final class LateOrders(executors: () => Seq[SimExecutor], isLate: () => Boolean)
   def carryOut(): Unit = Option(waiting.poll()).foreach(order => real.commit(Seq(order)): Unit)
 
   /** Carries it out between what is read of the commit topic and what is done with it. */
-  def behindReads(log: CommitLog): CommitLog = new CommitLog {
-    override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
-      val state = log.read(identity, held)
-      carryOut()
-      state
-    }
-    override def readAll[A](
-        isWanted: SinkIdentity => Boolean,
-        passing: Option[(CommitRecord, Long) => Unit]
-    )(of: (SinkIdentity, CommitState) => A): Vector[A] = log.readAll(isWanted, passing)(of)
+  def behindReads(log: CommitLog): CommitLog = new LogAround(log, afterOne = () => carryOut())
+}
+
+/** A commit log beside which something happens.
+  * @param afterOne behind each reading of one identity; @param beforeAll before a reading of all
+  */
+final class LogAround(
+    real: CommitLog,
+    afterOne: () => Unit = () => (),
+    beforeAll: () => Unit = () => ()
+) extends CommitLog {
+  override def read(identity: SinkIdentity, held: CommitState => Unit): CommitState = {
+    val state = real.read(identity, held)
+    afterOne()
+    state
+  }
+
+  override def readAll[A](
+      isWanted: SinkIdentity => Boolean,
+      passing: Option[(CommitRecord, Long) => Unit]
+  )(of: (SinkIdentity, CommitState) => A): Vector[A] = {
+    beforeAll()
+    real.readAll(isWanted, passing)(of)
   }
 }
 
