@@ -114,13 +114,13 @@ FAULTS = {
         "2": Fault(
             what="rows that are called lost, and are with the readers in a copy",
             of=CORE,
-            says="LostRows",
+            says=r"shows no reason[\s\S]*caused by \S*LostRows",
             options=_HUNDRED,
         ),
         "3": Fault(
             what="an executor of a run that is over, which takes its id back",
             of=CORE,
-            says="the record shows no reason",
+            says=r"shows no reason[\s\S]*caused by \S*ProducerFencedException",
             options=_HUNDRED,
         ),
         "4": Fault(
