@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQueryListener
 
-from queries.operators import OPERATORS, schema
+from queries.operators import OPERATORS, SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ def run(
     process = Process(spark)
     progress = Progress(process)
     spark.streams.addListener(progress)
-    frame = spark.readStream.schema(schema()).option("maxFilesPerTrigger", 1).parquet(str(source))
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
     if contender == "floor":
         writer = frame.writeStream.foreachBatch(_without_state(operator))
     else:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 #: Event time that a micro-batch covers.
 MINUTE_MS = 60_000
 _BEGIN_MS = 1_700_000_000_000
-_SCHEMA = "key STRING, ts TIMESTAMP, value LONG, side INT"
+#: Columns of the input.
+SCHEMA = "key STRING, ts TIMESTAMP, value LONG, side INT"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +171,3 @@ OPERATORS = {
         ),
     )
 }
-
-
-def schema() -> str:
-    """Return the columns of the input."""
-    return _SCHEMA
