@@ -7,6 +7,7 @@ import java.util.{ArrayList => JArrayList, Arrays => JArrays, Properties}
 import org.rocksdb._
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
+import scala.util.Using
 import statemark.common._
 
 /** A base store: RocksDB with the default column family, which holds the rows, and the offsets
@@ -48,6 +49,7 @@ final class RocksEngine private (
     key => reading(db.get(rows, readOptions, key, Bytes.empty))
   )
 
+  private val iterators = new SpareIterator(db.newIterator(rows, _))
   private val lookup = new PointLookup(
     (key, value) => db.keyMayExist(rows, readOptions, key, value),
     key => reading(db.get(rows, readOptions, key))
@@ -65,29 +67,14 @@ final class RocksEngine private (
     * rows are found by one scan beside them (ADR 4).
     */
   override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
-    if (keys.length * RocksEngine.RowsPerLookup >= rowCount) existByScan(keys)
-    else existence.of(keys)
-
-  private def existByScan(keys: IndexedSeq[Array[Byte]]): Array[Boolean] = {
-    val found = new Array[Boolean](keys.length)
-    val rows = scan(keys.headOption, None)
-    try {
-      var row = rows.keyOrEnd()
-      for (i <- keys.indices if row.isDefined) {
-        var order = Bytes.order.compare(row.get, keys(i))
-        while (order < 0) {
-          rows.next()
-          row = rows.keyOrEnd()
-          order = row.fold(1)(Bytes.order.compare(_, keys(i)))
-        }
-        found(i) = order == 0
-      }
-    } finally rows.close()
-    found
-  }
+    if (keys.length * RocksEngine.RowsPerLookup < rowCount) existence.of(keys)
+    else Using.resource(scan(keys.headOption, None))(ExistenceLookup.byScan(keys, _))
 
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan =
-    scan(begin, end, _ => ())
+    end.flatMap(iterators.scan(begin, _)(status => reading(status())))
+      .getOrElse(scan(begin, end, _ => ()))
+
+  override def rest(): Unit = iterators.rest()
 
   private def scan(
       begin: Option[Array[Byte]],
@@ -210,7 +197,10 @@ final class RocksEngine private (
     */
   private def write(batch: WriteBatch): Unit =
     try onDisk(write(batch, waited = 0))
-    finally batch.close()
+    finally {
+      iterators.written()
+      batch.close()
+    }
 
   @tailrec private def write(batch: WriteBatch, waited: Int): Unit = {
     val isStalled =
@@ -310,6 +300,7 @@ final class RocksEngine private (
     if (isOpen) {
       isOpen = false
       gate.close()
+      iterators.close()
       db.cancelAllBackgroundWork(true)
       handles.close()
     }

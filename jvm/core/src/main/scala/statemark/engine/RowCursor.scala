@@ -1,7 +1,9 @@
 package statemark.engine
 
+import java.nio.ByteBuffer
 import java.util.{Arrays => JArrays, List => JList}
-import org.rocksdb.{Holder, ReadOptions, RocksDB, RocksIterator, Slice}
+import org.rocksdb.{DirectSlice, Holder, ReadOptions, RocksDB, RocksIterator, Slice}
+import statemark.common.Bytes
 
 /** A cursor over rows of a base store, in key order.
   *
@@ -30,6 +32,9 @@ private[statemark] trait BaseRows {
 
   /** Returns rows of `[begin, end)` in key order, as they are now. */
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor
+
+  /** Lets go of what scans have kept for the next one. */
+  def rest(): Unit
 }
 
 /** Lookups of one key. For a key that is not there RocksDB's `get` throws an exception in C++ and catches it, which takes
@@ -137,12 +142,28 @@ private[engine] object ExistenceLookup {
   val ValueBytes: Long = 1024L * 1024
   private val KeysAtOnce = 1024
   private val ShortValue = ValueBytes / KeysAtOnce
+
+  /** Finds `keys`, which ascend, beside the rows of a scan that begins at the first of them. */
+  def byScan(keys: IndexedSeq[Array[Byte]], rows: RowCursor): Array[Boolean] = {
+    val found = new Array[Boolean](keys.length)
+    var row = rows.keyOrEnd()
+    for (i <- keys.indices if row.isDefined) {
+      var order = Bytes.order.compare(row.get, keys(i))
+      while (order < 0) {
+        rows.next()
+        row = rows.keyOrEnd()
+        order = row.fold(1)(Bytes.order.compare(_, keys(i)))
+      }
+      found(i) = order == 0
+    }
+    found
+  }
 }
 
 /** The cursor of who owns the engine; stands before the end at a row where `isValid`. */
 final class EngineScan private[engine] (
     iterator: RocksIterator,
-    handles: NativeHandles,
+    onClose: () => Unit,
     check: () => Unit
 ) extends RowCursor {
   def isValid: Boolean = {
@@ -155,7 +176,7 @@ final class EngineScan private[engine] (
   override def keyOrEnd(): Option[Array[Byte]] = if (isValid) Some(key) else None
   override def value: Array[Byte] = iterator.value()
   override def next(): Unit = iterator.next()
-  override def close(): Unit = handles.close()
+  override def close(): Unit = onClose()
 }
 
 private[engine] object EngineScan {
@@ -175,6 +196,99 @@ private[engine] object EngineScan {
     end.foreach(e => options.setIterateUpperBound(handles.add(new Slice(e))))
     val iterator = handles.add(newIterator(options))
     begin.fold(iterator.seekToFirst())(iterator.seek)
-    new EngineScan(iterator, handles, () => checked(() => iterator.status()))
+    new EngineScan(iterator, () => handles.close(), () => checked(() => iterator.status()))
+  }
+}
+
+/** Iterators that scans use one after another: opening one takes longer than to seek it (ADR 31). RocksDB looks at the
+  * bound of an iterator anew with each seek. One is kept, and no longer than the base stands still, as it shows what
+  * was there when it was opened.
+  *
+  * ''Thread:'' any; a scan has its iterator for itself.
+  */
+private[engine] final class SpareIterator(newIterator: ReadOptions => RocksIterator)
+    extends AutoCloseable {
+  import SpareIterator._
+
+  private var spare = Option.empty[Bounded]
+  private var writes = 0L
+  private var isClosed = false
+
+  /** Returns rows of `[begin, end)`; None where the end is too long for an iterator that is kept. */
+  def scan(begin: Option[Array[Byte]], end: Array[Byte])(
+      checked: (() => Unit) => Unit
+  ): Option[EngineScan] = Option.when(end.length <= LongestEnd) {
+    val taken = take()
+    taken.seek(begin, end)
+    new EngineScan(
+      taken.iterator,
+      () => giveBack(taken),
+      () => checked(() => taken.iterator.status())
+    )
+  }
+
+  private def take(): Bounded = {
+    val (found, now) = synchronized {
+      val kept = spare
+      spare = None
+      (kept, writes)
+    }
+    found.getOrElse(new Bounded(newIterator, now))
+  }
+
+  private def giveBack(used: Bounded): Unit = {
+    val isKept = synchronized {
+      val fits = !isClosed && spare.isEmpty && used.openedAt == writes
+      if (fits) spare = Some(used)
+      fits
+    }
+    if (!isKept) used.close()
+  }
+
+  /** Records that the base has changed. */
+  def written(): Unit = {
+    synchronized(writes += 1)
+    rest()
+  }
+
+  /** Closes what is kept, which holds the memtables and files that were there as it was opened. */
+  def rest(): Unit = {
+    val kept = synchronized {
+      val found = spare
+      spare = None
+      found
+    }
+    kept.foreach(_.close())
+  }
+
+  override def close(): Unit = {
+    synchronized { isClosed = true }
+    rest()
+  }
+}
+
+private[engine] object SpareIterator {
+
+  /** Most ends are prefixes. */
+  private val LongestEnd = 256
+
+  /** An iterator whose upper bound can be changed.
+    * @param openedAt the number of writes then
+    */
+  private final class Bounded(newIterator: ReadOptions => RocksIterator, val openedAt: Long)
+      extends AutoCloseable {
+    private val handles = new NativeHandles
+    private val bytes = ByteBuffer.allocateDirect(LongestEnd)
+    private val bound = handles.add(new DirectSlice(bytes, LongestEnd))
+    val iterator: RocksIterator =
+      handles.add(newIterator(handles.add(new ReadOptions().setIterateUpperBound(bound))))
+
+    def seek(begin: Option[Array[Byte]], end: Array[Byte]): Unit = {
+      bytes.put(0, end)
+      bound.setLength(end.length)
+      begin.fold(iterator.seekToFirst())(iterator.seek)
+    }
+
+    override def close(): Unit = handles.close()
   }
 }

@@ -69,6 +69,8 @@ private[statemark] final class RecentRows(base: BaseRows, memory: Option[Uncommi
 
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
     base.scan(begin, end)
+
+  override def rest(): Unit = base.rest()
 }
 
 private object RecentRows {

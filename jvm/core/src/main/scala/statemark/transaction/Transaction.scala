@@ -270,6 +270,7 @@ final class Transaction private[statemark] (
       bytesAtEnd = approximateNumUncommittedBytes
       newestScan = None
       scans.foreach(_.close())
+      engine.rest()
       buffer.close()
       buffer = Transaction.Ended
       openedChangelog = None

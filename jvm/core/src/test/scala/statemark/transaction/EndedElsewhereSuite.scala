@@ -203,6 +203,7 @@ private object EndedElsewhereSuite {
     }
     override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
       new Array(keys.length)
+    override def rest(): Unit = ()
     override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
       new RowCursor {
         private var at = 0
