@@ -47,7 +47,8 @@ final class TransactionalStore private[statemark] (
     )
     new Staging(ReopenedStore.stagingOf(engine.directory), options, member, observer)
   }
-  private val rows: RecentRows = new RecentRows(engine, staging.map(_.memory))
+  private val rows: RowCache =
+    new RowCache(engine, mergeDelimiter, staging.map(_.memory), isEmpty = initial.version == 0)
   @volatile private var versions = ReadableVersions(initial, engine.view())
 
   /** The reads that go on beside the owner. */

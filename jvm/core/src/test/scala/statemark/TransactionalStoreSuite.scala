@@ -240,7 +240,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(next.state.counts == RowCounts(100 + 1 - 1 - 1 + 1 - 10 + 1, 0))
   }
 
-  test("keys of the version before are counted without a read") {
+  test("keys that were written before are counted without a read") {
     import org.rocksdb.TickerType.{
       NUMBER_DB_NEXT,
       NUMBER_DB_SEEK,
@@ -266,30 +266,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     // Of these, 60 to 74 were not in the version before.
     assert(version(0 until 60) == 75)
     assert(version(50 until 75, removes = 0 until 10) == 65)
-    assert(reads > before)
-  }
-
-  test("what was written is kept in memory only where the next version asks for it") {
-    val memory = new UncommittedMemory
-    val store = newStore(limit = Some(UncommittedLimit(memory, 1L << 20)))
-    def written(keys: Range, reads: Boolean): Boolean = {
-      commit(store) { t =>
-        keys.foreach { i =>
-          if (reads) t.get(bytes(f"k$i%04d")): Unit
-          t.put(bytes(f"k$i%04d"), bytes("v" * 50))
-        }
-      }: Unit
-      store.confirm()
-      memory.keptBytes > 0
-    }
-    assert(written(0 until 100, reads = false))
-    // These have been read: nobody asks what the version before wrote.
-    assert(!written(0 until 100, reads = true) && !written(0 until 100, reads = true))
-    assert(written(0 until 100, reads = false) && written(0 until 100, reads = false))
-    // Other keys each time: nothing is kept for some versions, then it is tried again.
-    val kept = (1 to 40).map(i => written(i * 100 until (i + 1) * 100, reads = false))
-    assert(!kept.head && kept.count(identity) == 2)
-    assert(store.base.counts.keys == 4100)
+    assert(reads == before)
   }
 
   test("rows of internal column families are counted apart") {

@@ -49,17 +49,9 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   }
 
   /** Index of the first record whose key is not below `key`. */
-  def firstFrom(key: Array[Byte]): Int = firstFrom(key, 0)
-
-  /** Finds the first record of `key` or above, from record `start` on; costs the logarithm of the distance. */
-  def firstFrom(key: Array[Byte], start: Int): Int = {
-    var low = start
-    var step = 1
-    while (low + step <= places.length && compareKey(low + step - 1, key) < 0) {
-      low += step
-      step *= 2
-    }
-    var high = math.min(low + step - 1, places.length)
+  def firstFrom(key: Array[Byte]): Int = {
+    var low = 0
+    var high = places.length
     while (low < high) {
       val middle = (low + high) >>> 1
       if (compareKey(middle, key) < 0) low = middle + 1 else high = middle
@@ -68,13 +60,8 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
   }
 
   /** Index of the record of `key`. */
-  def find(key: Array[Byte]): Option[Int] = Some(firstFrom(key)).filter(isAt(_, key))
-
-  /** Tells whether record `i` exists, and is of `key`. */
-  def isAt(i: Int, key: Array[Byte]): Boolean = i < places.length && compareKey(i, key) == 0
-
-  /** Tells whether the record's key has a row once the batch is written. */
-  def leavesRow(i: Int): Boolean = segmentOf(i)(offsetOf(i)) != BatchWriter.Delete
+  def find(key: Array[Byte]): Option[Int] =
+    Some(firstFrom(key)).filter(i => i < places.length && compareKey(i, key) == 0)
 
   private def compareKey(i: Int, key: Array[Byte]): Int = {
     val segment = segmentOf(i)
@@ -96,10 +83,45 @@ object BatchRecord {
   case object Delete extends BatchRecord
 }
 
-private[engine] object BatchReader {
+private[statemark] object BatchReader {
 
   /** Heap that a reader takes for each record. */
   val PlaceBytes = 8L
+
+  /** What is shown each record of a batch. */
+  private[statemark] trait Visitor {
+
+    /** @param tag what the record does
+      * @param in holds the key from `key` on, and what belongs to it from `value` on
+      */
+    def record(
+        tag: Byte,
+        in: Array[Byte],
+        key: Int,
+        keyLength: Int,
+        value: Int,
+        valueLength: Int
+    ): Unit
+  }
+
+  private[engine] def visit(segment: Array[Byte], use: Visitor): Unit = {
+    var at = BatchWriter.HeaderBytes
+    while (at < segment.length) {
+      val tag = segment(at)
+      val keyLength = varint(segment, at + 1)
+      val key = at + 1 + varintBytes(keyLength)
+      val afterKey = key + keyLength
+      if (tag == BatchWriter.Delete) {
+        use.record(tag, segment, key, keyLength, afterKey, 0)
+        at = afterKey
+      } else {
+        val valueLength = varint(segment, afterKey)
+        val value = afterKey + varintBytes(valueLength)
+        use.record(tag, segment, key, keyLength, value, valueLength)
+        at = value + valueLength
+      }
+    }
+  }
 
   /** Returns the key of the first record. */
   def firstKey(segment: Array[Byte]): Array[Byte] = keyAt(segment, BatchWriter.HeaderBytes)

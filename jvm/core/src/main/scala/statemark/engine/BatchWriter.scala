@@ -163,8 +163,8 @@ object BatchWriter {
   private val NoValue = Array.emptyByteArray
 
   // RocksDB's record tags (db/dbformat.h, ValueType): part of the wire format.
-  private[engine] final val Delete: Byte = 0x0
-  private[engine] final val Put: Byte = 0x1
-  private[engine] final val Merge: Byte = 0x2
-  private[engine] final val DeleteRange: Byte = 0xf
+  private[statemark] final val Delete: Byte = 0x0
+  private[statemark] final val Put: Byte = 0x1
+  private[statemark] final val Merge: Byte = 0x2
+  private[statemark] final val DeleteRange: Byte = 0xf
 }

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer
 import java.nio.file.Files
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 import java.util.zip.CRC32C
-import statemark.common.{Bytes, StoreUnusableException, ViewClosedException}
+import statemark.common.{StoreUnusableException, ViewClosedException}
 
 /** The writes of one version in the form in which RocksDB takes them: first the ranges that it deleted, then at
   * most one record for each key, ascending.
@@ -67,12 +67,9 @@ final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
   private[statemark] def foreachKey(use: Array[Byte] => Unit): Unit =
     for (i <- 0 until reader.length) use(reader.key(i))
 
-  /** Returns the same keys without their values. */
-  def keys: HeapBatch = HeapBatch.of() { out =>
-    for (i <- 0 until reader.length)
-      if (reader.leavesRow(i)) out.put(reader.key(i), Bytes.empty, 0)
-      else out.delete(reader.key(i))
-  }
+  /** Shows all records, in order, where they lie. */
+  private[statemark] def foreachRecord(use: BatchReader.Visitor): Unit =
+    pieces.foreach(BatchReader.visit(_, use))
 }
 
 object HeapBatch {

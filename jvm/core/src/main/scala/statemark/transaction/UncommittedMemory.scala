@@ -98,13 +98,15 @@ final class UncommittedMemory {
 
     private[UncommittedMemory] def isKeeping: Boolean = kept > 0
 
-    /** Reserves `bytes` for keys that the store keeps to save reads, in place of those it kept before. All stores
-      * together may fill half of the limit with such keys; returns false where there is no room: the store keeps none
-      * then.
+    /** Returns how much the store should keep to save reads: an equal part of half of the limit. */
+    def share: Long = limit_ / 2 / math.max(1, members.size)
+
+    /** Reserves `bytes` for what the store keeps to save reads, in place of what it kept before; returns false
+      * where the limit has no room: the store keeps nothing then.
       */
     def keep(bytes: Long): Boolean = synchronized {
       forget()
-      val hasRoom = !isClosed && used.get + remembered.get + bytes <= limit_ / 2
+      val hasRoom = !isClosed && used.get + remembered.get + bytes <= limit_
       if (hasRoom) {
         kept = bytes
         remembered.addAndGet(bytes): Unit
@@ -112,7 +114,7 @@ final class UncommittedMemory {
       hasRoom
     }
 
-    /** Records that the store has dropped the keys that it kept to save reads. */
+    /** Records that the store has dropped what it kept to save reads. */
     def forget(): Unit = synchronized {
       remembered.addAndGet(-kept): Unit
       kept = 0

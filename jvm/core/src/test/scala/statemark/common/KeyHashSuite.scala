@@ -21,8 +21,12 @@ class KeyHashSuite extends AnyFunSuite {
     )
     for ((length, expected) <- published) {
       val bytes = Array.tabulate(length)(_.toByte)
-      val found = KeyHash.sipHash13(bytes, 0x0706050403020100L, 0x0f0e0d0c0b0a0908L)
+      val found = KeyHash.sipHash13(bytes, 0, bytes.length, 0x0706050403020100L, 0x0f0e0d0c0b0a0908L)
       assert(found == expected, s"$length bytes")
+      val within = Array.fill[Byte](3)(7) ++ bytes ++ Array.fill[Byte](9)(7)
+      assert(
+        KeyHash.sipHash13(within, 3, length, 0x0706050403020100L, 0x0f0e0d0c0b0a0908L) == expected
+      )
     }
   }
 
@@ -34,7 +38,7 @@ class KeyHashSuite extends AnyFunSuite {
       Seq.fill(8)(0xee) ++ Seq(0x80, 0xff, 0x90) -> 0x5ccc4b51d1313c2cL
     )
     for ((bytes, hash) <- expected)
-      assert(KeyHash.sipHash13(bytes.map(_.toByte).toArray, 0, 0) == hash)
+      assert(KeyHash.sipHash13(bytes.map(_.toByte).toArray, 0, bytes.length, 0, 0) == hash)
   }
 
   test("keys that agree under XXH64 whatever its seed do not agree here") {
@@ -64,6 +68,6 @@ class KeyHashSuite extends AnyFunSuite {
   test("equal keys have one hash, and the secret is one of many") {
     val key = "a key".getBytes
     assert(KeyHash.of(key) == KeyHash.of(key.clone))
-    assert(KeyHash.of(key) != KeyHash.sipHash13(key, 0, 0))
+    assert(KeyHash.of(key) != KeyHash.sipHash13(key, 0, key.length, 0, 0))
   }
 }

@@ -95,14 +95,4 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
     common.close()
     cache.close()
   }
-
-  test("without values it names the same keys, and what becomes of them") {
-    val batch = new HeapBatch(whole)
-    val keys = batch.keys
-    assert(keys.bytes < batch.bytes / 5)
-    val (all, named) = (batch.part(0), keys.part(0))
-    assert(named.length == all.length)
-    for (i <- 0 until all.length)
-      assert(text(named.key(i)) == text(all.key(i)) && named.leavesRow(i) == all.leavesRow(i))
-  }
 }
