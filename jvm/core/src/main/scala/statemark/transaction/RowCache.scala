@@ -104,7 +104,7 @@ private[statemark] final class RowCache(
 }
 
 private object RowCache {
-  private val ShareWithoutLimit = 64L * 1024 * 1024
+  private val ShareWithoutLimit = 8L * 1024 * 1024
 
   /** @param isWhole whether they have all rows of the base: a key that they do not know of has none */
   private final class Tables(val newer: RowTable, older: Option[RowTable], var isWhole: Boolean) {
