@@ -28,6 +28,7 @@ private[statemark] final class RowCache(
 
   @volatile private var tables = new Tables(new RowTable, None, isWhole = isEmpty)
   private val use = new Use
+  private val scans = new ShortScans
 
   override def get(key: Array[Byte]): Option[Array[Byte]] = {
     val now = tables
@@ -67,12 +68,13 @@ private[statemark] final class RowCache(
   }
 
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
-    base.scan(begin, end)
+    scans.scan(begin, end)(base.scan(begin, end))
 
   override def rest(): Unit = base.rest()
 
   /** Records that `batch` has been written to the base. */
   def written(batch: SerializedBatch): Unit = {
+    scans.forget()
     val pays = use.pays(wereKept = tables ne Off)
     batch match {
       case heap: HeapBatch if pays =>

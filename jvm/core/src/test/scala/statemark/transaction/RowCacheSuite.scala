@@ -4,6 +4,7 @@ import java.io.File
 import java.util.{TreeMap => JTreeMap}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
+import scala.jdk.CollectionConverters._
 import scala.util.Random
 import statemark.TestStores
 import statemark.common.{Bytes, KeyHash}
@@ -25,8 +26,17 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
       asked += keys.length
       keys.map(rows.containsKey(_)).toArray
     }
-    override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
-      throw new UnsupportedOperationException("scan")
+    override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor = {
+      asked += 1
+      val found = rows.subMap(begin.get, true, end.get, false).entrySet.iterator
+      new RowCursor {
+        private var current = found.asScala.nextOption()
+        override def keyOrEnd(): Option[Array[Byte]] = current.map(_.getKey)
+        override def value: Array[Byte] = current.get.getValue
+        override def next(): Unit = current = found.asScala.nextOption()
+        override def close(): Unit = ()
+      }
+    }
     override def rest(): Unit = ()
   }
 
@@ -176,6 +186,43 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     assert(!others.last)
     val never = (1 to 60).map(i => version(0 until 100, -100 * (i + 1) until -100 * i))
     assert(never.count(identity) > 5 && never.count(!_) > 25)
+  }
+
+  test("scans that found few rows are not asked again until the base changes") {
+    val base = new Base
+    val cache = new RowCache(base, delimiter, None, isEmpty = true)
+    def rowsOf(prefix: String): Seq[(String, String)] = {
+      val begin = bytes(prefix)
+      val rows = cache.scan(Some(begin), Bytes.prefixEnd(begin))
+      val found = Iterator.unfold(()) { _ =>
+        rows.keyOrEnd().map { key =>
+          val row = (text(key), text(rows.value))
+          rows.next()
+          (row, ())
+        }
+      }.toSeq
+      rows.close()
+      found
+    }
+    val random = new Random(11)
+    for (version <- 1 to 40) {
+      for (_ <- 1 to 200) {
+        val prefix = s"key ${random.nextInt(12)}"
+        val expected = base.rows.asScala.toSeq
+          .map { case (k, v) => (text(k), text(v)) }.filter(_._1.startsWith(prefix))
+        assert(rowsOf(prefix) == expected)
+        val asked = base.asked
+        assert(rowsOf(prefix) == expected)
+        assert(base.asked == asked || expected.length > 15, "it is remembered")
+      }
+      write(base, cache, Seq.fill(random.nextInt(9))(random.nextInt(300)).map { i =>
+        s"key $i" -> (if (random.nextBoolean()) Delete else Put(bytes(s"v$version")))
+      }.toMap)
+    }
+    // One that is left before its end tells nothing.
+    val begin = bytes("key 1")
+    cache.scan(Some(begin), Bytes.prefixEnd(begin)).close()
+    assert(rowsOf("key 1").nonEmpty)
   }
 
   test("the table: as a map, with few tags to search by, and with what grows and shrinks") {
