@@ -243,7 +243,7 @@ bench-compaction: build $(KAFKA_JARS) ## the right record of each key: `latest`,
 	PYTHONPATH=tests $(PY) bench/compaction.py $(if $(QUICK),--quick) --out $(RESULTS)/compaction.json
 	$(MEASURED)/compaction.json
 
-bench-queries: build ## whole queries on each provider, time, processors and memory beside goals, 25 minutes; OPERATORS="dedup join" CONTENDERS="statemark tuned" ROUNDS=3
+bench-queries: build $(BENCH) ## whole queries on each provider, time, processors and memory beside goals, 25 minutes; OPERATORS="dedup join" CONTENDERS="statemark tuned" ROUNDS=3
 	mkdir -p $(RESULTS)
 	PYTHONPATH=bench $(PY) -m queries $(if $(QUICK),--quick) $(if $(OPERATORS),--operators $(OPERATORS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) --rounds $(or $(ROUNDS),1) --out $(RESULTS)/queries.json

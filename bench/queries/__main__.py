@@ -66,9 +66,10 @@ def main() -> None:
     runs: dict[str, dict[str, list[Run]]] = {}
     for name in options.operators:
         operator = OPERATORS[name].of_size(0.1 if options.quick else 1.0)
-        runs[name] = {contender: [] for contender in options.contenders}
+        contenders = [c for c in options.contenders if operator.in_memory or c != "memory"]
+        runs[name] = {contender: [] for contender in contenders}
         for turn in range(options.rounds):
-            order = options.contenders[::-1] if turn % 2 else options.contenders
+            order = contenders[::-1] if turn % 2 else contenders
             for contender in order:
                 run = _run(operator, contender)
                 runs[name][contender].append(run)
@@ -119,7 +120,7 @@ def text(results: dict[str, Any]) -> list[str]:
             [figure["title"], f"{ours['cold ms']:.0f}; {ours['warm ms']:.0f}", *cells, above]
         )
     means = [
-        f"{statistics.geometric_mean(map(float, column)):.2f}" if all(column) else ""
+        f"{statistics.geometric_mean(map(float, filter(None, column))):.2f}" if any(column) else ""
         for column in zip(*(row[2:-1] for row in rows), strict=True)
     ]
     goals = [_goal(what, other) for what, other in ratios]

@@ -49,6 +49,9 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 #: What runs a query. The floor is the query with its state left out: each micro-batch by itself.
 CONTENDERS = ("statemark", "tuned", "memory", "floor")
 _TIMEOUT_S = 1200
+_ROOT = Path(__file__).resolve().parents[2]
+#: Queries in Scala.
+_BENCH = next(_ROOT.glob("jvm/bench/target/spark-*/scala-*/statemark-bench.jar"))
 
 
 def main(arguments: list[str]) -> None:
@@ -67,7 +70,7 @@ def session(contender: str, scratch: Path, settings: dict[str, str]) -> SparkSes
     """Start a session whose stateful queries use a provider."""
     builder = SparkSession.builder.master("local[2]").appName("bench-queries")
     local = {
-        "spark.jars": str(statemark.jar_path()),
+        "spark.jars": f"{statemark.jar_path()},{_BENCH}",
         "spark.local.dir": str(scratch / "tmp"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
@@ -134,7 +137,7 @@ def _observed(frame: DataFrame) -> DataFrame:
 
 def _without_state(operator: Operator) -> Callable[[DataFrame, int], None]:
     def write(batch: DataFrame, _: int) -> None:
-        operator.query(batch).write.format("noop").mode("overwrite").save()
+        (operator.floor or operator.query)(batch).write.format("noop").mode("overwrite").save()
 
     return write
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from pyspark.sql import DataFrame
 
 #: Event time that a micro-batch covers.
 MINUTE_MS = 60_000
@@ -44,6 +43,10 @@ class Operator:
         Of the output.
     delay
         Of the watermark.
+    in_memory
+        Whether Spark's in-memory provider can run it.
+    floor
+        The query without its state, where it is another one.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Operator:
     query: Callable[[DataFrame], DataFrame]
     mode: str = "append"
     delay: str | None = None
+    in_memory: bool = True
+    floor: Callable[[DataFrame], DataFrame] | None = None
 
     @property
     def grows(self) -> bool:
@@ -117,6 +122,22 @@ def _join(rows: DataFrame) -> DataFrame:
     return left.join(right, near)
 
 
+def _chained(rows: DataFrame) -> DataFrame:
+    ends = _windows(rows).groupBy(sf.window(sf.window_time("window"), "5 minutes"), "rows")
+    return ends.agg(sf.count("*").alias("keys"), sf.sum("sum").alias("sum"))
+
+
+def _scala(name: str) -> Callable[[DataFrame], DataFrame]:
+    """Return a query of the benchmarks' jar."""
+
+    def query(rows: DataFrame) -> DataFrame:
+        spark = rows.sparkSession
+        queries = spark._jvm.statemark.bench.StatefulQueries
+        return DataFrame(getattr(queries, name)(rows._jdf), spark)
+
+    return query
+
+
 OPERATORS = {
     operator.name: operator
     for operator in (
@@ -168,6 +189,34 @@ OPERATORS = {
             keys=None,
             query=lambda rows: rows.dropDuplicatesWithinWatermark(["key"]),
             delay="9 minutes",
+        ),
+        Operator(
+            name="chained",
+            title="windows, then windows of those",
+            rows=200_000,
+            keys=1_000_000,
+            query=_chained,
+            delay="2 minutes",
+        ),
+        Operator(
+            name="groups",
+            title="`mapGroupsWithState`, timeouts",
+            rows=60_000,
+            keys=200_000,
+            query=_scala("mapGroups"),
+            mode="update",
+            delay="1 minute",
+            floor=_scala("stateless"),
+        ),
+        Operator(
+            name="transform",
+            title="`transformWithState`: value, list, map, timers",
+            rows=30_000,
+            keys=100_000,
+            query=_scala("transform"),
+            delay="1 minute",
+            in_memory=False,
+            floor=_scala("stateless"),
         ),
     )
 }
