@@ -139,7 +139,9 @@ lazy val core = (project in file("jvm/core"))
   .settings(common)
   .settings(
     name := "statemark-core",
-    libraryDependencies ++= Seq(rocksdb % Provided, scalatest % Test)
+    libraryDependencies ++= Seq(rocksdb % Provided, scalatest % Test),
+    // Pages of staged rows that are read after their transaction hold garbage.
+    Test / javaOptions += "-Dstatemark.overwritesFreed"
   )
 
 // What Spark's default line ships; -Dstatemark.kafkaClients=4.1.1 runs with another.

@@ -76,7 +76,7 @@ class InterruptSuite extends AnyFunSuite with TestStores {
   test("a file that a process died over is read by a thread that is interrupted") {
     val file = new File(root, "1-1.batch")
     def written = FileBatch.write(file, 100, Vector(bytes("a") -> bytes("b"))) { out =>
-      (0 until 50).foreach(i => out.put(bytes(f"k$i%03d"), bytes("v"), 1))
+      (0 until 50).foreach(i => out.put(bytes(f"k$i%03d"), bytes("v")))
     }
     val (wrote, read) = (interrupted(written), interrupted(FileBatch.open(file)))
     assert(read.parts > 3 && read.parts == wrote.parts && read.bytes == wrote.bytes)

@@ -299,7 +299,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     store.commit(transaction, None, None): Unit
     val whole = store.prepared.get.batch.segments(1 << 20).toVector
     val split = engine.BatchWriter.collect(segmentBytes = 5000) { writer =>
-      expected.foreach { case (k, v) => writer.put(bytes(k), bytes(v), v.length) }
+      expected.foreach { case (k, v) => writer.put(bytes(k), bytes(v)) }
     }
     assert(split.length > 10 && whole.length == 1)
     for (segments <- Seq(whole, split)) {

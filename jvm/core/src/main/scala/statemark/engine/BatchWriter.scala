@@ -25,25 +25,25 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
   private var length = HeaderBytes
   private var count = 0
 
-  def put(key: Array[Byte], value: Array[Byte], valueLength: Int): Unit =
-    record(Put, key, value, valueLength)
+  def put(key: Array[Byte], value: Array[Byte]): Unit =
+    record(Put, key, 0, key.length, value, 0, value.length)
 
   /** Writes a put of one byte and then a value. */
-  def putTagged(key: Array[Byte], tag: Byte, value: Array[Byte], valueLength: Int): Unit = {
-    begin(Put, key, valueLength + 1)
-    writeVarint(valueLength + 1)
+  def putTagged(key: Array[Byte], tag: Byte, value: Array[Byte]): Unit = {
+    begin(Put, key, 0, key.length, value.length + 1)
+    writeVarint(value.length + 1)
     writeByte(tag)
-    append(value, valueLength)
+    append(value, 0, value.length)
   }
 
   def delete(key: Array[Byte]): Unit =
-    record(Delete, key, NoValue, -1)
+    record(Delete, key, 0, key.length, NoValue, 0, -1)
 
-  def merge(key: Array[Byte], operand: Array[Byte], operandLength: Int): Unit =
-    record(Merge, key, operand, operandLength)
+  def merge(key: Array[Byte], operand: Array[Byte]): Unit =
+    record(Merge, key, 0, key.length, operand, 0, operand.length)
 
   def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
-    record(DeleteRange, begin, end, end.length)
+    record(DeleteRange, begin, 0, begin.length, end, 0, end.length)
 
   /** Completes the last segment; the writer is empty afterwards. */
   def finish(): Unit =
@@ -55,18 +55,39 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
       full(segment)
     }
 
-  private def record(tag: Byte, key: Array[Byte], value: Array[Byte], valueLength: Int): Unit = {
-    begin(tag, key, math.max(valueLength, 0))
-    if (valueLength >= 0) writeBytes(value, valueLength)
+  /** Writes a record whose key and value are parts of two arrays.
+    * @param valueLength negative where the tag has no value
+    */
+  private[statemark] def record(
+      tag: Byte,
+      key: Array[Byte],
+      keyFrom: Int,
+      keyLength: Int,
+      value: Array[Byte],
+      valueFrom: Int,
+      valueLength: Int
+  ): Unit = {
+    begin(tag, key, keyFrom, keyLength, math.max(valueLength, 0))
+    if (valueLength >= 0) {
+      writeVarint(valueLength)
+      append(value, valueFrom, valueLength)
+    }
   }
 
   /** Writes all of a record but its value. */
-  private def begin(tag: Byte, key: Array[Byte], valueLength: Int): Unit = {
-    val room = 1 + 2 * MaxVarint + key.length.toLong + valueLength
+  private def begin(
+      tag: Byte,
+      key: Array[Byte],
+      keyFrom: Int,
+      keyLength: Int,
+      valueLength: Int
+  ): Unit = {
+    val room = 1 + 2 * MaxVarint + keyLength.toLong + valueLength
     if (count > 0 && length + room > segmentBytes) finish()
     ensure(room)
     writeByte(tag)
-    writeBytes(key, key.length)
+    writeVarint(keyLength)
+    append(key, keyFrom, keyLength)
     count += 1
   }
 
@@ -91,13 +112,8 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
     writeByte(rest.toByte)
   }
 
-  private def writeBytes(bytes: Array[Byte], n: Int): Unit = {
-    writeVarint(n)
-    append(bytes, n)
-  }
-
-  private def append(bytes: Array[Byte], n: Int): Unit = {
-    System.arraycopy(bytes, 0, buffer, length, n)
+  private def append(bytes: Array[Byte], from: Int, n: Int): Unit = {
+    System.arraycopy(bytes, from, buffer, length, n)
     length += n
   }
 }

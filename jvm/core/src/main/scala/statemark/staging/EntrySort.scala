@@ -1,89 +1,119 @@
 package statemark.staging
 
-import java.util.{Arrays, Comparator}
+import java.util.Arrays
 
 /** Puts entries in key order: a radix sort by the eight bytes after what all keys share, as encoded rows begin
   * with bytes that are the same in every key. Keys that agree in those as well are sorted among themselves.
   */
-private[statemark] object EntrySort {
-  // Below, comparing is faster than counting.
-  private val MinForRadix = 64
-  private val PrefixBytes = 8
-  // Chosen keys, of which one ends after each eight bytes, would take a step for each key, and the stack with them.
-  private val MostSteps = 32
+private[statemark] final class EntrySort(table: StagedTable, pool: ArrayPool) {
+  import EntrySort._
 
-  private val byKey: Comparator[StagedEntry] = (a, b) => Arrays.compareUnsigned(a.key, b.key)
-
-  def sort(entries: Array[StagedEntry]): Unit =
+  def sort(entries: LongList): Unit =
     sort(entries, 0, entries.length, minShared = 0, steps = 0)
 
   /** @param minShared the number of leading bytes that are known to be the same, where no key ends before them
     * @param steps how often the entries were sorted by eight bytes already
     */
   private def sort(
-      entries: Array[StagedEntry],
+      entries: LongList,
       from: Int,
       until: Int,
       minShared: Int,
       steps: Int
   ): Unit =
-    if (until - from < MinForRadix || steps == MostSteps) Arrays.sort(entries, from, until, byKey)
+    if (until - from < MinForRadix) insert(entries, from, until)
+    else if (steps == MostSteps) compare(entries, from, until)
     else {
       val shared = sharedBytes(entries, from, until)
       // Some key ends, and others go on with zeros: nothing would be gained again.
-      if (shared < minShared) Arrays.sort(entries, from, until, byKey)
+      if (shared < minShared) compare(entries, from, until)
       else {
-        val prefixes = Array.tabulate(until - from)(i => prefix(entries(from + i).key, shared))
-        val sorted = byPrefix(prefixes, Arrays.copyOfRange(entries, from, until))
-        System.arraycopy(sorted.entries, 0, entries, from, until - from)
-        forRuns(sorted.prefixes) { (first, end) =>
-          sort(entries, from + first, from + end, shared + PrefixBytes, steps + 1)
+        val prefixes = byPrefix(entries, from, until, shared)
+        var first = 0
+        var i = 1
+        while (i <= prefixes.length) {
+          if (i == prefixes.length || prefixes(i) != prefixes(first)) {
+            if (i - first > 1) sort(entries, from + first, from + i, shared + PrefixBytes, steps + 1)
+            first = i
+          }
+          i += 1
         }
+        prefixes.clear()
       }
     }
 
-  private def forRuns(prefixes: Array[Long])(run: (Int, Int) => Unit): Unit = {
-    var first = 0
-    var i = 1
-    while (i <= prefixes.length) {
-      if (i == prefixes.length || prefixes(i) != prefixes(first)) {
-        if (i - first > 1) run(first, i)
-        first = i
+  /** Sorts a few entries. */
+  private def insert(entries: LongList, from: Int, until: Int): Unit = {
+    var i = from + 1
+    while (i < until) {
+      val entry = entries(i)
+      var low = from
+      var high = i
+      while (low < high) {
+        val middle = (low + high) >>> 1
+        if (table.compare(entries(middle), entry) < 0) low = middle + 1 else high = middle
       }
+      var at = i
+      while (at > low) {
+        entries(at) = entries(at - 1)
+        at -= 1
+      }
+      entries(low) = entry
       i += 1
     }
   }
 
-  private final case class Sorted(prefixes: Array[Long], entries: Array[StagedEntry])
+  private def compare(entries: LongList, from: Int, until: Int): Unit = {
+    val boxed = Array.tabulate[java.lang.Long](until - from)(i => entries(from + i))
+    Arrays.sort(boxed, (a: java.lang.Long, b: java.lang.Long) => table.compare(a, b))
+    for (i <- boxed.indices) entries(from + i) = boxed(i)
+  }
 
-  /** Byte by byte, the lowest first; bytes that are the same in all prefixes are passed over. */
-  private def byPrefix(prefixes: Array[Long], entries: Array[StagedEntry]): Sorted = {
-    val n = prefixes.length
+  /** Sorts by the eight bytes from `shared` on, byte by byte, the lowest first; bytes that are the same in all keys are
+    * passed over. Returns the eight bytes of each entry, in their order; the caller clears the list.
+    */
+  private def byPrefix(entries: LongList, from: Int, until: Int, shared: Int): LongList = {
+    val n = until - from
+    val prefixes = new LongList(pool)
+    prefixes.resize(n)
     var varying = 0L
     var i = 0
     while (i < n) {
+      prefixes(i) = table.prefix(entries(from + i), shared)
       varying |= prefixes(i) ^ prefixes(0)
       i += 1
     }
-    var from = Sorted(prefixes, entries)
-    var to = Sorted(new Array[Long](n), new Array[StagedEntry](n))
+    var now = Part(prefixes, entries, from)
+    var next = Part(new LongList(pool), new LongList(pool), 0)
+    next.prefixes.resize(n)
+    next.entries.resize(n)
     var shift = 0
     while (shift < java.lang.Long.SIZE) {
       if (((varying >>> shift) & 0xff) != 0) {
-        move(from, to, shift)
-        val moved = to
-        to = from
-        from = moved
+        move(now, next, shift)
+        val moved = next
+        next = now
+        now = moved
       }
       shift += java.lang.Byte.SIZE
     }
-    from
+    if (now.entries ne entries) {
+      i = 0
+      while (i < n) {
+        entries(from + i) = now.entries(i)
+        i += 1
+      }
+      now.entries.clear()
+    } else next.entries.clear()
+    next.prefixes.clear()
+    now.prefixes
   }
 
-  private def move(from: Sorted, to: Sorted, shift: Int): Unit = {
+  private def move(from: Part, to: Part, shift: Int): Unit = {
+    val n = from.prefixes.length
     val places = new Array[Int](257)
     var i = 0
-    while (i < from.prefixes.length) {
+    while (i < n) {
       places(((from.prefixes(i) >>> shift) & 0xff).toInt + 1) += 1
       i += 1
     }
@@ -93,37 +123,35 @@ private[statemark] object EntrySort {
       i += 1
     }
     i = 0
-    while (i < from.prefixes.length) {
-      val digit = ((from.prefixes(i) >>> shift) & 0xff).toInt
+    while (i < n) {
+      val prefix = from.prefixes(i)
+      val digit = ((prefix >>> shift) & 0xff).toInt
       val place = places(digit)
       places(digit) = place + 1
-      to.prefixes(place) = from.prefixes(i)
-      to.entries(place) = from.entries(i)
+      to.prefixes(place) = prefix
+      to.entries(to.from + place) = from.entries(from.from + i)
       i += 1
     }
   }
 
-  private def sharedBytes(entries: Array[StagedEntry], from: Int, until: Int): Int = {
-    val first = entries(from).key
-    var shared = first.length
+  private def sharedBytes(entries: LongList, from: Int, until: Int): Int = {
+    var shared = Int.MaxValue
     var i = from + 1
     while (i < until && shared > 0) {
-      val key = entries(i).key
-      val differs = Arrays.mismatch(first, 0, shared, key, 0, math.min(shared, key.length))
-      if (differs >= 0) shared = differs
+      shared = table.sharedBytes(entries(from), entries(i), shared)
       i += 1
     }
     shared
   }
+}
 
-  private def prefix(key: Array[Byte], from: Int): Long = {
-    var result = 0L
-    var i = 0
-    while (i < PrefixBytes) {
-      val byte = if (from + i < key.length) key(from + i) & 0xffL else 0L
-      result = (result << 8) | byte
-      i += 1
-    }
-    result
-  }
+private object EntrySort {
+  // Below, comparing is faster than counting.
+  private val MinForRadix = 64
+  private val PrefixBytes = 8
+  // Chosen keys, of which one ends after each eight bytes, would take a step for each key, and the stack with them.
+  private val MostSteps = 32
+
+  /** Entries from `from` on, with eight bytes of each. */
+  private final case class Part(prefixes: LongList, entries: LongList, from: Int)
 }

@@ -2,7 +2,6 @@ package statemark.staging
 
 import java.util.Arrays
 import scala.collection.mutable
-import statemark.staging.StagedEntry.OlderWrite
 
 /** The open scans of a transaction that read what is in memory, and the writes that are kept for them although later
   * ones have replaced them: no more than twice what they needed when that was looked through last, as a scan that
@@ -10,13 +9,13 @@ import statemark.staging.StagedEntry.OlderWrite
   *
   * ''Thread:'' the owner of the transaction.
   */
-private[statemark] final class OpenScans {
+private[statemark] final class OpenScans(table: StagedTable) {
   import OpenScans._
 
   // In the order in which they were opened, which is that of what they see.
   private val scans = mutable.LinkedHashSet.empty[StagedScan]
-  // Entries that keep older writes.
-  private val entries = mutable.ArrayBuffer.empty[StagedEntry]
+  // By entry, newest first.
+  private val older = mutable.LongMap.empty[List[OlderWrite]]
   private var newestSeq = NoSeq
   private var bytes_ = 0L
   private var pruneAt = FreeBytes
@@ -41,50 +40,69 @@ private[statemark] final class OpenScans {
   def clear(): Unit = {
     scans.clear()
     newestSeq = NoSeq
-    entries.foreach(_.older = None)
-    entries.clear()
+    older.clear()
     bytes_ = 0
     pruneAt = FreeBytes
   }
 
-  /** Keeps the write of `entry`, which one with `value` replaces next, where a scan sees it. */
-  def keep(entry: StagedEntry, value: Array[Byte]): Unit =
-    if (entry.seq <= newestSeq && entry.hasWrite) {
-      if (entry.older.isEmpty) entries += entry
-      val kept = OlderWrite(entry.seq, entry.op, entry.value, entry.length, entry.older)
-      entry.older = Some(kept)
-      bytes_ += bytesOf(kept, value)
+  /** Keeps the write of `entry`, which another one replaces next, where a scan sees it.
+    * @param isAppended whether the next one appends to it, so that its value stays where it is
+    */
+  def keep(entry: Long, isAppended: Boolean): Unit = if (newestSeq != NoSeq) {
+    val before = older.getOrElse(entry, Nil)
+    val isSeen = table.hasWrite(entry) && table.seq(entry) <= newestSeq
+    if (isSeen) bytes_ += WriteOverhead
+    val kept = if (isSeen) OlderWrite.newest(table, entry) :: before else before
+    if (kept.nonEmpty) older(entry) = if (isAppended) kept else moved(entry, kept)
+  }
+
+  /** Copies what later writes share with the newest, before that goes. */
+  private def moved(entry: Long, writes: List[OlderWrite]): List[OlderWrite] = {
+    val (sharing, others) = writes.span(_.isInPlace)
+    sharing.headOption.fold(others) { longest =>
+      val value = longest.valueIn(table, entry)
+      bytes_ += value.length
+      sharing.map(_.copy(value = value)) ::: others
     }
+  }
+
+  /** Returns the earlier writes of `entry` that are kept, newest first. */
+  def olderWrites(entry: Long): List[OlderWrite] = older.getOrElse(entry, Nil)
+
+  /** Returns the write of `entry` that stood at `seq`. */
+  def at(entry: Long, seq: Long): Option[OlderWrite] =
+    if (table.seq(entry) <= seq) Some(OlderWrite.newest(table, entry))
+    else olderWrites(entry).find(_.seq <= seq)
 
   /** Drops what is not needed any more, where that may be as much as what is; after each write. */
   def tidy(): Unit = if (bytes_ >= pruneAt) {
     val seqs = scans.iterator.map(_.seq).distinct.toArray
     bytes_ = 0
-    entries.filterInPlace { entry =>
-      prune(entry, seqs)
-      entry.older.isDefined
-    }: Unit
+    older.mapValuesInPlace((entry, writes) => needed(entry, writes, seqs))
+    older.filterInPlace((_, writes) => writes.nonEmpty)
     pruneAt = 2 * bytes_ + FreeBytes
   }
 
-  /** Drops the writes that no scan needs. A write is needed where a scan was opened after it and before the next one.
-    */
-  private def prune(entry: StagedEntry, seqs: Array[Long]): Unit = {
-    val needed = mutable.ArrayBuffer.empty[OlderWrite]
-    var until = entry.seq
-    entry.olderWrites.foreach { write =>
+  /** Returns the writes that a scan needs: one is needed where a scan was opened after it and before the next one. */
+  private def needed(
+      entry: Long,
+      writes: List[OlderWrite],
+      seqs: Array[Long]
+  ): List[OlderWrite] = {
+    var until = table.seq(entry)
+    val result = writes.filter { write =>
       val found = Arrays.binarySearch(seqs, write.seq)
       val at = if (found < 0) -found - 1 else found
-      if (at < seqs.length && seqs(at) < until) needed += write
+      val isNeeded = at < seqs.length && seqs(at) < until
       until = write.seq
+      isNeeded
     }
-    entry.older =
-      needed.foldRight(Option.empty[OlderWrite])((w, older) => Some(w.copy(older = older)))
-    var later = entry.value
-    needed.foreach { w =>
-      bytes_ += bytesOf(w, later)
-      later = w.value
+    var later = OlderWrite.InPlace
+    result.foreach { write =>
+      bytes_ += WriteOverhead + (if (write.value eq later) 0 else write.value.length)
+      later = write.value
     }
+    result
   }
 }
 
@@ -94,10 +112,26 @@ private object OpenScans {
   // Below this, nothing is looked through.
   private val FreeBytes = 64L * 1024
 
-  // An object with its option, and an array header.
+  // An object with its place in a list, and an array header.
   private val WriteOverhead = 72L
+}
 
-  /** Heap bytes of a write that is kept under one with the array `later`: where values were appended, both have one. */
-  private def bytesOf(write: OlderWrite, later: Array[Byte]): Long =
-    if (write.value eq later) WriteOverhead else WriteOverhead + write.value.length
+/** A write of an entry at which a later one may have taken its place.
+  *
+  * @param value holds the value in its first `length` bytes; [[OlderWrite.InPlace]] where the value that the entry has
+  *   begins with it
+  */
+private[statemark] final case class OlderWrite(seq: Long, op: Byte, value: Array[Byte], length: Int) {
+  def isInPlace: Boolean = value eq OlderWrite.InPlace
+
+  def valueIn(table: StagedTable, entry: Long): Array[Byte] =
+    if (isInPlace) table.value(entry, length) else Arrays.copyOf(value, length)
+}
+
+private[statemark] object OlderWrite {
+  val InPlace: Array[Byte] = new Array[Byte](0)
+
+  /** Returns the write that stands. */
+  def newest(table: StagedTable, entry: Long): OlderWrite =
+    OlderWrite(table.seq(entry), table.op(entry), InPlace, table.valueLength(entry))
 }

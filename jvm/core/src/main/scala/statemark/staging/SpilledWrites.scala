@@ -28,11 +28,12 @@ private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoClosea
   /** Spills writes of entries, at most one of each; `flush` follows.
     * @throws statemark.common.ScratchFullException where the disk does not take it
     */
-  def add(writes: Iterable[(StagedEntry, StagedEntry.OlderWrite)]): Unit = scratch.write { writer =>
+  def add(table: StagedTable, writes: Iterable[(Long, OlderWrite)]): Unit = scratch.write { out =>
     writes.foreach { case (entry, write) =>
-      val tag = (write.op | entry.inBase << InBaseShift).toByte
-      writer.putTagged(entry.key, tag, write.value, write.length)
-      bytes_ += entry.key.length + write.length
+      val key = table.key(entry)
+      val tag = (write.op | table.inBase(entry) << InBaseShift).toByte
+      out.putTagged(key, tag, write.valueIn(table, entry))
+      bytes_ += key.length + write.length
       writes_ += 1
     }
   }
@@ -87,7 +88,7 @@ private[statemark] class SpilledWrites(scratch: ScratchStore) extends AutoClosea
   override def close(): Unit = scratch.close()
 }
 
-/** @param inBase whether the base has the key, in the values of [[StagedEntry]] */
+/** @param inBase whether the base has the key, in the values of [[StagedTable]] */
 private[statemark] final case class SpilledWrite(op: Byte, inBase: Byte, value: Array[Byte])
 
 private[statemark] object SpilledWrites {
@@ -102,11 +103,7 @@ private[statemark] object SpilledWrites {
 
   def resultOf(record: Array[Byte]): StagedLookup = {
     val write = writeOf(record)
-    write.op match {
-      case StagedEntry.Put => StagedLookup.Value(write.value)
-      case StagedEntry.Merge => StagedLookup.Operands(write.value)
-      case _ => StagedLookup.Deleted
-    }
+    StagedLookup(write.op, write.value)
   }
 }
 

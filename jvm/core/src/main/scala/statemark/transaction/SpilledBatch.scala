@@ -6,7 +6,7 @@ import statemark.staging.{
   SpilledCursor,
   SpilledWrite,
   SpilledWrites,
-  StagedEntry,
+  StagedTable,
   TransactionBuffer
 }
 
@@ -47,12 +47,12 @@ private[transaction] final class SpilledBatch(
         if (counts.isTracked) count(chunk, tombstones, counter, spilled.writes)
         chunk.foreach { case (key, write) =>
           write.op match {
-            case StagedEntry.Put => batch.put(key, write.value, write.value.length)
-            case StagedEntry.Delete => batch.delete(key)
+            case StagedTable.Put => batch.put(key, write.value)
+            case StagedTable.Delete => batch.delete(key)
             case _ =>
               // None of them is under a tombstone: there, operands begin a row.
               val row = staging.merged(base, key, write.value, mergeDelimiter, chunkHeld)
-              batch.put(key, row, row.length)
+              batch.put(key, row)
           }
         }
         chunk = nextChunk(cursor, staging)
@@ -84,16 +84,16 @@ private[transaction] final class SpilledBatch(
       counter: RowCounter,
       writes: Long
   ): Unit = {
-    val unknown = chunk.collect { case (key, w) if w.inBase == StagedEntry.Unknown => key }
+    val unknown = chunk.collect { case (key, w) if w.inBase == StagedTable.Unknown => key }
     // So many rows lie beside the keys of this chunk, if they are spread as all keys are.
     val share = (counts.keys + counts.internalKeys) * chunk.length / math.max(writes, 1L)
     val found =
       if (counts.isZero) Iterator.continually(false) else base.exist(unknown, share).iterator
     chunk.foreach { case (key, write) =>
       val isInBase =
-        if (write.inBase == StagedEntry.Unknown) found.next()
-        else write.inBase == StagedEntry.Present
-      counter.written(key, write.op != StagedEntry.Delete, isInBase && !tombstones.covers(key))
+        if (write.inBase == StagedTable.Unknown) found.next()
+        else write.inBase == StagedTable.Present
+      counter.written(key, write.op != StagedTable.Delete, isInBase && !tombstones.covers(key))
     }
   }
 }
@@ -113,11 +113,11 @@ private[statemark] object SpilledBatch {
     for (p <- 0 until batch.parts; part = batch.part(p); i <- 0 until part.length) {
       val key = part.key(i)
       part.record(i) match {
-        case BatchRecord.Put(value) => out.put(key, value, value.length)
+        case BatchRecord.Put(value) => out.put(key, value)
         case BatchRecord.Delete => out.delete(key)
         case BatchRecord.Merge(operand) =>
           val row = TransactionBuffer.merged(base.get(key), operand, mergeDelimiter)
-          out.put(key, row, row.length)
+          out.put(key, row)
       }
     }
   }

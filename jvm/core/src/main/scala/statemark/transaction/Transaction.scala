@@ -3,7 +3,7 @@ package statemark.transaction
 import statemark.changelog.ChangelogWriter
 import statemark.common.{Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
-import statemark.staging.{OpenRows, StagedEntry, StagedLookup, StagedRows, TransactionBuffer}
+import statemark.staging.{OpenRows, StagedLookup, StagedRows, StagedTable, TransactionBuffer}
 
 /** All writes of one store between the load of a version and its commit or rollback.
   *
@@ -75,7 +75,7 @@ final class Transaction private[statemark] (
     finally gate.leave(wasInside)
   }
 
-  /** Upsert. `key` and `value` belong to the transaction afterwards. */
+  /** Upsert. `key` and `value` are copied. */
   def put(key: Array[Byte], value: Array[Byte]): Unit = {
     val wasInside = enter()
     try {
@@ -209,16 +209,13 @@ final class Transaction private[statemark] (
 
   /** Serializes the staged writes, all of which are in memory: to memory, if there is room for both, else to disk. */
   private def serialized(counter: RowCounter, version: Long): SerializedBatch = {
-    val entries = buffer.sorted
-    if (base.counts.isTracked) count(entries, counter)
+    if (base.counts.isTracked) count(counter)
     val ranges = buffer.tombstones.ranges
     staging.filter(_.memory.holdsOpen(2 * buffer.bytes)) match {
       case Some(s) =>
         val file = s.write(version, ranges) { out =>
-          write(entries, out) { (key, operands, length) =>
-            val exact = java.util.Arrays.copyOf(operands, length)
-            val row = s.merged(engine, key, exact, mergeDelimiter, 2 * buffer.bytes)
-            out.put(key, row, row.length)
+          write(out) { (key, operands) =>
+            out.put(key, s.merged(engine, key, operands, mergeDelimiter, 2 * buffer.bytes))
           }
         }
         spilled(s, file.bytes)
@@ -226,7 +223,7 @@ final class Transaction private[statemark] (
       case None =>
         HeapBatch.of(buffer.expectedBatchBytes) { out =>
           ranges.foreach { case (begin, end) => out.deleteRange(begin, end) }
-          write(entries, out)(out.merge)
+          foreachEntry(buffer.entries.writeTo(out, _))
         }
     }
   }
@@ -238,20 +235,27 @@ final class Transaction private[statemark] (
     to.observer.reached(CommitPhase.WritesSpilled)
   }
 
-  private def write(entries: Array[StagedEntry], out: BatchWriter)(
-      merge: (Array[Byte], Array[Byte], Int) => Unit
-  ): Unit = entries.foreach { entry =>
-    entry.op match {
-      case StagedEntry.Put => out.put(entry.key, entry.value, entry.length)
-      case StagedEntry.Delete => out.delete(entry.key)
-      case _ => merge(entry.key, entry.value, entry.length)
+  private def write(out: BatchWriter)(merge: (Array[Byte], Array[Byte]) => Unit): Unit = {
+    val table = buffer.entries
+    foreachEntry { entry =>
+      if (table.op(entry) != StagedTable.Merge) table.writeTo(out, entry)
+      else merge(table.key(entry), table.value(entry, table.valueLength(entry)))
+    }
+  }
+
+  private def foreachEntry(use: Long => Unit): Unit = {
+    val entries = buffer.sorted
+    var i = 0
+    while (i < entries.length) {
+      use(entries(i))
+      i += 1
     }
   }
 
   /** Returns the staged rows for readers on other threads; None once the transaction has ended. */
   private[statemark] def stagedRows: Option[StagedRows] = {
     val now = buffer
-    Option.when(now ne Transaction.Ended)(new OpenRows(now))
+    Option.when((now ne Transaction.Ended) && now.share())(new OpenRows(now))
   }
 
   /** Returns the changelog, opened if nothing was written. */
@@ -295,14 +299,13 @@ final class Transaction private[statemark] (
   /** Adds what staged writes make of the number of rows: what reads remembered, one sorted read of the base for
     * the rest.
     */
-  private def count(entries: Array[StagedEntry], counter: RowCounter): Unit = {
-    if (!base.counts.isZero) resolveExistence(entries)
-    entries.foreach { entry =>
-      counter.written(
-        entry.key,
-        entry.op != StagedEntry.Delete,
-        entry.inBase == StagedEntry.Present && !buffer.tombstones.covers(entry.key)
-      )
+  private def count(counter: RowCounter): Unit = {
+    if (!base.counts.isZero) resolveExistence()
+    val table = buffer.entries
+    foreachEntry { entry =>
+      val isInBase = table.inBase(entry) == StagedTable.Present &&
+        (buffer.tombstones.isEmpty || !buffer.tombstones.covers(table.key(entry)))
+      counter.written(table.key(entry), table.op(entry) != StagedTable.Delete, isInBase)
     }
   }
 
@@ -320,14 +323,15 @@ final class Transaction private[statemark] (
     if (base.counts.isTracked && newestScan.exists(_.hasFound(key)))
       buffer.rememberBase(key, exists = true)
 
-  private def resolveExistence(entries: Array[StagedEntry]): Unit = {
-    val unknown = entries.filter(_.inBase == StagedEntry.Unknown)
+  private def resolveExistence(): Unit = {
+    val table = buffer.entries
+    val unknown = buffer.sorted.iterator.filter(table.inBase(_) == StagedTable.Unknown).toArray
     val found = engine.exist(
-      unknown.map(_.key).toIndexedSeq,
+      unknown.iterator.map(table.key).toIndexedSeq,
       base.counts.keys + base.counts.internalKeys
     )
     for (i <- unknown.indices)
-      unknown(i).inBase = if (found(i)) StagedEntry.Present else StagedEntry.Absent
+      table.setInBase(unknown(i), if (found(i)) StagedTable.Present else StagedTable.Absent)
   }
 }
 
@@ -346,10 +350,10 @@ private[transaction] final class RowCounter(from: RowCounts, families: Seq[Colum
   /** @param isRow whether the write leaves a row
     * @param isInBase whether the base has a row that counts
     */
-  def written(key: Array[Byte], isRow: Boolean, isInBase: Boolean): Unit =
+  def written(key: => Array[Byte], isRow: Boolean, isInBase: Boolean): Unit =
     if (isRow != isInBase) add(key, if (isRow) 1 else -1)
 
-  def add(key: Array[Byte], n: Int): Unit =
+  def add(key: => Array[Byte], n: Int): Unit =
     if (hasInternal && families.exists(_.isInternal(RocksEngine.familyId(key)))) internalKeys += n
     else keys += n
 

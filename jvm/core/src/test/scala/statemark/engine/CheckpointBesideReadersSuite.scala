@@ -28,7 +28,7 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores with Even
     val made = new CountDownLatch(Checkpoints)
     val maker = working {
       for (version <- 1 to Checkpoints) {
-        val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version"), s"$version".length))
+        val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version")))
         engine.apply(row, Nil, Intent(version.toLong, None))
         engine.flush()
         val target = new File(root, s"image-$version")
@@ -48,7 +48,7 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores with Even
   test("a checkpoint that fails does not keep files from being deleted") {
     val engine = RocksEngine.open(new File(root, "failed"), options)
     def write(version: Int): Unit = {
-      val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version"), s"$version".length))
+      val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version")))
       engine.apply(row, Nil, Intent(version.toLong, None))
       engine.flush()
     }

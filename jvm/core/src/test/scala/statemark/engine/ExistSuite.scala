@@ -14,7 +14,7 @@ class ExistSuite extends AnyFunSuite with TestStores {
     try {
       val random = new Random(3)
       val present = Seq.fill(500)(bytes(s"key ${random.nextInt(2000)}")).sorted(Bytes.order)
-      val rows = HeapBatch.of()(batch => present.foreach(k => batch.put(k, k, k.length)))
+      val rows = HeapBatch.of()(batch => present.foreach(k => batch.put(k, k)))
       engine.apply(rows, Nil, Intent(1, None))
       val there = present.map(text).toSet
       for (n <- Seq(0, 1, 3, 50, 2000)) {
@@ -44,13 +44,13 @@ class ExistSuite extends AnyFunSuite with TestStores {
         assert(found == keys.map(engine.get(_).isDefined))
         assert(found.distinct.length == 2)
       }
-      write((0 until 6000).filterNot(_ % 3 == 0))((batch, key) => batch.put(key, key, key.length))
+      write((0 until 6000).filterNot(_ % 3 == 0))((batch, key) => batch.put(key, key))
       isFound(asked(0, 3000)) // short rows
-      write((1000 until 6000 by 7))((batch, key) => batch.put(key, new Array(100000), 100000))
+      write((1000 until 6000 by 7))((batch, key) => batch.put(key, new Array(100000)))
       for (_ <- 0 until 3)
-        write((0 until 6000 by 5))((batch, key) => batch.merge(key, new Array(3000), 3000))
+        write((0 until 6000 by 5))((batch, key) => batch.merge(key, new Array(3000)))
       engine.flush()
-      write((0 until 6000 by 5))((batch, key) => batch.merge(key, key, key.length))
+      write((0 until 6000 by 5))((batch, key) => batch.merge(key, key))
       // Long rows, found by lookups that were last among short ones.
       isFound(asked(0, 6000))
       for (_ <- 0 until 20) isFound(asked(0, 6000).filter(_ => random.nextInt(4) == 0))

@@ -16,7 +16,7 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
   private def write(out: BatchWriter): Unit = {
     out.deleteRange(bytes("a"), bytes("b"))
     rows.toSeq.sortBy(_._1).foreach { case (key, value) =>
-      if (deleted(key)) out.delete(bytes(key)) else out.put(bytes(key), bytes(value), value.length)
+      if (deleted(key)) out.delete(bytes(key)) else out.put(bytes(key), bytes(value))
     }
   }
 
@@ -41,7 +41,7 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
     val large = new Array[Byte](300 * 1024)
     val batch = HeapBatch.of() { out =>
       write(out)
-      out.put(bytes("z"), large, large.length)
+      out.put(bytes("z"), large)
     }
     val (small, others) = batch.segments(HeapBatch.PieceBytes).map(_.length).toSeq
       .partition(_ <= HeapBatch.PieceBytes)

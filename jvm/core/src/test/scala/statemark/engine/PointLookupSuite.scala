@@ -65,10 +65,10 @@ class PointLookupSuite extends AnyFunSuite with TestStores {
             batch.delete(bytes(key))
             expected -= key
           case 1 =>
-            batch.merge(bytes(key), bytes(value), value.length)
+            batch.merge(bytes(key), bytes(value))
             expected(key) = (expected.get(key) ++ Seq(value)).mkString(",")
           case _ =>
-            batch.put(bytes(key), bytes(value), value.length)
+            batch.put(bytes(key), bytes(value))
             expected(key) = value
         }
       }
@@ -118,7 +118,7 @@ class PointLookupSuite extends AnyFunSuite with TestStores {
     val keys = (0 until 2000).map(i => f"key $i%05d")
     Using.resource(RocksEngine.open(directory, options)) { engine =>
       engine.apply(
-        HeapBatch.of()(batch => keys.foreach(k => batch.put(bytes(k), bytes(k), k.length))),
+        HeapBatch.of()(batch => keys.foreach(k => batch.put(bytes(k), bytes(k)))),
         Nil,
         Intent(1, None)
       )

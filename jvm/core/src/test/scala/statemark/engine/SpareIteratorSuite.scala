@@ -30,7 +30,7 @@ class SpareIteratorSuite extends AnyFunSuite with TestStores {
                 expected.remove(k)
               } else {
                 val value = bytes(s"$round")
-                batch.put(k, value, value.length)
+                batch.put(k, value)
                 expected.put(k, s"$round")
               }
             }
@@ -95,7 +95,7 @@ class SpareIteratorSuite extends AnyFunSuite with TestStores {
       HeapBatch.of()(batch =>
         (0 until 2000).foreach { i =>
           val k = bytes(f"key $i%05d")
-          batch.put(k, new Array(200), 200)
+          batch.put(k, new Array(200))
         }
       ),
       Nil,

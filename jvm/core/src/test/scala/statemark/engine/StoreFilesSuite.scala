@@ -26,7 +26,7 @@ class StoreFilesSuite extends AnyFunSuite with TestStores {
   test("nor has one of a scratch store") {
     val scratch = new ScratchStore(new File(root, "scratch"), options)
     try {
-      scratch.write(_.put(Array[Byte](1), Array[Byte](2), 1))
+      scratch.write(_.put(Array[Byte](1), Array[Byte](2)))
       scratch.flush()
       val bytes = new File(root, "scratch").listFiles.map(allocated).sum
       assert(bytes <= 64 * 1024, "a few small files")

@@ -5,7 +5,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import statemark.TestStores
 import statemark.common.ScratchFullException
 import statemark.engine.ScratchStore
-import statemark.staging.{SpilledWrites, StagedEntry, StagedLookup, StagedScan, TransactionBuffer}
+import statemark.staging._
 
 /** A disk is full in the middle of a spill, and has room again at the next one: an operator may have caught what its
   * write threw. Scans go on as they were opened (I7).
@@ -29,12 +29,12 @@ class FailedSpillSuite extends AnyFunSuite with TestStores {
 
     private def full() = throw new ScratchFullException("the disk is full", None)
 
-    override def add(writes: Iterable[(StagedEntry, StagedEntry.OlderWrite)]): Unit = {
+    override def add(table: StagedTable, writes: Iterable[(Long, OlderWrite)]): Unit = {
       calls += 1
       if (calls == failing) {
-        super.add(writes.take((writes.size + 1) / 2))
+        super.add(table, writes.take((writes.size + 1) / 2))
         full()
-      } else super.add(writes)
+      } else super.add(table, writes)
     }
 
     override def flush(): Unit = {

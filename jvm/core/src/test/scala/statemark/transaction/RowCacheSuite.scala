@@ -51,8 +51,8 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
       .sortBy(_._1)(Bytes.order)
     val batch = HeapBatch.of() { out =>
       sorted.foreach {
-        case (key, Put(value)) => out.put(key, value, value.length)
-        case (key, Merge(operand)) => out.merge(key, operand, operand.length)
+        case (key, Put(value)) => out.put(key, value)
+        case (key, Merge(operand)) => out.merge(key, operand)
         case (key, Delete) => out.delete(key)
       }
     }

@@ -5,20 +5,27 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.SortedMap
 import scala.collection.mutable
 import scala.util.Random
-import statemark.common.Bytes
+import statemark.common.{Bytes, KeyHash}
 import statemark.staging.StagedLookup._
-import statemark.staging.{
-  EntrySort,
-  RangeTombstones,
-  StagedEntry,
-  StagedLookup,
-  StagedScan,
-  TransactionBuffer
-}
+import statemark.staging._
 
 class TransactionBufferSuite extends AnyFunSuite {
   private def key(s: String): Array[Byte] = s.getBytes
-  private def newBuffer = new TransactionBuffer(key(","))
+  // What is given back and still read shows.
+  private val pool = new ArrayPool(64L * 1024 * 1024, overwrites = true)
+  private def newBuffer = new TransactionBuffer(key(","), pool)
+  private def keysOf(buffer: TransactionBuffer): Seq[Array[Byte]] =
+    buffer.sorted.iterator.map(buffer.entries.key).toSeq
+  private def sorted(keys: Seq[Array[Byte]]): Seq[Array[Byte]] = {
+    val table = new StagedTable(pool)
+    val list = new LongList(pool)
+    keys.foreach(k => list += table.add(KeyHash.of(k), k))
+    new EntrySort(table, pool).sort(list)
+    val result = list.iterator.map(table.key).toVector
+    list.clear()
+    table.clear()
+    result
+  }
   private def shown(lookup: StagedLookup): String = lookup match {
     case Value(bytes) => s"=${new String(bytes)}"
     case Operands(bytes) => s"+${new String(bytes)}"
@@ -108,9 +115,9 @@ class TransactionBufferSuite extends AnyFunSuite {
     buffer.rememberBase(key("absent"), exists = false)
     assert(look(buffer, "present") == "NotStaged")
     assert(look(buffer, "absent") == "KnownAbsent")
-    assert(buffer.isEmpty && buffer.sorted.isEmpty && scan(buffer).isEmpty)
+    assert(buffer.isEmpty && keysOf(buffer).isEmpty && scan(buffer).isEmpty)
     buffer.put(key("absent"), key("1"))
-    assert(buffer.sorted.map(_.inBase).sameElements(Array(StagedEntry.Absent)))
+    assert(buffer.sorted.iterator.map(buffer.entries.inBase).toSeq == Seq(StagedTable.Absent))
   }
 
   test("writes come out in unsigned byte order, with and without an index") {
@@ -129,7 +136,7 @@ class TransactionBufferSuite extends AnyFunSuite {
         buffer.put(k, k)
       }
       val expected = keys.sorted(Bytes.order).map(_.toSeq).distinct
-      assert(buffer.sorted.map(_.key.toSeq).toSeq == expected, s"round $round")
+      assert(keysOf(buffer).map(_.toSeq) == expected, s"round $round")
     }
   }
 
@@ -147,9 +154,8 @@ class TransactionBufferSuite extends AnyFunSuite {
     )
     for (shape <- shapes; count <- Seq(1, 63, 64, 65, 5000)) {
       val keys = Seq.fill(count)(shape()).distinctBy(_.toSeq)
-      val entries = Random.shuffle(keys).map(new StagedEntry(_, 0L)).toArray
-      EntrySort.sort(entries)
-      assert(entries.map(_.key).toSeq == keys.sorted(Bytes.order))
+      val found = sorted(Random.shuffle(keys))
+      assert(found.map(_.toSeq) == keys.sorted(Bytes.order).map(_.toSeq))
     }
   }
 
@@ -159,19 +165,20 @@ class TransactionBufferSuite extends AnyFunSuite {
       bytes(8 * i) = 1
       bytes
     }
-    val entries = new Random(3).shuffle(keys).map(new StagedEntry(_, 0L)).toArray
+    val mixed = new Random(3).shuffle(keys)
+    var found = Seq.empty[Array[Byte]]
     var failure = Option.empty[Throwable]
     val small = new Thread(
       null,
       () =>
-        try EntrySort.sort(entries)
+        try found = sorted(mixed)
         catch { case e: StackOverflowError => failure = Some(e) },
       "small stack",
       256L * 1024
     )
     small.start()
     small.join()
-    assert(failure.isEmpty && entries.map(_.key).toSeq == keys.reverse)
+    assert(failure.isEmpty && found.map(_.toSeq) == keys.reverse.map(_.toSeq))
   }
 
   test("staged bytes are those of keys, values and a constant for each entry") {
@@ -180,10 +187,17 @@ class TransactionBufferSuite extends AnyFunSuite {
     buffer.put(key("key"), new Array[Byte](1000))
     val one = buffer.bytes
     assert(one >= 1003 && one < 1003 + 256)
+    // The value keeps its room, for the next one.
     buffer.put(key("key"), new Array[Byte](10))
-    assert(buffer.bytes == one - 990)
     buffer.remove(key("key"))
-    assert(buffer.bytes == one - 1000)
+    buffer.put(key("key"), new Array[Byte](1000))
+    assert(buffer.bytes == one)
+    // What a longer one leaves behind is counted, and a long one leaves nothing.
+    buffer.put(key("key"), new Array[Byte](1001))
+    assert(buffer.bytes == one + 2000)
+    buffer.put(key("key"), new Array[Byte](100000))
+    buffer.put(key("key"), new Array[Byte](100001))
+    assert(buffer.bytes == one + 2000 + 200000)
   }
 
   test("range tombstones cover just the union of what was added") {

@@ -1,0 +1,81 @@
+package statemark.staging
+
+import java.util.{ArrayDeque, Arrays}
+
+/** Free arrays of powers of two in size, for staged rows: what a batch has staged makes room for the next one, so that
+  * the garbage collector neither copies nor promotes it. An array is given back by the one that took it, when nothing
+  * refers to it; what a taken array holds is left over from others.
+  *
+  * ''Thread:'' any.
+  *
+  * @param mostBytes how much it holds; the rest is left to the garbage collector
+  * @param overwrites whether to overwrite what is given back, so that a test sees who still reads it
+  */
+private[statemark] final class ArrayPool(mostBytes: Long, overwrites: Boolean = false) {
+  import ArrayPool._
+
+  private val bytes = Array.fill(Sizes)(new ArrayDeque[Array[Byte]])
+  private val longs = Array.fill(Sizes)(new ArrayDeque[Array[Long]])
+  private var heldBytes_ = 0L
+
+  /** Heap bytes of what is free. */
+  def heldBytes: Long = synchronized(heldBytes_)
+
+  def takeBytes(length: Int): Array[Byte] = {
+    val free = synchronized {
+      if (isKept(length)) taken(bytes(sizeOf(length)).pollFirst, length.toLong) else None
+    }
+    free.getOrElse(new Array[Byte](length))
+  }
+
+  def takeLongs(length: Int): Array[Long] = {
+    val free = synchronized {
+      if (isKept(length * 8L)) taken(longs(sizeOf(length)).pollFirst, length * 8L) else None
+    }
+    free.getOrElse(new Array[Long](length))
+  }
+
+  private def taken[A](array: A, bytes: Long): Option[A] = {
+    val found = Option(array)
+    if (found.isDefined) heldBytes_ -= bytes
+    found
+  }
+
+  def give(array: Array[Byte]): Unit = if (isKept(array.length)) {
+    if (overwrites) Arrays.fill(array, Garbage.toByte)
+    synchronized(if (hasRoom(array.length)) bytes(sizeOf(array.length)).addFirst(array))
+  }
+
+  def give(array: Array[Long]): Unit = if (isKept(array.length * 8L)) {
+    if (overwrites) Arrays.fill(array, Garbage)
+    synchronized(if (hasRoom(array.length * 8L)) longs(sizeOf(array.length)).addFirst(array))
+  }
+
+  private def hasRoom(more: Long): Boolean = {
+    val result = heldBytes_ + more <= mostBytes
+    if (result) heldBytes_ += more
+    result
+  }
+}
+
+private[statemark] object ArrayPool {
+
+  /** Half of the smallest array that G1 calls humongous. */
+  final val LargestBytes: Int = 256 * 1024
+
+  /** Smaller ones die young. */
+  private final val SmallestBytes = 1024
+  private final val Sizes = 20
+  private final val Garbage = 0x9b9b9b9b9b9b9b9bL
+
+  /** The pool of this process. A test sets the property, where its JVM is to overwrite what is given back. */
+  val shared: ArrayPool = new ArrayPool(
+    Runtime.getRuntime.maxMemory / 20,
+    overwrites = sys.props.contains("statemark.overwritesFreed")
+  )
+
+  private def isKept(bytes: Long): Boolean =
+    bytes >= SmallestBytes && bytes <= LargestBytes && java.lang.Long.bitCount(bytes) == 1
+
+  private def sizeOf(length: Int): Int = Integer.numberOfTrailingZeros(length)
+}

@@ -1,0 +1,137 @@
+package statemark.staging
+
+/** The entries that have a write, in key order. What is new is put aside until somebody asks for the order. Much of
+  * it is sorted, and merged with what is in order already; little goes to a small list beside that, one by one.
+  *
+  * ''Thread:'' the owner of the transaction.
+  */
+private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
+  import EntryIndex._
+
+  private var large = new LongList(pool)
+  private val small = new LongList(pool)
+  private val unordered = new LongList(pool)
+  // How often the lists have changed.
+  private var changes = 0L
+
+  def length: Int = large.length + small.length + unordered.length
+
+  /** Adds an entry that it does not have. */
+  def +=(entry: Long): Unit = unordered += entry
+
+  /** Returns all entries in key order, in a list that stays as it is until the next call. */
+  def all(): LongList = {
+    merge()
+    large
+  }
+
+  /** Opens a cursor at the first entry from `begin` on. What is added meanwhile it may show or not. */
+  def from(begin: Option[Array[Byte]]): Cursor = {
+    if (small.length + unordered.length > MinSmall + 2 * math.sqrt(large.length.toDouble).toInt)
+      merge()
+    else if (unordered.length > 0) {
+      for (i <- 0 until unordered.length) {
+        val entry = unordered(i)
+        small.insert(firstFrom(small)(table.compare(_, entry)), entry)
+      }
+      unordered.resize(0)
+      changes += 1
+    }
+    new Cursor(begin)
+  }
+
+  private def merge(): Unit = if (small.length + unordered.length > 0) {
+    for (i <- 0 until small.length) unordered += small(i)
+    small.resize(0)
+    new EntrySort(table, pool).sort(unordered)
+    val merged = new LongList(pool)
+    merged.resize(large.length + unordered.length)
+    var i = 0
+    for (j <- 0 until unordered.length) {
+      val entry = unordered(j)
+      val until = firstFrom(large, i, step = 1)(table.compare(_, entry))
+      i = copied(i, until, merged, j)
+      merged(i + j) = entry
+    }
+    copied(i, large.length, merged, unordered.length): Unit
+    large.clear()
+    large = merged
+    unordered.clear()
+    changes += 1
+  }
+
+  /** Copies entries that were in order, `later` places further, and returns the end. */
+  private def copied(from: Int, until: Int, to: LongList, later: Int): Int = {
+    var i = from
+    while (i < until) {
+      to(i + later) = large(i)
+      i += 1
+    }
+    until
+  }
+
+  def clear(): Unit = {
+    Seq(large, small, unordered).foreach(_.clear())
+    changes += 1
+  }
+
+  private def firstFrom(list: LongList)(compare: Long => Int): Int =
+    firstFrom(list, 0, list.length)(compare)
+
+  /** Returns the place of the first entry, from `from` on, for which `compare` is not negative.
+    * @param step about how far away it is
+    */
+  private def firstFrom(list: LongList, from: Int, step: Int)(compare: Long => Int): Int = {
+    var low = from
+    var high = math.min(from + step, list.length)
+    while (high < list.length && compare(list(high - 1)) < 0) {
+      val next = math.min(high + 2L * (high - low), list.length.toLong).toInt
+      low = high
+      high = next
+    }
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      if (compare(list(middle)) < 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+
+  /** Entries in key order. It goes on where it was when the lists have changed. */
+  final class Cursor private[EntryIndex] (begin: Option[Array[Byte]]) {
+    private var inLarge = begin.fold(0)(key => firstFrom(large)(table.compareKey(_, key)))
+    private var inSmall = begin.fold(0)(key => firstFrom(small)(table.compareKey(_, key)))
+    private var known = changes
+    private var entry = smaller
+
+    /** Returns the entry that it stands at, NoEntry at the end. */
+    def current: Long = entry
+
+    def advance(): Unit = if (entry != StagedTable.NoEntry) {
+      if (known == changes) if (isInSmall) inSmall += 1 else inLarge += 1
+      else {
+        known = changes
+        val passed = (other: Long) => if (table.compare(other, entry) <= 0) -1 else 1
+        inLarge = firstFrom(large)(passed)
+        inSmall = firstFrom(small)(passed)
+      }
+      entry = smaller
+    }
+
+    private def isInSmall = inSmall < small.length && small(inSmall) == entry
+
+    private def smaller: Long =
+      if (inSmall == small.length)
+        if (inLarge == large.length) StagedTable.NoEntry else large(inLarge)
+      else if (inLarge == large.length || table.compare(small(inSmall), large(inLarge)) < 0)
+        small(inSmall)
+      else large(inLarge)
+  }
+}
+
+private object EntryIndex {
+
+  /** So many entries are put in order one by one, and some more where many are in order: to find the place of one costs
+    * a little, to merge costs all of them.
+    */
+  private val MinSmall = 64
+}

@@ -1,0 +1,399 @@
+package statemark.staging
+
+import java.lang.invoke.MethodHandles
+import java.nio.ByteOrder
+import java.util.Arrays
+import statemark.common.Bytes
+import statemark.engine.BatchWriter
+
+/** The entries of a transaction by key: the write of a key that stands, if any, and whether the base has the key. They
+  * lie as bytes in pages, so that a batch is a few hundred objects to the garbage collector. The number of an entry, never
+  * 0, tells where it lies: page and offset.
+  *
+  * {{{
+  *   entry   int64 sequence number of the write | int64 place of the value | int32 its length | int32 its room
+  *           | int8 kind of the write | int8 whether the base has the key | int16 | int32 length of the key | key
+  * }}}
+  * A value is replaced where it lies, as long as it has room there; what a longer one leaves behind is lost. A slot has
+  * the number of an entry, and the upper bits of the key's hash. The lowest bits choose one of 256 small tables of slots,
+  * so that growing copies a small part of them.
+  *
+  * Pages and slots come from a pool, and go there with `clear`. Nothing that is returned refers to them.
+  *
+  * ''Thread:'' the owner of the transaction. Others may look beside it: what they find then means nothing until they know
+  * that the owner changed nothing meanwhile, but they neither hang nor ask for much memory.
+  */
+private[statemark] final class StagedTable(pool: ArrayPool) {
+  import StagedTable._
+
+  private val tables = Array.fill(Tables)(NoSlots)
+  private val counts = new Array[Int](Tables)
+  private var pages = new Array[Array[Byte]](4)
+  private var pageCount = 0
+  // Pages that several entries share; the last of them is being filled.
+  private var sharedPages = 0
+  private var filling = 0
+  private var used = 0
+  private var bytes_ = 0L
+  private var entries_ = 0
+  private var clears = 0
+
+  def entries: Int = entries_
+
+  /** Heap bytes of entries with keys and values, of what these have left behind, and of slots. */
+  def bytes: Long = bytes_
+
+  /** Returns the entry of `key`, [[NoEntry]] where it has none. */
+  def find(hash: Long, key: Array[Byte]): Long = {
+    val slots = tables(tableOf(hash))
+    val slot = slotOf(slots, hash, key)
+    // A reader beside the owner may come to the end of slots that are somebody else's.
+    if (slot < 0) NoEntry else slots(slot) & PlaceMask
+  }
+
+  private def slotOf(slots: Array[Long], hash: Long, key: Array[Byte]): Int = {
+    val tag = hash >>> PlaceBits
+    var at = home(tag, slots)
+    var left = slots.length
+    while (left > 0 && slots(at) != 0 && !((slots(at) >>> PlaceBits) == tag && hasKey(slots(at), key))) {
+      at = (at + 1) & (slots.length - 1)
+      left -= 1
+    }
+    if (left == 0) -1 else at
+  }
+
+  private def hasKey(slot: Long, key: Array[Byte]): Boolean = {
+    val page = pageOf(slot & PlaceMask)
+    val at = offsetOf(slot)
+    int(page, at + KeyLengthAt) == key.length &&
+    Arrays.equals(page, at + HeaderBytes, at + HeaderBytes + key.length, key, 0, key.length)
+  }
+
+  /** Returns how many slots a call for `key` looks at that are of other keys or its own. */
+  def looks(hash: Long, key: Array[Byte]): Int = {
+    val slots = tables(tableOf(hash))
+    val found = slotOf(slots, hash, key)
+    val passed = (found - home(hash >>> PlaceBits, slots)) & (slots.length - 1)
+    passed + (if (slots(found) == 0) 0 else 1)
+  }
+
+  /** Adds an entry for a key that has none: without a write, and the base is unknown. */
+  def add(hash: Long, key: Array[Byte]): Long = {
+    val table = tableOf(hash)
+    if (counts(table) >= tables(table).length * 3 / 4) grow(table)
+    val entry = allocate(HeaderBytes + key.length)
+    val page = pageOf(entry)
+    val at = offsetOf(entry)
+    Arrays.fill(page, at, at + KeyLengthAt, 0: Byte)
+    setInt(page, at + KeyLengthAt, key.length)
+    System.arraycopy(key, 0, page, at + HeaderBytes, key.length)
+    insert(tables(table), hash >>> PlaceBits << PlaceBits | entry)
+    counts(table) += 1
+    entries_ += 1
+    bytes_ += SlotBytes
+    entry
+  }
+
+  private def grow(table: Int): Unit = {
+    val old = tables(table)
+    val larger = pool.takeLongs(math.max(MinSlots, old.length * 2))
+    Arrays.fill(larger, 0L)
+    var i = 0
+    while (i < old.length) {
+      if (old(i) != 0) insert(larger, old(i))
+      i += 1
+    }
+    tables(table) = larger
+    pool.give(old)
+  }
+
+  private def insert(slots: Array[Long], slot: Long): Unit = {
+    var at = home(slot >>> PlaceBits, slots)
+    while (slots(at) != 0) at = (at + 1) & (slots.length - 1)
+    slots(at) = slot
+  }
+
+  /** Returns the place of so many bytes. */
+  private def allocate(bytes: Int): Long = {
+    bytes_ += bytes
+    if (bytes > LongestShared) addPage(new Array[Byte](bytes + FirstOffset)) << PageBits | FirstOffset
+    else {
+      if (sharedPages == 0 || used + bytes > pages(filling).length) {
+        if (sharedPages > 0) bytes_ += pages(filling).length - used
+        // As large as all before together, up to the largest: a small transaction is small.
+        val size = math.min(ArrayPool.LargestBytes, MinPage << math.min(sharedPages, PageBits))
+        val needed = Integer.highestOneBit(bytes) * 2
+        filling = addPage(pool.takeBytes(math.max(size, needed))).toInt
+        sharedPages += 1
+        used = FirstOffset
+      }
+      val at = used
+      used += bytes
+      filling.toLong << PageBits | at
+    }
+  }
+
+  private def addPage(page: Array[Byte]): Long = {
+    if (pageCount == pages.length) pages = Arrays.copyOf(pages, pageCount * 2)
+    pages(pageCount) = page
+    pageCount += 1
+    pageCount - 1L
+  }
+
+  def hasWrite(entry: Long): Boolean = op(entry) != NoWrite
+
+  def op(entry: Long): Byte = pageOf(entry)(offsetOf(entry) + OpAt)
+  def inBase(entry: Long): Byte = pageOf(entry)(offsetOf(entry) + InBaseAt)
+  def seq(entry: Long): Long = long(pageOf(entry), offsetOf(entry) + SeqAt)
+  def valueLength(entry: Long): Int = int(pageOf(entry), offsetOf(entry) + ValueLengthAt)
+
+  def setInBase(entry: Long, inBase: Byte): Unit =
+    pageOf(entry)(offsetOf(entry) + InBaseAt) = inBase
+
+  /** Replaces the write of an entry. */
+  def write(entry: Long, op: Byte, seq: Long, value: Array[Byte]): Unit = {
+    val page = pageOf(entry)
+    val at = offsetOf(entry)
+    if (value.length > int(page, at + RoomAt)) moveValue(page, at, value.length, kept = 0)
+    val place = long(page, at + ValueAt)
+    System.arraycopy(value, 0, pageOf(place), offsetOf(place), value.length)
+    written(page, at, op, seq, value.length)
+  }
+
+  /** Appends a delimiter and an operand to the value of an entry. */
+  def append(entry: Long, seq: Long, delimiter: Array[Byte], operand: Array[Byte]): Unit = {
+    val page = pageOf(entry)
+    val at = offsetOf(entry)
+    val before = int(page, at + ValueLengthAt)
+    val length = Math.addExact(before, delimiter.length + operand.length)
+    if (length > int(page, at + RoomAt)) moveValue(page, at, length, kept = before)
+    val place = long(page, at + ValueAt)
+    val to = pageOf(place)
+    System.arraycopy(delimiter, 0, to, offsetOf(place) + before, delimiter.length)
+    System.arraycopy(operand, 0, to, offsetOf(place) + before + delimiter.length, operand.length)
+    written(page, at, page(at + OpAt), seq, length)
+  }
+
+  private def written(page: Array[Byte], at: Int, op: Byte, seq: Long, length: Int): Unit = {
+    setLong(page, at + SeqAt, seq)
+    setInt(page, at + ValueLengthAt, length)
+    page(at + OpAt) = op
+  }
+
+  /** Finds room for a value that has become longer: twice as much as before, so that all that a value leaves behind is
+    * no more than it has.
+    */
+  private def moveValue(page: Array[Byte], at: Int, length: Int, kept: Int): Unit = {
+    val before = int(page, at + RoomAt)
+    val room = math.max(length, math.min(2L * before, MaxRoom).toInt)
+    val from = long(page, at + ValueAt)
+    val to = allocate(room)
+    if (kept > 0)
+      System.arraycopy(pageOf(from), offsetOf(from), pageOf(to), offsetOf(to), kept)
+    if (before > LongestShared) {
+      pages((from >>> PageBits).toInt) = Bytes.empty
+      bytes_ -= before
+    }
+    setLong(page, at + ValueAt, to)
+    setInt(page, at + RoomAt, room)
+  }
+
+  def key(entry: Long): Array[Byte] = {
+    val page = pageOf(entry)
+    copied(page, offsetOf(entry) + HeaderBytes, keyLength(page, offsetOf(entry)))
+  }
+
+  /** Returns the first bytes of the value. */
+  def value(entry: Long, length: Int): Array[Byte] = {
+    val place = long(pageOf(entry), offsetOf(entry) + ValueAt)
+    copied(pageOf(place), offsetOf(place), length)
+  }
+
+  /** Copies no more than there is, whatever a reader beside the owner has read. */
+  private def copied(page: Array[Byte], from: Int, length: Int): Array[Byte] = {
+    java.util.Objects.checkFromIndexSize(from, length, page.length): Unit
+    Arrays.copyOfRange(page, from, from + length)
+  }
+
+  def compare(a: Long, b: Long): Int = {
+    val (page, at, otherPage, otherAt) = (pageOf(a), offsetOf(a), pageOf(b), offsetOf(b))
+    Arrays.compareUnsigned(
+      page,
+      at + HeaderBytes,
+      at + HeaderBytes + keyLength(page, at),
+      otherPage,
+      otherAt + HeaderBytes,
+      otherAt + HeaderBytes + keyLength(otherPage, otherAt)
+    )
+  }
+
+  /** Compares the key of an entry with `key`. */
+  def compareKey(entry: Long, key: Array[Byte]): Int = {
+    val page = pageOf(entry)
+    val from = offsetOf(entry) + HeaderBytes
+    val until = from + keyLength(page, offsetOf(entry))
+    Arrays.compareUnsigned(page, from, until, key, 0, key.length)
+  }
+
+  /** Returns how many bytes the keys of two entries have in common, `most` at most. */
+  def sharedBytes(a: Long, b: Long, most: Int): Int = {
+    val (page, at, otherPage, otherAt) = (pageOf(a), offsetOf(a), pageOf(b), offsetOf(b))
+    val length = math.min(most, math.min(keyLength(page, at), keyLength(otherPage, otherAt)))
+    val differs = Arrays.mismatch(
+      page,
+      at + HeaderBytes,
+      at + HeaderBytes + length,
+      otherPage,
+      otherAt + HeaderBytes,
+      otherAt + HeaderBytes + length
+    )
+    if (differs < 0) length else differs
+  }
+
+  /** Returns eight bytes of the key as a number, zeros after its end. */
+  def prefix(entry: Long, from: Int): Long = {
+    val page = pageOf(entry)
+    val at = offsetOf(entry)
+    val left = keyLength(page, at) - from
+    if (left >= java.lang.Long.BYTES) (BigEndian.get(page, at + HeaderBytes + from): Long)
+    else {
+      var result = 0L
+      var i = 0
+      while (i < java.lang.Long.BYTES) {
+        result = (result << 8) | (if (i < left) page(at + HeaderBytes + from + i) & 0xffL else 0L)
+        i += 1
+      }
+      result
+    }
+  }
+
+  /** Writes the put, the delete, or the merge of an entry. */
+  def writeTo(out: BatchWriter, entry: Long): Unit = {
+    val page = pageOf(entry)
+    val at = offsetOf(entry)
+    val place = long(page, at + ValueAt)
+    val tag = page(at + OpAt) match {
+      case Put => BatchWriter.Put
+      case Delete => BatchWriter.Delete
+      case _ => BatchWriter.Merge
+    }
+    out.record(
+      tag,
+      page,
+      at + HeaderBytes,
+      keyLength(page, at),
+      pageOf(place),
+      offsetOf(place),
+      if (tag == BatchWriter.Delete) -1 else int(page, at + ValueLengthAt)
+    )
+  }
+
+  /** Copies the writes of one of the tables of slots: each as it is at some moment, which `beside` makes sure of. */
+  def copyBeside[A](table: Int, beside: Beside)(copy: Long => A): Vector[A] = {
+    val (slots, before) = beside((tables(table), clears))
+    val found = Vector.newBuilder[A]
+    var isSame = true
+    var i = 0
+    while (isSame && i < slots.length) {
+      val entry = beside {
+        isSame = (tables(table) eq slots) && clears == before
+        if (isSame && slots(i) != 0 && hasWrite(slots(i) & PlaceMask)) Some(copy(slots(i) & PlaceMask))
+        else None
+      }
+      found ++= entry
+      i += 1
+    }
+    // It has grown, and entries have moved, or has been cleared.
+    if (isSame) found.result() else copyBeside(table, beside)(copy)
+  }
+
+  /** Forgets all entries. */
+  def clear(): Unit = {
+    for (i <- 0 until pageCount) pool.give(pages(i))
+    tables.foreach(pool.give)
+    Arrays.fill(tables.asInstanceOf[Array[AnyRef]], NoSlots)
+    Arrays.fill(counts, 0)
+    pages = new Array[Array[Byte]](4)
+    pageCount = 0
+    sharedPages = 0
+    bytes_ = 0
+    entries_ = 0
+    clears += 1
+  }
+
+  private def pageOf(place: Long): Array[Byte] = pages((place >>> PageBits).toInt)
+}
+
+private[statemark] object StagedTable {
+
+  /** Reads of another thread than the owner's. */
+  trait Beside {
+    def apply[A](read: => A): A
+  }
+
+  final val NoEntry: Long = 0
+
+  final val NoWrite: Byte = 0
+  final val Put: Byte = 1
+  final val Delete: Byte = 2
+
+  /** Operands to append to what the base has. */
+  final val Merge: Byte = 3
+
+  /** Whether the base has the key: no read has told yet. */
+  final val Unknown: Byte = 0
+  final val Present: Byte = 1
+  final val Absent: Byte = 2
+
+  /** Tables of slots. */
+  final val Tables: Int = 256
+
+  private final val SeqAt = 0
+  private final val ValueAt = 8
+  private final val ValueLengthAt = 16
+  private final val RoomAt = 20
+  private final val OpAt = 24
+  private final val InBaseAt = 25
+  private final val KeyLengthAt = 28
+  final val HeaderBytes: Int = 32
+
+  /** Of an entry: its slot, as slots are half full to three quarters, and its place in key order. */
+  final val SlotBytes: Int = 24
+
+  private final val MinSlots = 8
+  // One slot that is free: of a table without entries.
+  private val NoSlots = new Array[Long](1)
+
+  // A slot is the upper 24 bits of the hash, and 40 bits of place: page and offset. None is 0, as nothing lies at the
+  // offset 0.
+  private final val PlaceBits = 40
+  private final val PlaceMask = (1L << PlaceBits) - 1
+  private final val TagBits = 64 - PlaceBits
+  private final val PageBits = 18
+  private final val FirstOffset = 1
+  private final val MinPage = 4096
+
+  /** What is longer has an array of its own: little of a page is left empty. */
+  private final val LongestShared = 32 * 1024
+  private final val MaxRoom = Int.MaxValue - 16L
+
+  private val Longs =
+    MethodHandles.byteArrayViewVarHandle(classOf[Array[Long]], ByteOrder.LITTLE_ENDIAN)
+  private val Ints =
+    MethodHandles.byteArrayViewVarHandle(classOf[Array[Int]], ByteOrder.LITTLE_ENDIAN)
+  private val BigEndian =
+    MethodHandles.byteArrayViewVarHandle(classOf[Array[Long]], ByteOrder.BIG_ENDIAN)
+
+  private def long(page: Array[Byte], at: Int): Long = Longs.get(page, at): Long
+  private def int(page: Array[Byte], at: Int): Int = Ints.get(page, at): Int
+  private def setLong(page: Array[Byte], at: Int, value: Long): Unit = Longs.set(page, at, value)
+  private def setInt(page: Array[Byte], at: Int, value: Int): Unit = Ints.set(page, at, value)
+  private def keyLength(page: Array[Byte], at: Int): Int = int(page, at + KeyLengthAt)
+  private def offsetOf(place: Long): Int = place.toInt & ((1 << PageBits) - 1)
+
+  private def tableOf(hash: Long): Int = hash.toInt & (Tables - 1)
+
+  /** Returns the slot at which the search for a key begins: by the upper bits of its hash, which the slot has. */
+  private def home(tag: Long, slots: Array[Long]): Int =
+    (tag >>> (TagBits - Integer.numberOfTrailingZeros(slots.length))).toInt
+}
