@@ -58,7 +58,7 @@ class InterruptSuite extends AnyFunSuite with TestStores {
     commit(one)(filled): Unit
     assert(one.prepared.get.file.isEmpty)
     val crowd = begin(two)
-    interrupted((0 until 1300).foreach(i => crowd.put(bytes(f"k$i%04d"), bytes("v" * 50))))
+    interrupted((0 until 2140).foreach(i => crowd.put(bytes(f"k$i%04d"), bytes("v" * 50))))
     assert(one.prepared.get.file.isDefined, "the other store needed the room")
     one.confirm()
     assert(baseRows(one) == allRows)

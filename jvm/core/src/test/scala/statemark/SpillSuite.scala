@@ -269,7 +269,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     commit(stores(0))(fill(_, 100)): Unit
     assert(reads == before && stores(0).dropPrepared())
     val crowd = begin(stores(1))
-    fill(crowd, 480) // it fits, but not beside what is kept
+    fill(crowd, 780) // it fits, but not beside what is kept
     crowd.rollback()
     commit(stores(0))(fill(_, 100)): Unit
     assert(reads > before && memory.spills == 0)
@@ -294,7 +294,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     assert(one.prepared.get.batch.isInstanceOf[HeapBatch])
     val before = drain(view.range(None, None))
     val crowd = begin(two)
-    fill(crowd, 700)
+    fill(crowd, 1150)
     assert(one.prepared.get.batch.isInstanceOf[FileBatch], "the other store needed the room")
     val spilled = one.readAt(VersionId(2, None)).get
     assert(drain(spilled.range(None, None)) == before && before.length == 150)
