@@ -10,7 +10,7 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
 
   private var large = new LongList(pool)
   private val small = new LongList(pool)
-  private val unordered = new LongList(pool)
+  private var unordered = new LongList(pool)
   // How often the lists have changed.
   private var changes = 0L
 
@@ -44,20 +44,27 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     for (i <- 0 until small.length) unordered += small(i)
     small.resize(0)
     new EntrySort(table, pool).sort(unordered)
-    val merged = new LongList(pool)
-    merged.resize(large.length + unordered.length)
-    var i = 0
-    for (j <- 0 until unordered.length) {
-      val entry = unordered(j)
-      val until = firstFrom(large, i, step = 1)(table.compare(_, entry))
-      i = copied(i, until, merged, j)
-      merged(i + j) = entry
-    }
-    copied(i, large.length, merged, unordered.length): Unit
-    large.clear()
-    large = merged
-    unordered.clear()
+    val added = unordered
+    unordered = new LongList(pool)
+    large = if (large.length == 0) added else merged(added)
     changes += 1
+  }
+
+  /** Returns both what is in order already and `added`, which are used no more. */
+  private def merged(added: LongList): LongList = {
+    val result = new LongList(pool)
+    result.resize(large.length + added.length)
+    var i = 0
+    for (j <- 0 until added.length) {
+      val entry = added(j)
+      val until = firstFrom(large, i, step = 1)(table.compare(_, entry))
+      i = copied(i, until, result, j)
+      result(i + j) = entry
+    }
+    copied(i, large.length, result, added.length): Unit
+    large.clear()
+    added.clear()
+    result
   }
 
   /** Copies entries that were in order, `later` places further, and returns the end. */

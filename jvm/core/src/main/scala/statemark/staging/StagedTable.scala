@@ -216,7 +216,10 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
   }
 
   def compare(a: Long, b: Long): Int = {
-    val (page, at, otherPage, otherAt) = (pageOf(a), offsetOf(a), pageOf(b), offsetOf(b))
+    val page = pageOf(a)
+    val at = offsetOf(a)
+    val otherPage = pageOf(b)
+    val otherAt = offsetOf(b)
     Arrays.compareUnsigned(
       page,
       at + HeaderBytes,
@@ -237,7 +240,10 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
 
   /** Returns how many bytes the keys of two entries have in common, `most` at most. */
   def sharedBytes(a: Long, b: Long, most: Int): Int = {
-    val (page, at, otherPage, otherAt) = (pageOf(a), offsetOf(a), pageOf(b), offsetOf(b))
+    val page = pageOf(a)
+    val at = offsetOf(a)
+    val otherPage = pageOf(b)
+    val otherAt = offsetOf(b)
     val length = math.min(most, math.min(keyLength(page, at), keyLength(otherPage, otherAt)))
     val differs = Arrays.mismatch(
       page,
