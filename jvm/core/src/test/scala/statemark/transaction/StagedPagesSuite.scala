@@ -139,7 +139,7 @@ class StagedPagesSuite extends AnyFunSuite {
 
   test("scans go on where they are while entries come into the order, one by one and many at once") {
     val pool = newPool()
-    for (seed <- 1 to 5) withClue(s"seed $seed: ") {
+    for (seed <- 1 to 2) withClue(s"seed $seed: ") {
       val random = new Random(seed)
       val buffer = newBuffer(pool)
       var model = SortedMap.empty[Int, String]
