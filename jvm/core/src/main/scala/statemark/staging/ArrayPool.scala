@@ -64,7 +64,7 @@ private[statemark] object ArrayPool {
   final val LargestBytes: Int = 256 * 1024
 
   /** Smaller ones die young. */
-  private final val SmallestBytes = 1024
+  private final val SmallestBytes = 256
   private final val Sizes = 20
   private final val Garbage = 0x9b9b9b9b9b9b9b9bL
 

@@ -33,7 +33,8 @@ private[statemark] final class EntrySort(table: StagedTable, pool: ArrayPool) {
         var i = 1
         while (i <= prefixes.length) {
           if (i == prefixes.length || prefixes(i) != prefixes(first)) {
-            if (i - first > 1) sort(entries, from + first, from + i, shared + PrefixBytes, steps + 1)
+            if (i - first > 1)
+              sort(entries, from + first, from + i, shared + PrefixBytes, steps + 1)
             first = i
           }
           i += 1

@@ -121,7 +121,12 @@ private object OpenScans {
   * @param value holds the value in its first `length` bytes; [[OlderWrite.InPlace]] where the value that the entry has
   *   begins with it
   */
-private[statemark] final case class OlderWrite(seq: Long, op: Byte, value: Array[Byte], length: Int) {
+private[statemark] final case class OlderWrite(
+    seq: Long,
+    op: Byte,
+    value: Array[Byte],
+    length: Int
+) {
   def isInPlace: Boolean = value eq OlderWrite.InPlace
 
   def valueIn(table: StagedTable, entry: Long): Array[Byte] =

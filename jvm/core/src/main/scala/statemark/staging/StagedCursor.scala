@@ -84,9 +84,8 @@ private[statemark] final class MemoryLayer(
   override def headKey: Option[Array[Byte]] = key
 
   override def head: Option[(Array[Byte], StagedLookup)] =
-    for (k <- key; write <- standing(entries.current)) yield {
-      (k, StagedLookup(write.op, write.valueIn(table, entries.current)))
-    }
+    for (k <- key; write <- standing(entries.current))
+      yield (k, StagedLookup(write.op, write.valueIn(table, entries.current)))
 
   override def advance(): Unit = {
     entries.advance()

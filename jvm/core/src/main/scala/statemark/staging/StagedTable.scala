@@ -55,7 +55,9 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
     val tag = hash >>> PlaceBits
     var at = home(tag, slots)
     var left = slots.length
-    while (left > 0 && slots(at) != 0 && !((slots(at) >>> PlaceBits) == tag && hasKey(slots(at), key))) {
+    while (
+      left > 0 && slots(at) != 0 && !((slots(at) >>> PlaceBits) == tag && hasKey(slots(at), key))
+    ) {
       at = (at + 1) & (slots.length - 1)
       left -= 1
     }
@@ -116,7 +118,8 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
   /** Returns the place of so many bytes. */
   private def allocate(bytes: Int): Long = {
     bytes_ += bytes
-    if (bytes > LongestShared) addPage(new Array[Byte](bytes + FirstOffset)) << PageBits | FirstOffset
+    if (bytes > LongestShared)
+      addPage(new Array[Byte](bytes + FirstOffset)) << PageBits | FirstOffset
     else {
       if (sharedPages == 0 || used + bytes > pages(filling).length) {
         if (sharedPages > 0) bytes_ += pages(filling).length - used
@@ -303,7 +306,8 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
     while (isSame && i < slots.length) {
       val entry = beside {
         isSame = (tables(table) eq slots) && clears == before
-        if (isSame && slots(i) != 0 && hasWrite(slots(i) & PlaceMask)) Some(copy(slots(i) & PlaceMask))
+        if (isSame && slots(i) != 0 && hasWrite(slots(i) & PlaceMask))
+          Some(copy(slots(i) & PlaceMask))
         else None
       }
       found ++= entry

@@ -6,7 +6,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.SortedMap
 import scala.collection.mutable
 import scala.util.Random
-import statemark.common.Bytes
+import statemark.common.{Bytes, KeyHash}
 import statemark.staging._
 
 /** Goal: staged rows live in arrays that go from one transaction to the next, and nobody reads what is another's. Method:
@@ -81,7 +81,9 @@ class StagedPagesSuite extends AnyFunSuite {
     for (i <- 0 until 1000) assert(text(rows.lookup(key(i))) == s"before $i")
     val scan = rows.scan(Some(key(10)), Some(key(20)))
     for (i <- 10 until 20) {
-      assert(scan.head.map { case (k, w) => new String(k) + text(w) }.contains(f"key $i%08dbefore $i"))
+      assert(
+        scan.head.map { case (k, w) => new String(k) + text(w) }.contains(f"key $i%08dbefore $i")
+      )
       scan.advance()
     }
     assert(scan.head.isEmpty)
@@ -115,7 +117,8 @@ class StagedPagesSuite extends AnyFunSuite {
       }
       def value() = random.alphanumeric.head.toString * length()
       for (_ <- 1 to 150) {
-        val k = (s"${random.nextInt(12)}" + "k" * (if (random.nextInt(9) == 0) 40000 else 0)).getBytes
+        val k =
+          (s"${random.nextInt(12)}" + "k" * (if (random.nextInt(9) == 0) 40000 else 0)).getBytes
         val v = value()
         if (random.nextInt(3) == 0 && model.contains(k)) {
           buffer.merge(k, v.getBytes)
@@ -137,7 +140,9 @@ class StagedPagesSuite extends AnyFunSuite {
     }
   }
 
-  test("scans go on where they are while entries come into the order, one by one and many at once") {
+  test(
+    "scans go on where they are while entries come into the order, one by one and many at once"
+  ) {
     val pool = newPool()
     for (seed <- 1 to 2) withClue(s"seed $seed: ") {
       val random = new Random(seed)
@@ -177,13 +182,48 @@ class StagedPagesSuite extends AnyFunSuite {
     }
   }
 
+  test(
+    "a copy beside the owner has each entry once, whether the table grows or is cleared meanwhile"
+  ) {
+    for (clears <- Seq(false, true); step <- 1 to 9) withClue(s"step $step: ") {
+      val table = new StagedTable(newPool())
+      def add(keys: Range): Unit = keys.foreach { i =>
+        val entry = table.add(KeyHash.of(key(i)), key(i))
+        table.write(entry, StagedTable.Put, seq = 1, Bytes.empty)
+      }
+      add(0 until 1000)
+      var reads = 0
+      val beside = new StagedTable.Beside {
+        override def apply[A](read: => A): A = {
+          reads += 1
+          if (reads == step) {
+            if (clears) table.clear()
+            add(1000 until 9000)
+          }
+          read
+        }
+      }
+      val found = (0 until StagedTable.Tables).flatMap(
+        table.copyBeside(_, beside)(entry => new String(table.key(entry)))
+      )
+      assert(found.sorted == ((if (clears) 1000 else 0) until 9000).map(i => new String(key(i))))
+    }
+  }
+
   test("readers beside the owner see whole rows while arrays change hands") {
     val pool = newPool()
-    val keys = 10000
-    // Every value names its key, and has one length in many.
-    def value(i: Int, n: Int) = s"$i " + "v" * (n % 61)
-    def isWhole(k: Array[Byte], v: String) =
-      v == "Deleted" || v.startsWith(s"${new String(k).drop(4).toInt} ") && v.dropWhile(_ != ' ').drop(1).forall(_ == 'v')
+    val (hot, keys) = (10, 20000)
+    // Every value names its key and its length, and has one letter alone.
+    def value(i: Int, n: Int) = {
+      val length = if (i < hot) n % 5000 else n % 50
+      s"$i $length ${('a' + n % 26).toChar.toString * length}"
+    }
+    def isWhole(k: Array[Byte], v: String) = v == "Deleted" || (v.split(" ", 3) match {
+      case Array(i, length, letters) =>
+        i.toInt == new String(k).drop(4).toInt && length.toInt == letters.length &&
+        letters.forall(_ == letters(0))
+      case _ => false
+    })
     val thread = Executors.newSingleThreadExecutor()
     try
       for (round <- 1 to 2) {
@@ -193,13 +233,13 @@ class StagedPagesSuite extends AnyFunSuite {
         val owner = thread.submit(new Callable[Unit] {
           override def call(): Unit = {
             val random = new Random(round.toLong)
-            for (n <- 1 to 20000) {
-              val i = random.nextInt(1 + n * keys / 20000)
+            for (n <- 1 to 2 * keys) {
+              val i = if (n % 2 == 0) random.nextInt(hot) else n / 2
               if (n % 10 == 0) shared.remove(key(i)) else shared.put(key(i), value(i, n).getBytes)
               // Another transaction takes what this one has outgrown, and gives back what it has written.
-              if (n % 1000 == 0) {
+              if (n % 500 == 0) {
                 val other = newBuffer(pool)
-                fill(other, n / 2, "other")
+                fill(other, 3000, "other")
                 other.close()
               }
             }
@@ -209,7 +249,7 @@ class StagedPagesSuite extends AnyFunSuite {
         val random = new Random(round.toLong)
         while (!owner.isDone || reads == 0) {
           for (_ <- 1 to 500) {
-            val k = key(random.nextInt(keys))
+            val k = key(if (random.nextBoolean()) random.nextInt(hot) else random.nextInt(keys))
             val found = text(rows.lookup(k))
             assert(found == "NotStaged" || isWhole(k, found))
           }
