@@ -27,7 +27,7 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
 
   /** Opens a cursor at the first entry from `begin` on. What is added meanwhile it may show or not. */
   def from(begin: Option[Array[Byte]]): Cursor = {
-    if (small.length + unordered.length > MinSmall + 2 * math.sqrt(large.length.toDouble).toInt)
+    if (small.length + unordered.length > MinSmall + 4 * math.sqrt(large.length.toDouble).toInt)
       merge()
     else if (unordered.length > 0) {
       for (i <- 0 until unordered.length) {
@@ -54,10 +54,11 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
   private def merged(added: LongList): LongList = {
     val result = new LongList(pool)
     result.resize(large.length + added.length)
+    val step = math.max(1, large.length / added.length)
     var i = 0
     for (j <- 0 until added.length) {
       val entry = added(j)
-      val until = firstFrom(large, i, step = 1)(table.compare(_, entry))
+      val until = firstFrom(large, i, step)(table.compare(_, entry))
       i = copied(i, until, result, j)
       result(i + j) = entry
     }

@@ -115,28 +115,3 @@ private object OpenScans {
   // An object with its place in a list, and an array header.
   private val WriteOverhead = 72L
 }
-
-/** A write of an entry at which a later one may have taken its place.
-  *
-  * @param value holds the value in its first `length` bytes; [[OlderWrite.InPlace]] where the value that the entry has
-  *   begins with it
-  */
-private[statemark] final case class OlderWrite(
-    seq: Long,
-    op: Byte,
-    value: Array[Byte],
-    length: Int
-) {
-  def isInPlace: Boolean = value eq OlderWrite.InPlace
-
-  def valueIn(table: StagedTable, entry: Long): Array[Byte] =
-    if (isInPlace) table.value(entry, length) else Arrays.copyOf(value, length)
-}
-
-private[statemark] object OlderWrite {
-  val InPlace: Array[Byte] = new Array[Byte](0)
-
-  /** Returns the write that stands. */
-  def newest(table: StagedTable, entry: Long): OlderWrite =
-    OlderWrite(table.seq(entry), table.op(entry), InPlace, table.valueLength(entry))
-}

@@ -350,7 +350,7 @@ private[statemark] object StagedTable {
   /** Operands to append to what the base has. */
   final val Merge: Byte = 3
 
-  /** Whether the base has the key: no read has told yet. */
+  /** No read has told yet whether the base has the key. */
   final val Unknown: Byte = 0
   final val Present: Byte = 1
   final val Absent: Byte = 2
@@ -367,7 +367,7 @@ private[statemark] object StagedTable {
   private final val KeyLengthAt = 28
   final val HeaderBytes: Int = 32
 
-  /** Of an entry: its slot, as slots are half full to three quarters, and its place in key order. */
+  /** Bytes beside an entry: its slot, as slots are three eighths to three quarters full, and its place in key order. */
   final val SlotBytes: Int = 24
 
   private final val MinSlots = 8
@@ -383,7 +383,7 @@ private[statemark] object StagedTable {
   private final val FirstOffset = 1
   private final val MinPage = 4096
 
-  /** What is longer has an array of its own: little of a page is left empty. */
+  /** The longest piece that shares a page: of a page little is left empty. */
   private final val LongestShared = 32 * 1024
   private final val MaxRoom = Int.MaxValue - 16L
 
@@ -406,4 +406,29 @@ private[statemark] object StagedTable {
   /** Returns the slot at which the search for a key begins: by the upper bits of its hash, which the slot has. */
   private def home(tag: Long, slots: Array[Long]): Int =
     (tag >>> (TagBits - Integer.numberOfTrailingZeros(slots.length))).toInt
+}
+
+/** A write of an entry, whose place a later one may have taken.
+  *
+  * @param value holds the value in its first `length` bytes; [[OlderWrite.InPlace]] where the value that the entry has
+  *   begins with it
+  */
+private[statemark] final case class OlderWrite(
+    seq: Long,
+    op: Byte,
+    value: Array[Byte],
+    length: Int
+) {
+  def isInPlace: Boolean = value eq OlderWrite.InPlace
+
+  def valueIn(table: StagedTable, entry: Long): Array[Byte] =
+    if (isInPlace) table.value(entry, length) else Arrays.copyOf(value, length)
+}
+
+private[statemark] object OlderWrite {
+  val InPlace: Array[Byte] = new Array[Byte](0)
+
+  /** Returns the write that stands. */
+  def newest(table: StagedTable, entry: Long): OlderWrite =
+    OlderWrite(table.seq(entry), table.op(entry), InPlace, table.valueLength(entry))
 }
