@@ -88,7 +88,7 @@ private[statemark] object BatchReader {
   /** Heap that a reader takes for each record. */
   val PlaceBytes = 8L
 
-  /** What is shown each record of a batch. */
+  /** Is shown each record of a batch. */
   private[statemark] trait Visitor {
 
     /** @param tag what the record does

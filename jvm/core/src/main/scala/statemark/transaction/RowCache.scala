@@ -197,8 +197,8 @@ private object RowCache {
     }
   }
 
-  /** Whether to keep rows pays: not where no operator reads, nor where they read other rows each time. Then none are kept
-    * for some versions.
+  /** Counts reads, and tells whether to keep rows pays: not where no operator reads, nor where they read other rows each
+    * time. Then none are kept for some versions.
     */
   private final class Use {
     var asked = 0L

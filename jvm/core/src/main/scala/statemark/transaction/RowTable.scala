@@ -44,7 +44,9 @@ private[transaction] final class RowTable {
     val slots = tables(tableOf(hash))
     val tag = hash >>> PlaceBits
     var at = home(tag, slots)
-    while (slots(at) != 0 && !(slots(at) >>> PlaceBits == tag && isAt(slots(at), key, from, length)))
+    while (
+      slots(at) != 0 && !(slots(at) >>> PlaceBits == tag && isAt(slots(at), key, from, length))
+    )
       at = (at + 1) & (slots.length - 1)
     if (slots(at) == 0) -1 else at
   }
@@ -138,7 +140,14 @@ private[transaction] final class RowTable {
       to.add(
         slot >>> PlaceBits,
         table,
-        to.append(page, at + HeaderBytes, length, page, at + HeaderBytes + length, valueLength(slot))
+        to.append(
+          page,
+          at + HeaderBytes,
+          length,
+          page,
+          at + HeaderBytes + length,
+          valueLength(slot)
+        )
       )
     }
     to

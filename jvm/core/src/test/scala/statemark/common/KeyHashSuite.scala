@@ -21,7 +21,8 @@ class KeyHashSuite extends AnyFunSuite {
     )
     for ((length, expected) <- published) {
       val bytes = Array.tabulate(length)(_.toByte)
-      val found = KeyHash.sipHash13(bytes, 0, bytes.length, 0x0706050403020100L, 0x0f0e0d0c0b0a0908L)
+      val found =
+        KeyHash.sipHash13(bytes, 0, bytes.length, 0x0706050403020100L, 0x0f0e0d0c0b0a0908L)
       assert(found == expected, s"$length bytes")
       val within = Array.fill[Byte](3)(7) ++ bytes ++ Array.fill[Byte](9)(7)
       assert(

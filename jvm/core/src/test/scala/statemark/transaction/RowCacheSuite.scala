@@ -66,7 +66,11 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     cache.written(batch)
   }
 
-  private def check(seed: Long, memory: Option[UncommittedMemory#Member], isEmpty: Boolean): Unit = {
+  private def check(
+      seed: Long,
+      memory: Option[UncommittedMemory#Member],
+      isEmpty: Boolean
+  ): Unit = {
     val random = new Random(seed)
     val base = new Base
     if (!isEmpty) (0 until 300).foreach(i => base.rows.put(bytes(s"key $i"), bytes("old")))
@@ -123,7 +127,9 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
   private def puts(keys: Range, value: String = "v"): Map[String, Change] =
     keys.map(i => s"key $i" -> Put(bytes(value))).toMap
 
-  test("the base is not asked for what was written or read before, nor for what a whole cache does not have") {
+  test(
+    "the base is not asked for what was written or read before, nor for what a whole cache does not have"
+  ) {
     val base = new Base
     val cache = new RowCache(base, delimiter, None, isEmpty = true)
     write(base, cache, puts(0 until 1000))
@@ -165,7 +171,11 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     write(base, cache, puts(0 until 10))
     assert(cache.get(bytes("key 1")).isDefined && base.asked == 1)
     base.rows.clear()
-    cache.written(FileBatch.write(new File(root, "batch"), 1024, Vector.empty)(_.delete(bytes("key 1"))))
+    cache.written(FileBatch.write(
+      new File(root, "batch"),
+      1024,
+      Vector.empty
+    )(_.delete(bytes("key 1"))))
     assert(cache.get(bytes("key 1")).isEmpty && base.asked == 2)
   }
 
@@ -215,9 +225,13 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
         assert(rowsOf(prefix) == expected)
         assert(base.asked == asked || expected.length > 15, "it is remembered")
       }
-      write(base, cache, Seq.fill(random.nextInt(9))(random.nextInt(300)).map { i =>
-        s"key $i" -> (if (random.nextBoolean()) Delete else Put(bytes(s"v$version")))
-      }.toMap)
+      write(
+        base,
+        cache,
+        Seq.fill(random.nextInt(9))(random.nextInt(300)).map { i =>
+          s"key $i" -> (if (random.nextBoolean()) Delete else Put(bytes(s"v$version")))
+        }.toMap
+      )
     }
     // One that is left before its end tells nothing.
     val begin = bytes("key 1")
