@@ -13,7 +13,8 @@ import statemark.staging.TransactionBuffer
   * of the memory; the older table is dropped when the newer one is full as well.
   *
   * ''Thread:'' as the base; `written` and `forget` under the lock of the store. Any thread may forget beside the owner,
-  * who goes on with the tables that it has found: they are as true as the base.
+  * who goes on with the tables that it has found: they are as true as the base. The owner alone gives arrays of a table
+  * back to the pool, what others forget is left to the garbage collector.
   *
   * @param memory in which they are counted; None for memory without a limit
   * @param isEmpty whether the base has no rows yet
@@ -159,10 +160,13 @@ private object RowCache {
       older.foreach(_.remove(hash, key, from, length))
     }
 
-    /** Returns tables that hold less. */
+    /** Returns tables that hold less; these are used no more. */
     def withRoom: Tables =
       if (newer.isMostlyDead) new Tables(newer.compacted(), older, isWhole)
-      else new Tables(new RowTable, Some(newer), isWhole = false)
+      else {
+        older.foreach(_.free())
+        new Tables(new RowTable, Some(newer), isWhole = false)
+      }
   }
 
   /** No tables. */

@@ -2,6 +2,7 @@ package statemark.transaction
 
 import java.util.Arrays
 import scala.annotation.tailrec
+import statemark.staging.ArrayPool
 
 /** Rows by key, as bytes in pages: millions of them are a few thousand objects to the garbage collector.
   *
@@ -14,7 +15,7 @@ import scala.annotation.tailrec
   *
   * ''Thread:'' one at a time.
   */
-private[transaction] final class RowTable {
+private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared) {
   import RowTable._
 
   private val tables = Array.fill(Tables)(NoSlots)
@@ -130,9 +131,9 @@ private[transaction] final class RowTable {
     counts(table) -= 1
   }
 
-  /** Returns a table of the same rows, without what was replaced or removed. */
+  /** Returns a table of the same rows, without what was replaced or removed; this one is used no more. */
   def compacted(): RowTable = {
-    val to = new RowTable
+    val to = new RowTable(pool)
     for (table <- tables.indices; slot <- tables(table) if slot != 0) {
       val page = pageOf(slot)
       val at = offsetOf(slot)
@@ -150,7 +151,14 @@ private[transaction] final class RowTable {
         )
       )
     }
+    free()
     to
+  }
+
+  /** Gives its arrays to others; it is used no more. */
+  def free(): Unit = {
+    for (i <- 0 until pageCount) pool.give(pages(i))
+    tables.foreach(pool.give)
   }
 
   private def add(tag: Long, table: Int, place: Long): Unit = {
@@ -161,7 +169,8 @@ private[transaction] final class RowTable {
 
   private def grow(table: Int): Unit = {
     val old = tables(table)
-    val larger = new Array[Long](math.max(MinSlots, old.length * 2))
+    val larger = pool.takeLongs(math.max(MinSlots, old.length * 2))
+    Arrays.fill(larger, 0L)
     var i = 0
     while (i < old.length) {
       if (old(i) != 0) insert(larger, old(i))
@@ -169,6 +178,7 @@ private[transaction] final class RowTable {
     }
     heapBytes_ += (larger.length - (if (old eq NoSlots) 0 else old.length)) * 8L
     tables(table) = larger
+    pool.give(old)
   }
 
   private def insert(slots: Array[Long], slot: Long): Unit = {
@@ -201,7 +211,7 @@ private[transaction] final class RowTable {
   private def addPage(atLeast: Int): Unit = {
     if (pageCount == pages.length) pages = Arrays.copyOf(pages, pageCount * 2)
     val wanted = math.min(MaxPage.toLong, MinPage.toLong << math.min(pageCount, PageBits)).toInt
-    pages(pageCount) = new Array[Byte](math.max(wanted, atLeast + FirstOffset))
+    pages(pageCount) = pool.takeBytes(math.max(wanted, Integer.highestOneBit(atLeast) * 2))
     heapBytes_ += pages(pageCount).length
     pageCount += 1
     used = FirstOffset
@@ -236,8 +246,7 @@ private[transaction] object RowTable {
   private final val PageBits = 18
   private final val FirstOffset = 1
 
-  /** Half of the smallest array that G1 calls humongous. */
-  private final val MaxPage = 1 << PageBits
+  private final val MaxPage = ArrayPool.LargestBytes
   private final val MinPage = 4096
   private final val HeaderBytes = 4
 
