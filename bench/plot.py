@@ -20,6 +20,7 @@ from headline import draw  # noqa: E402
 from headline import section as headline  # noqa: E402
 from measured import text as measured  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
+from queries.page import section as queries  # noqa: E402
 from tables import table, wrapped  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -309,6 +310,7 @@ def main() -> None:
             plot(figures, providers, options.out / name)
             images.append(name)
     parts = {
+        "queries": queries,
         "restart": restart,
         "scale": scale,
         "live": live,
@@ -324,8 +326,10 @@ def main() -> None:
     known = {"micro": results, **others}
     goal_table = goals(known)
     draw(known, options.out / "headline.svg", COLORS)
-    sections = [headline(known, "headline.svg"), readme(results, providers, images), goal_table]
-    sections += [render(others[name]) for name, render in parts.items() if name in others]
+    rendered = {name: render(others[name]) for name, render in parts.items() if name in others}
+    whole = [rendered.pop("queries")] if "queries" in rendered else []
+    calls = [readme(results, providers, images), goal_table]
+    sections = [headline(known, "headline.svg"), *whole, *calls, *rendered.values()]
     (options.out / "README.md").write_text("\n".join(sections))
     print(goal_table)
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from measured import environment, measured
-from tables import table
 
 from queries.one import CONTENDERS, SHARED, TUNED
 from queries.operators import OPERATORS, Operator
+from queries.page import text
 
 #: Batches by number: the first of a process, behind two in which Spark makes its plans; and those
 #: in which most code is compiled.
@@ -43,13 +43,6 @@ FIGURES: dict[str, Callable[[Run], float]] = {
     "JIT s": lambda run: run["batches"][-1]["used"]["jit s"],
     "peak MB": lambda run: run["peak MB"],
     "heap MB": lambda run: run["heap MB"],
-}
-#: The most of Statemark ÷ another that is wanted.
-GOALS: dict[tuple[str, str], float] = {
-    ("ms", "tuned"): 0.8,
-    ("ms", "memory"): 1.0,
-    ("CPU s", "tuned"): 0.85,
-    ("peak MB", "tuned"): 1.15,
 }
 
 
@@ -80,69 +73,20 @@ def main() -> None:
                     flush=True,
                 )
         _compare(name, runs[name])
-    results = {
-        "command": "make bench-queries",
-        "measured": measured(),
-        "environment": environment(),
-        "settings": SHARED,
-        "tuned": TUNED.read_text(),
-        "rounds": options.rounds,
-        "figures": [_figure(OPERATORS[name], of) for name, of in runs.items()],
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
+        results = {
+            "command": "make bench-queries",
+            "measured": measured(),
+            "environment": environment(),
+            "settings": SHARED,
+            "tuned": TUNED.read_text(),
+            "rounds": options.rounds,
+            "seconds": round(time.monotonic() - start),
+            "figures": [_figure(OPERATORS[name], of) for name, of in runs.items()],
+        }
+        # What was measured stays where a later operator fails.
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
     print("\n".join(text(results)))
-
-
-def text(results: dict[str, Any]) -> list[str]:
-    """Render the table of a page: Statemark's figures ÷ those of the others, and the goals."""
-    ratios = [
-        ("cold ms", "tuned"),
-        ("warm ms", "tuned"),
-        ("cold ms", "memory"),
-        ("warm ms", "memory"),
-        ("cold CPU s", "tuned"),
-        ("warm CPU s", "tuned"),
-        ("peak MB", "tuned"),
-    ]
-    rows = []
-    for figure in results["figures"]:
-        median = figure["median"]
-        if "statemark" not in median:
-            continue
-        ours = median["statemark"]
-        cells = [
-            f"{ours[what] / median[other][what]:.2f}" if other in median else ""
-            for what, other in ratios
-        ]
-        above = _above_floor(median)
-        rows.append(
-            [figure["title"], f"{ours['cold ms']:.0f}; {ours['warm ms']:.0f}", *cells, above]
-        )
-    means = [
-        f"{statistics.geometric_mean(map(float, filter(None, column))):.2f}" if any(column) else ""
-        for column in zip(*(row[2:-1] for row in rows), strict=True)
-    ]
-    goals = [_goal(what, other) for what, other in ratios]
-    header = [
-        "query",
-        "batch, ms: cold; warm",
-        *(f"{what} ÷ {other}" for what, other in ratios),
-        "above the floor ÷ tuned",
-    ]
-    return table(header, [*rows, ["geometric mean", "", *means, ""], ["goal", "", *goals, "0.5"]])
-
-
-def _goal(what: str, other: str) -> str:
-    return f"{GOALS[what.removeprefix('cold ').removeprefix('warm '), other]:.2f}"
-
-
-def _above_floor(median: dict[str, dict[str, float]]) -> str:
-    """Return what state costs in a warm batch, in processor time, ÷ the same of tuned."""
-    if "floor" not in median or "tuned" not in median:
-        return ""
-    ours, tuned, floor = (median[c]["warm CPU s"] for c in ("statemark", "tuned", "floor"))
-    return f"{(ours - floor) / (tuned - floor):.2f}"
 
 
 def _run(operator: Operator, contender: str) -> Run:
