@@ -41,14 +41,16 @@ final class TransactionalStore private[statemark] (
     val member = l.memory.join(
       l.bytes,
       new UncommittedMemory.Store {
-        override def forget(): Unit = TransactionalStore.this.synchronized(rows.forget())
+        // Without the lock, which a flush may hold for long.
+        override def forget(): Unit = rows.forget()
         override def spillPrepared(): Unit = TransactionalStore.this.spillPrepared()
       }
     )
     new Staging(ReopenedStore.stagingOf(engine.directory), options, member, observer)
   }
+  private val memory = staging.fold(RowCache.membership(() => rows.forget()))(_.memory)
   private val rows: RowCache =
-    new RowCache(engine, mergeDelimiter, staging.map(_.memory), isEmpty = initial.version == 0)
+    new RowCache(engine, mergeDelimiter, memory, isEmpty = initial.version == 0)
   @volatile private var versions = ReadableVersions(initial, engine.view())
 
   /** The reads that go on beside the owner. */
@@ -258,8 +260,8 @@ final class TransactionalStore private[statemark] (
       case e: DiskUnwritableException => throw e
       case NonFatal(e) => throw unusable(version.state.version, e.getMessage, Some(e))
     }
-    holdsPrepared(0)
     rows.written(version.batch)
+    holdsPrepared(0)
     if (!version.state.counts.isTracked) sketch(version.batch)
     val (keeps, pinned) = readers.kept()
     val (next, useless) = versions.advanced(version.state, engine.view(), keeps, pinned)
@@ -400,7 +402,8 @@ final class TransactionalStore private[statemark] (
     finally
       synchronized {
         prepared.foreach(delete)
-        staging.foreach(_.memory.close())
+        rows.forget()
+        memory.close()
         engine.close()
       }
   }

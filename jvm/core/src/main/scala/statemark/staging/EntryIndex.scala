@@ -16,6 +16,9 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
 
   def length: Int = large.length + small.length + unordered.length
 
+  /** Makes sure of memory for another entry. */
+  def reserve(): Unit = unordered.reserve()
+
   /** Adds an entry that it does not have. */
   def +=(entry: Long): Unit = unordered += entry
 

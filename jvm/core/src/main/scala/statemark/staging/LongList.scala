@@ -19,8 +19,11 @@ private[statemark] final class LongList(pool: ArrayPool) {
 
   def update(i: Int, value: Long): Unit = chunks(i >>> ChunkBits)(i & ChunkMask) = value
 
+  /** Makes sure of memory for another number. */
+  def reserve(): Unit = if (length_ == room) grow(length_ + 1)
+
   def +=(value: Long): Unit = {
-    if (length_ == room) grow(length_ + 1)
+    reserve()
     length_ += 1
     update(length_ - 1, value)
   }

@@ -188,7 +188,9 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
     */
   private def moveValue(page: Array[Byte], at: Int, length: Int, kept: Int): Unit = {
     val before = int(page, at + RoomAt)
-    val room = math.max(length, math.min(2L * before, MaxRoom).toInt)
+    // A long value that is replaced goes to the collector, and needs no room to grow into.
+    val grows = kept > 0 || before <= LongestShared
+    val room = if (grows) math.max(length, math.min(2L * before, MaxRoom).toInt) else length
     val from = long(page, at + ValueAt)
     val to = allocate(room)
     if (kept > 0)

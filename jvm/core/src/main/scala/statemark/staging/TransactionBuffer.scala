@@ -292,9 +292,12 @@ final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], p
 
   private def write(entry: Long, op: Byte, value: Array[Byte]): Unit = {
     openScans.keep(entry, isAppended = false)
-    if (!table.hasWrite(entry)) index += entry
+    val isNew = !table.hasWrite(entry)
+    // Where there is no memory for one of the two, neither is done.
+    if (isNew) index.reserve()
     seq += 1
     table.write(entry, op, seq, value)
+    if (isNew) index += entry
     openScans.tidy()
   }
 

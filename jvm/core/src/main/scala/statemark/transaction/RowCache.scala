@@ -12,17 +12,17 @@ import statemark.staging.TransactionBuffer
   * Two tables hold them, the newer one with what was used since the older one was full. Full is half of the store's share
   * of the memory; the older table is dropped when the newer one is full as well.
   *
-  * ''Thread:'' as the base; `written` and `forget` under the lock of the store. Any thread may forget beside the owner,
+  * ''Thread:'' as the base; `written` under the lock of the store. Any thread may forget beside the owner,
   * who goes on with the tables that it has found: they are as true as the base. The owner alone gives arrays of a table
   * back to the pool, what others forget is left to the garbage collector.
   *
-  * @param memory in which they are counted; None for memory without a limit
+  * @param memory in which they are counted
   * @param isEmpty whether the base has no rows yet
   */
 private[statemark] final class RowCache(
     base: BaseRows,
     mergeDelimiter: Array[Byte],
-    memory: Option[UncommittedMemory#Member],
+    memory: UncommittedMemory#Member,
     isEmpty: Boolean
 ) extends BaseRows {
   import RowCache._
@@ -40,12 +40,14 @@ private[statemark] final class RowCache(
       val known = now.find(hash, key)
       if (known.isDefined || now.isWhole) {
         use.answered += 1
+        // A row of the older table has moved.
+        withRoom(now): Unit
         known
       } else {
         val found = base.get(key)
         found.foreach { value =>
           now.put(hash, key, value)
-          checkRoom(now)
+          withRoom(now): Unit
         }
         found
       }
@@ -76,38 +78,90 @@ private[statemark] final class RowCache(
   /** Records that `batch` has been written to the base. */
   def written(batch: SerializedBatch): Unit = {
     scans.forget()
-    val pays = use.pays(wereKept = tables ne Off)
+    val now = begun(use.pays(wereKept = tables ne Off))
     batch match {
-      case heap: HeapBatch if pays =>
-        if (tables eq Off) tables = new Tables(new RowTable, None, isWhole = false)
-        val now = tables
-        val changes = new Changes(now, mergeDelimiter)
-        heap.foreachRecord(changes)
-        if (changes.hasRanges) forget() else checkRoom(now)
+      case heap: HeapBatch if now ne Off => heap.foreachRecord(new Changes(now))
       case _ => forget()
     }
   }
 
-  /** Drops all rows. */
-  def forget(): Unit = synchronized {
-    tables = Off
-    memory.foreach(_.forget())
+  /** Returns the tables to write to, which are new where there are none and rows are to be kept. */
+  private def begun(keeps: Boolean): Tables = synchronized {
+    if (keeps && (tables eq Off)) tables = new Tables(new RowTable, None, isWhole = false)
+    if (keeps) tables else Off
   }
 
-  private def checkRoom(now: Tables): Unit =
-    if (now.newer.heapBytes > now.checkedBytes) synchronized {
-      // Else they were forgotten meanwhile.
+  /** Drops all rows. ''Thread:'' any, without the lock of the store, which may be held for long. */
+  def forget(): Unit = synchronized {
+    tables = Off
+    memory.forget()
+  }
+
+  /** Returns the tables to go on with: `now`, or others where these have become too large; none where there is no room,
+    * or where they were forgotten meanwhile.
+    */
+  private def withRoom(now: Tables): Tables =
+    if (now.newer.heapBytes <= now.checkedBytes) now
+    else synchronized {
       if (tables eq now) {
-        val share = memory.fold(ShareWithoutLimit)(_.share)
-        val next = if (now.newer.heapBytes > share / 2) now.withRoom else now
+        val isFull = now.newer.heapBytes > memory.share / 2
+        val next = if (isFull) now.smaller else now
         next.checkedBytes = next.newer.heapBytes
-        if (memory.forall(_.keep(next.heapBytes))) tables = next else forget()
+        if (memory.keep(next.heapBytes)) {
+          tables = next
+          now.freeOthers(next)
+        } else forget()
       }
+      tables
     }
+
+  /** Does with the tables what a batch has done with the base. */
+  private final class Changes(begun: Tables) extends BatchReader.Visitor {
+    private var now = begun
+
+    override def record(
+        tag: Byte,
+        in: Array[Byte],
+        key: Int,
+        keyLength: Int,
+        value: Int,
+        valueLength: Int
+    ): Unit = if (now ne Off) {
+      val hash = KeyHash.of(in, key, keyLength)
+      tag match {
+        case BatchWriter.Put => now.put(hash, in, key, keyLength, in, value, valueLength)
+        case BatchWriter.Delete => now.remove(hash, in, key, keyLength)
+        case BatchWriter.Merge =>
+          val name = Arrays.copyOfRange(in, key, key + keyLength)
+          val before = now.find(hash, name)
+          if (before.isDefined || now.isWhole) {
+            val operand = Arrays.copyOfRange(in, value, value + valueLength)
+            now.put(hash, name, TransactionBuffer.merged(before, operand, mergeDelimiter))
+          }
+        // A range: which keys lie in it, the tables do not know.
+        case _ => forget()
+      }
+      now = if (tag == BatchWriter.DeleteRange) Off else withRoom(now)
+    }
+  }
 }
 
-private object RowCache {
-  private val ShareWithoutLimit = 8L * 1024 * 1024
+private[statemark] object RowCache {
+
+  // For the rows of stores whose uncommitted writes have no limit.
+  private val withoutLimit = new UncommittedMemory
+  private val MostWithoutLimit = Runtime.getRuntime.maxMemory / 10
+
+  /** Returns where a store counts its rows whose uncommitted writes have no limit.
+    * @param onPressure drops them
+    */
+  def membership(onPressure: () => Unit): UncommittedMemory#Member = withoutLimit.join(
+    MostWithoutLimit,
+    new UncommittedMemory.Store {
+      override def forget(): Unit = onPressure()
+      override def spillPrepared(): Unit = ()
+    }
+  )
 
   /** @param isWhole whether they have all rows of the base: a key that they do not know of has none */
   private final class Tables(val newer: RowTable, older: Option[RowTable], var isWhole: Boolean) {
@@ -160,46 +214,20 @@ private object RowCache {
       older.foreach(_.remove(hash, key, from, length))
     }
 
-    /** Returns tables that hold less; these are used no more. */
-    def withRoom: Tables =
+    /** Returns tables that hold less. */
+    def smaller: Tables =
       if (newer.isMostlyDead) new Tables(newer.compacted(), older, isWhole)
-      else {
-        older.foreach(_.free())
-        new Tables(new RowTable, Some(newer), isWhole = false)
-      }
+      else new Tables(new RowTable, Some(newer), isWhole = false)
+
+    /** Gives back the tables that the `next` ones do not have. */
+    def freeOthers(next: Tables): Unit =
+      for (table <- Some(newer) ++ older if !next.has(table)) table.free()
+
+    private def has(table: RowTable): Boolean = (newer eq table) || older.exists(_ eq table)
   }
 
   /** No tables. */
   private val Off = new Tables(new RowTable, None, isWhole = false)
-
-  /** Does with the tables what a batch has done with the base. */
-  private final class Changes(tables: Tables, mergeDelimiter: Array[Byte])
-      extends BatchReader.Visitor {
-    var hasRanges = false
-
-    override def record(
-        tag: Byte,
-        in: Array[Byte],
-        key: Int,
-        keyLength: Int,
-        value: Int,
-        valueLength: Int
-    ): Unit = {
-      val hash = KeyHash.of(in, key, keyLength)
-      tag match {
-        case BatchWriter.Put => tables.put(hash, in, key, keyLength, in, value, valueLength)
-        case BatchWriter.Delete => tables.remove(hash, in, key, keyLength)
-        case BatchWriter.Merge =>
-          val name = Arrays.copyOfRange(in, key, key + keyLength)
-          val before = tables.find(hash, name)
-          if (before.isDefined || tables.isWhole) {
-            val operand = Arrays.copyOfRange(in, value, value + valueLength)
-            tables.put(hash, name, TransactionBuffer.merged(before, operand, mergeDelimiter))
-          }
-        case _ => hasRanges = true
-      }
-    }
-  }
 
   /** Counts reads, and tells whether to keep rows pays: not where no operator reads, nor where they read other rows each
     * time. Then none are kept for some versions.

@@ -131,7 +131,7 @@ private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared) {
     counts(table) -= 1
   }
 
-  /** Returns a table of the same rows, without what was replaced or removed; this one is used no more. */
+  /** Returns a table of the same rows, without what was replaced or removed. */
   def compacted(): RowTable = {
     val to = new RowTable(pool)
     for (table <- tables.indices; slot <- tables(table) if slot != 0) {
@@ -151,7 +151,6 @@ private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared) {
         )
       )
     }
-    free()
     to
   }
 

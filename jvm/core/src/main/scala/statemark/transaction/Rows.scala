@@ -27,7 +27,7 @@ trait Rows {
   def prefix(prefix: Array[Byte]): RowScan = range(Some(prefix), Bytes.prefixEnd(prefix))
 }
 
-/** Rows in key order; stands before the first.
+/** Rows in key order; stands before the first. Callers do not change the arrays, which others may have.
   *
   * ''Thread:'' one at a time.
   */

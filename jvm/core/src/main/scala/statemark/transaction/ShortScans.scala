@@ -13,6 +13,7 @@ private[transaction] final class ShortScans {
   import ShortScans._
 
   private var last = Vector.empty[Found]
+  private var newest = Option.empty[Recording]
   // How often the base has changed.
   private var changes = 0L
 
@@ -20,9 +21,14 @@ private[transaction] final class ShortScans {
   def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]])(open: => RowCursor): RowCursor =
     (begin, end) match {
       case (Some(from), Some(to)) =>
-        last.find(_.isOf(from, to)).fold[RowCursor](new Recording(from, to, open))(found =>
-          new Replay(found.rows)
-        )
+        last.find(_.isOf(from, to)) match {
+          case Some(found) => new Replay(found.rows)
+          case None =>
+            newest.foreach(_.stop())
+            val scan = new Recording(from, to, open)
+            newest = Some(scan)
+            scan
+        }
       case _ => open
     }
 
@@ -32,42 +38,46 @@ private[transaction] final class ShortScans {
     changes += 1
   }
 
-  /** Passes rows on, and remembers them where the end comes soon. */
+  /** Passes rows on, and remembers them where the end comes soon and no other scan begins before. */
   private final class Recording(begin: Array[Byte], end: Array[Byte], rows: RowCursor)
       extends RowCursor {
     private val openedAt = changes
     private val seen = mutable.ArrayBuffer.empty[Row]
-    private var isShort = true
-    private var current = Option.empty[Row]
+    private var bytes = begin.length + end.length
+    private var isRecording = true
 
-    override def keyOrEnd(): Option[Array[Byte]] =
-      if (!isShort) rows.keyOrEnd()
-      else {
-        if (current.isEmpty)
-          rows.keyOrEnd() match {
-            case Some(key) => current = Some(Row(key, rows.value))
-            case None => remember()
-          }
-        current.map(_.key)
+    override def keyOrEnd(): Option[Array[Byte]] = {
+      val key = rows.keyOrEnd()
+      if (isRecording && key.isEmpty) {
+        if (openedAt == changes) last = Found(begin, end, seen.toArray) +: last.take(Most - 1)
+        stop()
       }
+      key
+    }
 
-    override def value: Array[Byte] = if (isShort) current.get.value else rows.value
+    override def value: Array[Byte] = rows.value
 
     override def next(): Unit = {
-      if (isShort) {
-        seen ++= current
-        current = None
-        isShort = seen.length <= MostRows && seen.last.value.length <= LongestValue
-      }
+      if (isRecording) rows.keyOrEnd().foreach(record)
       rows.next()
     }
 
-    private def remember(): Unit = {
-      isShort = false
-      if (openedAt == changes) last = Found(begin, end, seen.toArray) +: last.take(Most - 1)
+    private def record(key: Array[Byte]): Unit = {
+      val row = Row(key, rows.value)
+      bytes += row.key.length + row.value.length
+      if (seen.length < MostRows && bytes <= MostBytes) seen += row else stop()
     }
 
-    override def close(): Unit = rows.close()
+    /** Goes on without being remembered: a scan that is left open holds no rows. */
+    def stop(): Unit = {
+      isRecording = false
+      seen.clear()
+    }
+
+    override def close(): Unit = {
+      stop()
+      rows.close()
+    }
   }
 }
 
@@ -77,8 +87,8 @@ private object ShortScans {
   private val Most = 8
   private val MostRows = 16
 
-  /** The length of a value in bytes above which its scan is not remembered. */
-  private val LongestValue = 4096
+  /** The bytes of bounds, keys and values above which a scan is not remembered. */
+  private val MostBytes = 16 * 1024
 
   private final case class Row(key: Array[Byte], value: Array[Byte])
 

@@ -101,12 +101,14 @@ final class UncommittedMemory {
     /** Returns how much the store should keep to save reads: an equal part of half of the limit. */
     def share: Long = limit_ / 2 / math.max(1, members.size)
 
-    /** Reserves `bytes` for what the store keeps to save reads, in place of what it kept before; returns false
-      * where the limit has no room: the store keeps nothing then.
+    /** Reserves `bytes` for what the store keeps to save reads, in place of what it kept before. All stores together may
+      * fill half of the limit with it, where the other half is free; returns false where there is no room: the store
+      * keeps nothing then.
       */
     def keep(bytes: Long): Boolean = synchronized {
       forget()
-      val hasRoom = !isClosed && used.get + remembered.get + bytes <= limit_
+      val all = remembered.get + bytes
+      val hasRoom = !isClosed && all <= limit_ / 2 && used.get + all <= limit_
       if (hasRoom) {
         kept = bytes
         remembered.addAndGet(bytes): Unit
