@@ -257,7 +257,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
   test("what is only kept to save reads goes before anything is spilled") {
     val memory = new UncommittedMemory
     val stores = (1 to 2).map(i =>
-      newStore(s"store$i", limit = Some(UncommittedLimit(memory, 100000)))
+      newStore(s"store$i", limit = Some(UncommittedLimit(memory, 400000)))
     )
     def fill(t: Transaction, n: Int): Unit =
       (0 until n).foreach(i => t.put(bytes(f"k$i%050d"), new Array[Byte](4)))
@@ -269,7 +269,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     commit(stores(0))(fill(_, 100)): Unit
     assert(reads == before && stores(0).dropPrepared())
     val crowd = begin(stores(1))
-    fill(crowd, 780) // it fits, but not beside what is kept
+    fill(crowd, 3400) // it fits, but not beside what is kept
     crowd.rollback()
     commit(stores(0))(fill(_, 100)): Unit
     assert(reads > before && memory.spills == 0)
