@@ -197,7 +197,7 @@ class TransactionBufferSuite extends AnyFunSuite {
     assert(buffer.bytes == one + 2000)
     buffer.put(key("key"), new Array[Byte](100000))
     buffer.put(key("key"), new Array[Byte](100001))
-    assert(buffer.bytes == one + 2000 + 200000)
+    assert(buffer.bytes == one + 2000 + 100001)
   }
 
   test("range tombstones cover just the union of what was added") {
