@@ -117,7 +117,7 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     /** Returns the entry that it stands at, NoEntry at the end. */
     def current: Long = entry
 
-    def advance(): Unit = if (entry != StagedTable.NoEntry) {
+    def advance(): Unit = if (entry != PagedTable.NoEntry) {
       if (known == changes) if (isInSmall) inSmall += 1 else inLarge += 1
       else {
         known = changes
@@ -132,7 +132,7 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
 
     private def smaller: Long =
       if (inSmall == small.length)
-        if (inLarge == large.length) StagedTable.NoEntry else large(inLarge)
+        if (inLarge == large.length) PagedTable.NoEntry else large(inLarge)
       else if (inLarge == large.length || table.compare(small(inSmall), large(inLarge)) < 0)
         small(inSmall)
       else large(inLarge)

@@ -78,7 +78,7 @@ private[statemark] final class MemoryLayer(
   }
 
   private def isAtEnd: Boolean =
-    entries.current == StagedTable.NoEntry ||
+    entries.current == PagedTable.NoEntry ||
       (end.isDefined && table.compareKey(entries.current, end.get) >= 0)
 
   override def headKey: Option[Array[Byte]] = key

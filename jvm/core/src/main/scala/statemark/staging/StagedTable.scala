@@ -6,30 +6,23 @@ import java.util.Arrays
 import statemark.common.Bytes
 import statemark.engine.BatchWriter
 
-/** The entries of a transaction by key: the write of a key that stands, if any, and whether the base has the key. They
-  * lie as bytes in pages, so that a batch is a few hundred objects to the garbage collector. The number of an entry, never
-  * 0, tells where it lies: page and offset.
+/** The entries of a transaction by key: the write of a key that stands, if any, and whether the base has the key. The
+  * number of an entry is its place.
   *
   * {{{
   *   entry   int64 sequence number of the write | int64 place of the value | int32 its length | int32 its room
   *           | int8 kind of the write | int8 whether the base has the key | int16 | int32 length of the key | key
   * }}}
-  * A value is replaced where it lies, as long as it has room there; what a longer one leaves behind is lost. A slot has
-  * the number of an entry, and the upper bits of the key's hash. The lowest bits choose one of 256 small tables of slots,
-  * so that growing copies a small part of them.
-  *
-  * Pages and slots come from a pool, and go there with `clear`. Nothing that is returned refers to them.
+  * A value is replaced where it lies, as long as it has room there; what a longer one leaves behind is lost.
+  * Pages and slots go back to the pool with `clear`. Nothing that is returned refers to them.
   *
   * ''Thread:'' the owner of the transaction. Others may look beside it: what they find then means nothing until they know
   * that the owner changed nothing meanwhile, but they neither hang nor ask for much memory.
   */
-private[statemark] final class StagedTable(pool: ArrayPool) {
+private[statemark] final class StagedTable(pool: ArrayPool) extends PagedTable(pool) {
+  import PagedTable._
   import StagedTable._
 
-  private val tables = Array.fill(Tables)(NoSlots)
-  private val counts = new Array[Int](Tables)
-  private var pages = new Array[Array[Byte]](4)
-  private var pageCount = 0
   // Pages that several entries share; the last of them is being filled.
   private var sharedPages = 0
   private var filling = 0
@@ -43,104 +36,53 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
   /** Heap bytes of entries with keys and values, of what these have left behind, and of slots. */
   def bytes: Long = bytes_
 
-  /** Returns the entry of `key`, [[NoEntry]] where it has none. */
-  def find(hash: Long, key: Array[Byte]): Long = {
-    val slots = tables(tableOf(hash))
-    val slot = slotOf(slots, hash, key)
-    // A reader beside the owner may come to the end of slots that are somebody else's.
-    if (slot < 0) NoEntry else slots(slot) & PlaceMask
-  }
+  /** Returns the entry of `key`, [[PagedTable.NoEntry]] where it has none. */
+  def find(hash: Long, key: Array[Byte]): Long = find(hash, key, 0, key.length)
 
-  private def slotOf(slots: Array[Long], hash: Long, key: Array[Byte]): Int = {
-    val tag = hash >>> PlaceBits
-    var at = home(tag, slots)
-    var left = slots.length
-    while (
-      left > 0 && slots(at) != 0 && !((slots(at) >>> PlaceBits) == tag && hasKey(slots(at), key))
-    ) {
-      at = (at + 1) & (slots.length - 1)
-      left -= 1
-    }
-    if (left == 0) -1 else at
-  }
-
-  private def hasKey(slot: Long, key: Array[Byte]): Boolean = {
-    val page = pageOf(slot & PlaceMask)
-    val at = offsetOf(slot)
-    int(page, at + KeyLengthAt) == key.length &&
-    Arrays.equals(page, at + HeaderBytes, at + HeaderBytes + key.length, key, 0, key.length)
+  override protected def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
+    val page = pageOf(place)
+    val at = offsetOf(place)
+    keyLength(page, at) == length &&
+    Arrays.equals(page, at + HeaderBytes, at + HeaderBytes + length, key, from, from + length)
   }
 
   /** Returns how many slots a call for `key` looks at that are of other keys or its own. */
   def looks(hash: Long, key: Array[Byte]): Int = {
     val slots = tables(tableOf(hash))
-    val found = slotOf(slots, hash, key)
+    val found = slotOf(slots, hash, key, 0, key.length)
     val passed = (found - home(hash >>> PlaceBits, slots)) & (slots.length - 1)
     passed + (if (slots(found) == 0) 0 else 1)
   }
 
   /** Adds an entry for a key that has none: without a write, and the base is unknown. */
   def add(hash: Long, key: Array[Byte]): Long = {
-    val table = tableOf(hash)
-    if (counts(table) >= tables(table).length * 3 / 4) grow(table)
     val entry = allocate(HeaderBytes + key.length)
     val page = pageOf(entry)
     val at = offsetOf(entry)
     Arrays.fill(page, at, at + KeyLengthAt, 0: Byte)
     setInt(page, at + KeyLengthAt, key.length)
     System.arraycopy(key, 0, page, at + HeaderBytes, key.length)
-    insert(tables(table), hash >>> PlaceBits << PlaceBits | entry)
-    counts(table) += 1
+    link(tableOf(hash), slot(hash, entry))
     entries_ += 1
     bytes_ += SlotBytes
     entry
   }
 
-  private def grow(table: Int): Unit = {
-    val old = tables(table)
-    val larger = pool.takeLongs(math.max(MinSlots, old.length * 2))
-    Arrays.fill(larger, 0L)
-    var i = 0
-    while (i < old.length) {
-      if (old(i) != 0) insert(larger, old(i))
-      i += 1
-    }
-    tables(table) = larger
-    pool.give(old)
-  }
-
-  private def insert(slots: Array[Long], slot: Long): Unit = {
-    var at = home(slot >>> PlaceBits, slots)
-    while (slots(at) != 0) at = (at + 1) & (slots.length - 1)
-    slots(at) = slot
-  }
-
   /** Returns the place of so many bytes. */
   private def allocate(bytes: Int): Long = {
     bytes_ += bytes
-    if (bytes > LongestShared)
-      addPage(new Array[Byte](bytes + FirstOffset)) << PageBits | FirstOffset
+    if (bytes > LongestShared) placeOf(addPage(new Array[Byte](bytes + FirstOffset)), FirstOffset)
     else {
       if (sharedPages == 0 || used + bytes > pages(filling).length) {
         if (sharedPages > 0) bytes_ += pages(filling).length - used
-        // As large as all before together, up to the largest: a small transaction is small.
-        val size = math.min(ArrayPool.LargestBytes, MinPage << math.min(sharedPages, PageBits))
-        val needed = Integer.highestOneBit(bytes) * 2
-        filling = addPage(pool.takeBytes(math.max(size, needed))).toInt
+        filling = addPage(sharedPage(sharedPages, bytes))
         sharedPages += 1
         used = FirstOffset
       }
       val at = used
       used += bytes
-      filling.toLong << PageBits | at
+      placeOf(filling, at)
     }
-  }
-
-  private def addPage(page: Array[Byte]): Long = {
-    if (pageCount == pages.length) pages = Arrays.copyOf(pages, pageCount * 2)
-    pages(pageCount) = page
-    pageCount += 1
-    pageCount - 1L
   }
 
   def hasWrite(entry: Long): Boolean = op(entry) != NoWrite
@@ -321,19 +263,12 @@ private[statemark] final class StagedTable(pool: ArrayPool) {
 
   /** Forgets all entries. */
   def clear(): Unit = {
-    for (i <- 0 until pageCount) pool.give(pages(i))
-    tables.foreach(pool.give)
-    Arrays.fill(tables.asInstanceOf[Array[AnyRef]], NoSlots)
-    Arrays.fill(counts, 0)
-    pages = new Array[Array[Byte]](4)
-    pageCount = 0
+    giveAll()
     sharedPages = 0
     bytes_ = 0
     entries_ = 0
     clears += 1
   }
-
-  private def pageOf(place: Long): Array[Byte] = pages((place >>> PageBits).toInt)
 }
 
 private[statemark] object StagedTable {
@@ -342,8 +277,6 @@ private[statemark] object StagedTable {
   trait Beside {
     def apply[A](read: => A): A
   }
-
-  final val NoEntry: Long = 0
 
   final val NoWrite: Byte = 0
   final val Put: Byte = 1
@@ -357,9 +290,6 @@ private[statemark] object StagedTable {
   final val Present: Byte = 1
   final val Absent: Byte = 2
 
-  /** Tables of slots. */
-  final val Tables: Int = 256
-
   private final val SeqAt = 0
   private final val ValueAt = 8
   private final val ValueLengthAt = 16
@@ -371,19 +301,6 @@ private[statemark] object StagedTable {
 
   /** Bytes beside an entry: its slot, as slots are three eighths to three quarters full, and its place in key order. */
   final val SlotBytes: Int = 24
-
-  private final val MinSlots = 8
-  // One slot that is free: of a table without entries.
-  private val NoSlots = new Array[Long](1)
-
-  // A slot is the upper 24 bits of the hash, and 40 bits of place: page and offset. None is 0, as nothing lies at the
-  // offset 0.
-  private final val PlaceBits = 40
-  private final val PlaceMask = (1L << PlaceBits) - 1
-  private final val TagBits = 64 - PlaceBits
-  private final val PageBits = 18
-  private final val FirstOffset = 1
-  private final val MinPage = 4096
 
   /** The longest piece that shares a page: of a page little is left empty. */
   private final val LongestShared = 32 * 1024
@@ -401,13 +318,6 @@ private[statemark] object StagedTable {
   private def setLong(page: Array[Byte], at: Int, value: Long): Unit = Longs.set(page, at, value)
   private def setInt(page: Array[Byte], at: Int, value: Int): Unit = Ints.set(page, at, value)
   private def keyLength(page: Array[Byte], at: Int): Int = int(page, at + KeyLengthAt)
-  private def offsetOf(place: Long): Int = place.toInt & ((1 << PageBits) - 1)
-
-  private def tableOf(hash: Long): Int = hash.toInt & (Tables - 1)
-
-  /** Returns the slot at which the search for a key begins: by the upper bits of its hash, which the slot has. */
-  private def home(tag: Long, slots: Array[Long]): Int =
-    (tag >>> (TagBits - Integer.numberOfTrailingZeros(slots.length))).toInt
 }
 
 /** A write of an entry, whose place a later one may have taken.

@@ -28,6 +28,7 @@ import statemark.common.{Bytes, KeyHash}
   * fence, and readers try again where they met a write.
   */
 final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], pool: ArrayPool) {
+  import PagedTable.NoEntry
   import StagedTable._
   import TransactionBuffer._
 
@@ -230,7 +231,7 @@ final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], p
     val reads = new StagedTable.Beside {
       override def apply[A](read: => A): A = beside(read)
     }
-    val memory = (0 until StagedTable.Tables).iterator.flatMap { part =>
+    val memory = (0 until PagedTable.Tables).iterator.flatMap { part =>
       table.copyBeside(part, reads) { entry =>
         Option.when(isWanted(entry))((table.key(entry), standing(entry)))
       }

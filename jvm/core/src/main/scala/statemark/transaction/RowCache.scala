@@ -3,7 +3,7 @@ package statemark.transaction
 import java.util.Arrays
 import statemark.common.KeyHash
 import statemark.engine.{BaseRows, BatchReader, BatchWriter, HeapBatch, RowCursor, SerializedBatch}
-import statemark.staging.TransactionBuffer
+import statemark.staging.{PagedTable, TransactionBuffer}
 
 /** The base, with rows on the heap that were read or written last: finding one there takes a tenth of what RocksDB
   * takes (ADR 32). It changes with the base, and never before it. Where a store begins without rows, and memory has room
@@ -174,12 +174,12 @@ private[statemark] object RowCache {
     /** Returns the row of a key, which stays longer for it. */
     def find(hash: Long, key: Array[Byte]): Option[Array[Byte]] = {
       val place = newer.find(hash, key)
-      if (place != RowTable.Unknown) Some(newer.value(place))
+      if (place != PagedTable.NoEntry) Some(newer.value(place))
       else older match {
         case None => None
         case Some(table) =>
           val before = table.find(hash, key)
-          if (before == RowTable.Unknown) None
+          if (before == PagedTable.NoEntry) None
           else {
             val value = table.value(before)
             put(hash, key, value)
@@ -189,8 +189,8 @@ private[statemark] object RowCache {
     }
 
     def has(hash: Long, key: Array[Byte]): Boolean =
-      newer.find(hash, key) != RowTable.Unknown ||
-        older.exists(_.find(hash, key) != RowTable.Unknown)
+      newer.find(hash, key) != PagedTable.NoEntry ||
+        older.exists(_.find(hash, key) != PagedTable.NoEntry)
 
     def put(hash: Long, key: Array[Byte], value: Array[Byte]): Unit =
       put(hash, key, 0, key.length, value, 0, value.length)

@@ -9,6 +9,7 @@ import scala.util.Random
 import statemark.TestStores
 import statemark.common.{Bytes, KeyHash}
 import statemark.engine._
+import statemark.staging.PagedTable
 
 /** Rows that are kept on the heap are those of the base, whatever was written, read, and dropped. */
 class RowCacheSuite extends AnyFunSuite with TestStores {
@@ -294,7 +295,8 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
         val key = s"k${random.nextInt(if (seed == 1) 3000 else 200)}"
         if (random.nextInt(3) > 0) {
           val value = "v" * random.nextInt(60)
-          assert(table.put(hash(key), bytes(key), bytes(value)))
+          val (k, v) = (bytes(key), bytes(value))
+          assert(table.put(hash(key), k, 0, k.length, v, 0, v.length))
           expected(key) = value
         } else {
           val name = bytes("  " + key)
@@ -306,7 +308,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
       assert(expected.size > 100)
       for (i <- 0 until 3000) {
         val place = table.find(hash(s"k$i"), bytes(s"k$i"))
-        val found = Option.when(place != RowTable.Unknown)(text(table.value(place)))
+        val found = Option.when(place != PagedTable.NoEntry)(text(table.value(place)))
         assert(found == expected.get(s"k$i"))
       }
     }

@@ -203,7 +203,7 @@ class StagedPagesSuite extends AnyFunSuite {
           read
         }
       }
-      val found = (0 until StagedTable.Tables).flatMap(
+      val found = (0 until PagedTable.Tables).flatMap(
         table.copyBeside(_, beside)(entry => new String(table.key(entry)))
       )
       assert(found.sorted == ((if (clears) 1000 else 0) until 9000).map(i => new String(key(i))))
