@@ -168,7 +168,7 @@ final class TransactionalStore private[statemark] (
         durable
       } catch {
         case e: Throwable =>
-          serialized.file.foreach(_.delete())
+          serialized.batch.delete()
           throw e
       }
     synchronized {
@@ -208,7 +208,7 @@ final class TransactionalStore private[statemark] (
 
   private def delete(version: PreparedTransaction): Unit = {
     holdsPrepared(0)
-    version.file.foreach(_.delete())
+    version.batch.delete()
   }
 
   private def holdsPrepared(bytes: Long): Unit = staging.foreach(_.memory.holdsPrepared(bytes))
@@ -222,6 +222,7 @@ final class TransactionalStore private[statemark] (
       case heap: HeapBatch if heap.bytes > 0 =>
         val file = SpilledBatch.spill(heap, engine, mergeDelimiter, s, p.state.version)
         versions = versions.copy(prepared = Some(p.copy(batch = file)))
+        heap.delete()
         s.memory.spilled(file.bytes)
         holdsPrepared(file.heapBytes)
         observer.reached(CommitPhase.VersionSpilled)
@@ -267,7 +268,7 @@ final class TransactionalStore private[statemark] (
     val (next, useless) = versions.advanced(version.state, engine.view(), keeps, pinned)
     versions = next
     isHalfApplied = false
-    version.file.foreach(_.delete())
+    version.batch.delete()
     useless.foreach(_.close())
   }
 

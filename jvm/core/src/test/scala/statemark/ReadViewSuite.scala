@@ -298,6 +298,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     Random.shuffle(expected).foreach { case (k, v) => transaction.put(bytes(k), bytes(v)) }
     store.commit(transaction, None, None): Unit
     val whole = store.prepared.get.batch.segments(1 << 20).toVector
+      .map(bytes => engine.BatchSegment(bytes, bytes.length))
     val split = engine.BatchWriter.collect(segmentBytes = 5000) { writer =>
       expected.foreach { case (k, v) => writer.put(bytes(k), bytes(v)) }
     }

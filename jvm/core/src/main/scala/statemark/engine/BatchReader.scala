@@ -10,7 +10,7 @@ import statemark.common.Bytes
   *
   * @param segments the segments of one batch: first its range deletes, then at most one record for each key, ascending
   */
-final class BatchReader(segments: Vector[Array[Byte]]) {
+final class BatchReader(segments: Vector[BatchSegment]) {
   import BatchReader._
 
   // Segment and offset of each record.
@@ -18,7 +18,7 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
 
   /** Range deletes `[begin, end)`, which lie below all other records. */
   val ranges: Vector[(Array[Byte], Array[Byte])] = placesOf(isRange = true).map { place =>
-    val segment = segments((place >>> 32).toInt)
+    val segment = segments((place >>> 32).toInt).bytes
     (keyAt(segment, place.toInt), valueAt(segment, place.toInt))
   }.toVector
 
@@ -27,8 +27,9 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
     for ((segment, s) <- segments.zipWithIndex) {
       var at = BatchWriter.HeaderBytes
       while (at < segment.length) {
-        if ((segment(at) == BatchWriter.DeleteRange) == isRange) found += s.toLong << 32 | at
-        at = endOf(segment, at)
+        if ((segment.bytes(at) == BatchWriter.DeleteRange) == isRange)
+          found += s.toLong << 32 | at
+        at = endOf(segment.bytes, at)
       }
     }
     found.result()
@@ -70,7 +71,7 @@ final class BatchReader(segments: Vector[Array[Byte]]) {
     Arrays.compareUnsigned(segment, from, from + length, key, 0, key.length)
   }
 
-  private def segmentOf(i: Int) = segments((places(i) >>> 32).toInt)
+  private def segmentOf(i: Int) = segments((places(i) >>> 32).toInt).bytes
   private def offsetOf(i: Int) = places(i).toInt
 }
 
@@ -104,9 +105,10 @@ private[statemark] object BatchReader {
     ): Unit
   }
 
-  private[engine] def visit(segment: Array[Byte], use: Visitor): Unit = {
+  private[engine] def visit(batch: BatchSegment, use: Visitor): Unit = {
+    val segment = batch.bytes
     var at = BatchWriter.HeaderBytes
-    while (at < segment.length) {
+    while (at < batch.length) {
       val tag = segment(at)
       val keyLength = varint(segment, at + 1)
       val key = at + 1 + varintBytes(keyLength)

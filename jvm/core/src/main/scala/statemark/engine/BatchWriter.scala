@@ -1,6 +1,7 @@
 package statemark.engine
 
 import java.util.Arrays
+import statemark.common.{ArrayPool, Bytes}
 
 /** Builds RocksDB write batches in their serialized form, so that a whole transaction crosses JNI
   * in one call (design: a batch in key order costs a fifth of single puts).
@@ -14,16 +15,22 @@ import java.util.Arrays
   *
   * ''Thread:'' one.
   *
-  * @param full takes each segment when it is complete
   * @param expectedBytes the expected size; more and less are fine
+  * @param full takes each segment when it is complete; its array comes from the pool, and goes back there by the one
+  *   that took it
   */
-final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[Byte] => Unit) {
+final class BatchWriter(
+    segmentBytes: Int,
+    expectedBytes: Long = 0,
+    pool: ArrayPool = ArrayPool.shared
+)(full: BatchSegment => Unit) {
   import BatchWriter._
 
-  private var buffer =
-    new Array[Byte](math.min(math.max(expectedBytes, 1024L), segmentBytes.toLong).toInt)
+  private var buffer = Bytes.empty
   private var length = HeaderBytes
   private var count = 0
+  // The size of the array that the segment begins with.
+  private var expected = math.min(math.max(expectedBytes, 1024L), segmentBytes.toLong)
 
   def put(key: Array[Byte], value: Array[Byte]): Unit =
     record(Put, key, 0, key.length, value, 0, value.length)
@@ -48,10 +55,14 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
   /** Completes the last segment; the writer is empty afterwards. */
   def finish(): Unit =
     if (count > 0) {
-      val segment = Arrays.copyOf(buffer, length)
-      setCount(segment, count)
+      val segment = BatchSegment(buffer, length)
+      // The array is one that others have used.
+      Arrays.fill(buffer, 0, HeaderBytes, 0: Byte)
+      setCount(buffer, count)
+      buffer = Bytes.empty
       length = HeaderBytes
       count = 0
+      expected = math.min(segmentBytes, ArrayPool.LargestBytes).toLong
       full(segment)
     }
 
@@ -93,9 +104,14 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
 
   private def ensure(room: Long): Unit =
     if (length + room > buffer.length) {
-      val needed = length + room
-      val doubled = math.max(needed, buffer.length * 2L)
-      buffer = Arrays.copyOf(buffer, math.min(doubled, MaxArray).toInt)
+      val needed = math.max(length + room, math.max(buffer.length * 2L, expected))
+      val larger = pool.takeBytes(
+        if (needed > ArrayPool.LargestBytes) math.min(needed, MaxArray).toInt
+        else Integer.highestOneBit(needed.toInt * 2 - 1)
+      )
+      System.arraycopy(buffer, 0, larger, 0, math.min(length, buffer.length))
+      pool.give(buffer)
+      buffer = larger
     }
 
   private def writeByte(b: Byte): Unit = {
@@ -118,15 +134,24 @@ final class BatchWriter(segmentBytes: Int, expectedBytes: Long = 0)(full: Array[
   }
 }
 
+/** A complete write batch in the first bytes of an array. */
+final case class BatchSegment(bytes: Array[Byte], length: Int) {
+
+  /** Returns the batch in an array of its own. */
+  def toArray: Array[Byte] = Arrays.copyOf(bytes, length)
+}
+
 object BatchWriter {
   val DefaultSegmentBytes: Int = 256 * 1024 * 1024
 
   /** Returns the segments of what `write` writes. */
-  def collect(segmentBytes: Int = DefaultSegmentBytes, expectedBytes: Long = 0)(
-      write: BatchWriter => Unit
-  ): Vector[Array[Byte]] = {
-    val segments = Vector.newBuilder[Array[Byte]]
-    val writer = new BatchWriter(segmentBytes, expectedBytes)(segment => segments += segment)
+  def collect(
+      segmentBytes: Int = DefaultSegmentBytes,
+      expectedBytes: Long = 0,
+      pool: ArrayPool = ArrayPool.shared
+  )(write: BatchWriter => Unit): Vector[BatchSegment] = {
+    val segments = Vector.newBuilder[BatchSegment]
+    val writer = new BatchWriter(segmentBytes, expectedBytes, pool)(segment => segments += segment)
     write(writer)
     writer.finish()
     segments.result()
@@ -134,11 +159,11 @@ object BatchWriter {
 
   /** Write batches of so many bytes at most, each of as many of `pieces` as it has room for; made one by one. */
   private[engine] def joined(
-      pieces: Vector[Array[Byte]],
+      pieces: Vector[BatchSegment],
       mostBytes: Int
   ): Iterator[Array[Byte]] = {
-    val groups = Vector.newBuilder[Vector[Array[Byte]]]
-    var group = Vector.empty[Array[Byte]]
+    val groups = Vector.newBuilder[Vector[BatchSegment]]
+    var group = Vector.empty[BatchSegment]
     var bytes = 0L
     pieces.foreach { piece =>
       if (group.nonEmpty && bytes + piece.length > mostBytes) {
@@ -153,15 +178,15 @@ object BatchWriter {
     groups.result().iterator.map(join)
   }
 
-  private def join(pieces: Vector[Array[Byte]]): Array[Byte] =
-    if (pieces.length == 1) pieces.head
+  private def join(pieces: Vector[BatchSegment]): Array[Byte] =
+    if (pieces.length == 1) pieces.head.toArray
     else {
       val whole = new Array[Byte](HeaderBytes + pieces.map(_.length - HeaderBytes).sum)
       pieces.foldLeft(HeaderBytes) { (at, piece) =>
-        System.arraycopy(piece, HeaderBytes, whole, at, piece.length - HeaderBytes)
+        System.arraycopy(piece.bytes, HeaderBytes, whole, at, piece.length - HeaderBytes)
         at + piece.length - HeaderBytes
       }: Unit
-      setCount(whole, pieces.map(countOf).sum)
+      setCount(whole, pieces.map(piece => countOf(piece.bytes)).sum)
       whole
     }
 
@@ -176,7 +201,7 @@ object BatchWriter {
   private val CountAt = 8
   private val MaxVarint = 5
   private val MaxArray = Int.MaxValue - 16L
-  private val NoValue = Array.emptyByteArray
+  private val NoValue = Bytes.empty
 
   // RocksDB's record tags (db/dbformat.h, ValueType): part of the wire format.
   private[statemark] final val Delete: Byte = 0x0

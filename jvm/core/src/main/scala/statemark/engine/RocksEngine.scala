@@ -126,8 +126,8 @@ final class RocksEngine private (
     * Where there are several segments, the first one brings `intent` and the last one removes it: a
     * directory that holds one has rows of a version that it does not name (I2).
     *
-    * RocksDB copies a write twice before it has it, so writes are small. Where the memtable has no room for all of
-    * them, it would be written to disk in between: then they are one.
+    * RocksDB copies a write twice before it has it, so writes are small. A memtable that has no room for all of them is
+    * frozen first, as RocksDB would freeze it between two of them. What is larger than a memtable is one write.
     *
     * @param onPart is called after each segment but the last
     */
@@ -138,10 +138,16 @@ final class RocksEngine private (
       onPart: () => Unit = () => ()
   ): Unit = {
     val held = property("rocksdb.cur-size-active-mem-table")
-    val hasRoom = held + 2 * batch.bytes <= memtableBytes
     if (held > memtableBytes / RocksEngine.LeastFiltered) filterMemtables()
+    val isLarge = batch match {
+      case heap: HeapBatch =>
+        if (held + heap.memtableBytes > memtableBytes && heap.memtableBytes <= memtableBytes)
+          flush(waits = false)
+        heap.memtableBytes > memtableBytes
+      case _: FileBatch => false
+    }
     val segments =
-      batch.segments(if (hasRoom) HeapBatch.PieceBytes else BatchWriter.DefaultSegmentBytes)
+      batch.segments(if (isLarge) BatchWriter.DefaultSegmentBytes else HeapBatch.PieceBytes)
     val memtable = new ActiveMemtable
     var isFirst = true
     do {

@@ -3,7 +3,7 @@ package statemark.engine
 import java.io.File
 import java.util.concurrent.atomic.AtomicInteger
 import org.rocksdb._
-import statemark.common.{ScratchFullException, StoreUnusableException}
+import statemark.common.{ArrayPool, ScratchFullException, StoreUnusableException}
 
 /** Rows that one transaction has put aside: a RocksDB of its own, empty at first, deleted at the end.
   *
@@ -47,7 +47,8 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
     */
   def write(rows: BatchWriter => Unit): Unit = writing {
     val writer = new BatchWriter(ScratchStore.SegmentBytes)(segment => {
-      val batch = new WriteBatch(segment)
+      val batch = new WriteBatch(segment.toArray)
+      ArrayPool.shared.give(segment.bytes)
       try db.write(writeOptions, batch)
       finally batch.close()
     })

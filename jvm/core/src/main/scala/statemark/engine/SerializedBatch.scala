@@ -3,9 +3,10 @@ package statemark.engine
 import java.io.{EOFException, File, FileNotFoundException, IOException, RandomAccessFile}
 import java.nio.ByteBuffer
 import java.nio.file.Files
+import java.util.Arrays
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 import java.util.zip.CRC32C
-import statemark.common.{StoreUnusableException, ViewClosedException}
+import statemark.common.{ArrayPool, Sharing, StoreUnusableException, ViewClosedException}
 
 /** The writes of one version in the form in which RocksDB takes them: first the ranges that it deleted, then at
   * most one record for each key, ascending.
@@ -38,6 +39,9 @@ sealed trait SerializedBatch {
 
   /** Removes a reader. */
   def release(): Unit
+
+  /** Removes the owner, who uses it no more: memory or file are free once no reader is left. Idempotent. */
+  def delete(): Unit
 }
 
 object SerializedBatch {
@@ -45,27 +49,38 @@ object SerializedBatch {
 }
 
 /** A batch in memory, in pieces of which none is large to the garbage collector: G1 gives an array of half a region
-  * or more regions of its own, which are not shared and not moved.
+  * or more regions of its own, which are not shared and not moved. Pieces serve another batch when the owner is done
+  * with this one, unless a reader was let in (ADR 33).
   *
   * @param pieces complete write batches: first what it deletes by range, then keys that ascend
   */
-final class HeapBatch(pieces: Vector[Array[Byte]]) extends SerializedBatch {
+final class HeapBatch(pieces: Vector[BatchSegment], pool: ArrayPool = ArrayPool.shared)
+    extends SerializedBatch {
   private lazy val reader = new BatchReader(pieces)
+  private val sharing = new Sharing
 
   override def segments(mostBytes: Int): Iterator[Array[Byte]] =
     BatchWriter.joined(pieces, mostBytes)
   override val bytes: Long = pieces.iterator.map(_.length.toLong).sum
+  private val records = pieces.iterator.map(piece => BatchWriter.countOf(piece.bytes).toLong).sum
   override val heapBytes: Long =
-    bytes + pieces.iterator.map(BatchReader.PlaceBytes * BatchWriter.countOf(_)).sum
+    pieces.iterator.map(_.bytes.length.toLong).sum + BatchReader.PlaceBytes * records
+
+  /** Returns about how many bytes of a memtable it takes. */
+  private[engine] def memtableBytes: Long = bytes + HeapBatch.MemtableOverhead * records
   override def parts: Int = if (reader.length > 0) 1 else 0
   override def firstKey(part: Int): Array[Byte] = reader.key(0)
   override def part(i: Int): BatchReader = reader
   override def ranges: Vector[(Array[Byte], Array[Byte])] = reader.ranges
-  override def retain(): Boolean = true
+  override def retain(): Boolean = sharing.share()
   override def release(): Unit = ()
+  override def delete(): Unit = if (sharing.end()) pieces.foreach(piece => pool.give(piece.bytes))
 
+  /** Shows all keys but those of ranges, in order. */
   private[statemark] def foreachKey(use: Array[Byte] => Unit): Unit =
-    for (i <- 0 until reader.length) use(reader.key(i))
+    foreachRecord((tag, in, key, keyLength, _, _) =>
+      if (tag != BatchWriter.DeleteRange) use(Arrays.copyOfRange(in, key, key + keyLength))
+    )
 
   /** Shows all records, in order, where they lie. */
   private[statemark] def foreachRecord(use: BatchReader.Visitor): Unit =
@@ -77,9 +92,13 @@ object HeapBatch {
   /** Half of the smallest array that G1 calls humongous. */
   val PieceBytes: Int = 256 * 1024
 
+  /** What RocksDB's memtable has for a record beside key and value. */
+  private val MemtableOverhead = 32L
+
   /** @param expectedBytes the expected size of all that `write` writes; more and less are fine */
-  def of(expectedBytes: Long = 0)(write: BatchWriter => Unit): HeapBatch =
-    new HeapBatch(BatchWriter.collect(PieceBytes, expectedBytes)(write))
+  def of(expectedBytes: Long = 0, pool: ArrayPool = ArrayPool.shared)(
+      write: BatchWriter => Unit
+  ): HeapBatch = new HeapBatch(BatchWriter.collect(PieceBytes, expectedBytes, pool)(write), pool)
 }
 
 /** A batch in a file of a home, where memory has no room. Its records are puts and deletes: merges were resolved when
@@ -100,13 +119,12 @@ final class FileBatch private (
   override def heapBytes: Long = firstKeys.iterator.map(_.length + FileBatch.KeyOverhead).sum
   override def parts: Int = firstKeys.length
   override def firstKey(part: Int): Array[Byte] = firstKeys(part)
-  override def part(i: Int): BatchReader = new BatchReader(Vector(read(places.length - parts + i)))
+  override def part(i: Int): BatchReader = FileBatch.reader(read(places.length - parts + i))
 
   private val users = new AtomicInteger(1)
   private val isOwned = new AtomicBoolean(true)
 
-  /** Removes the owner: the file goes once no reader is left. Idempotent. */
-  def delete(): Unit = if (isOwned.compareAndSet(true, false)) release()
+  override def delete(): Unit = if (isOwned.compareAndSet(true, false)) release()
 
   override def retain(): Boolean = users.getAndUpdate(n => if (n > 0) n + 1 else 0) > 0
 
@@ -162,19 +180,20 @@ object FileBatch {
         out.setLength(0)
         val places = Vector.newBuilder[Segment]
         var count = 0
-        def add(segment: Array[Byte]): Unit = {
-          val sum = checksum(segment)
+        def add(segment: BatchSegment): Unit = {
+          val sum = checksum(segment.bytes, segment.length)
           places += Segment(out.getFilePointer + HeaderBytes, segment.length, sum)
           count += 1
           out.write(header(segment.length, sum))
-          out.write(segment)
+          out.write(segment.bytes, 0, segment.length)
+          ArrayPool.shared.give(segment.bytes)
         }
         if (ranges.nonEmpty) BatchWriter.collect() { writer =>
           ranges.foreach { case (begin, end) => writer.deleteRange(begin, end) }
         }.foreach(add)
         val firstKeys = Vector.newBuilder[Array[Byte]]
         val writer = new BatchWriter(segmentBytes)(segment => {
-          firstKeys += BatchReader.firstKey(segment)
+          firstKeys += BatchReader.firstKey(segment.bytes)
           add(segment)
         })
         rows(writer)
@@ -221,7 +240,7 @@ object FileBatch {
         val segment = read(in, at, length)
         val place = Segment(at, length, second)
         check(file, place, count, segment)
-        val reader = new BatchReader(Vector(segment))
+        val reader = FileBatch.reader(segment)
         ranges ++= reader.ranges
         if (reader.length > 0) firstKeys += reader.key(0)
         places += place
@@ -233,7 +252,7 @@ object FileBatch {
   }
 
   private def check(file: File, segment: Segment, number: Int, bytes: Array[Byte]): Unit =
-    if (checksum(bytes) != segment.checksum)
+    if (checksum(bytes, bytes.length) != segment.checksum)
       throw damaged(file, s"a wrong checksum of segment $number", None)
 
   private def damaged(file: File, what: String, cause: Option[Throwable]) =
@@ -242,9 +261,12 @@ object FileBatch {
   private def header(first: Int, second: Int): Array[Byte] =
     ByteBuffer.allocate(HeaderBytes).putInt(first).putInt(second).array
 
-  private def checksum(bytes: Array[Byte]): Int = {
+  private def reader(segment: Array[Byte]) =
+    new BatchReader(Vector(BatchSegment(segment, segment.length)))
+
+  private def checksum(bytes: Array[Byte], length: Int): Int = {
     val crc = new CRC32C
-    crc.update(bytes)
+    crc.update(bytes, 0, length)
     crc.getValue.toInt
   }
 

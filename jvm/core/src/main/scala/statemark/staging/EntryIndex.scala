@@ -1,5 +1,7 @@
 package statemark.staging
 
+import statemark.common.ArrayPool
+
 /** The entries that have a write, in key order. What is new is put aside until somebody asks for the order. Much of
   * it is sorted, and merged with what is in order already; little goes to a small list beside that, one by one.
   *

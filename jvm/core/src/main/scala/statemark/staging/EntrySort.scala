@@ -1,6 +1,7 @@
 package statemark.staging
 
 import java.util.Arrays
+import statemark.common.ArrayPool
 
 /** Puts entries in key order: a radix sort by the eight bytes after what all keys share, as encoded rows begin
   * with bytes that are the same in every key. Keys that agree in those as well are sorted among themselves.

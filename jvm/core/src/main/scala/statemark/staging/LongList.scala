@@ -1,6 +1,7 @@
 package statemark.staging
 
 import java.util.Arrays
+import statemark.common.ArrayPool
 
 /** Numbers in chunks, of which none is large to the garbage collector, from a pool.
   *

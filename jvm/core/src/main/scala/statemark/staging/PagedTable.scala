@@ -2,6 +2,7 @@ package statemark.staging
 
 import java.util.Arrays
 import scala.annotation.tailrec
+import statemark.common.ArrayPool
 
 /** A hash table whose entries lie as bytes in pages: millions of them are a few thousand objects to the garbage
   * collector. The place of an entry is a number, page and offset, and never 0. A slot has a place, and the upper bits of

@@ -3,7 +3,7 @@ package statemark.staging
 import java.lang.invoke.MethodHandles
 import java.nio.ByteOrder
 import java.util.Arrays
-import statemark.common.Bytes
+import statemark.common.{ArrayPool, Bytes}
 import statemark.engine.BatchWriter
 
 /** The entries of a transaction by key: the write of a key that stands, if any, and whether the base has the key. The

@@ -2,10 +2,10 @@ package statemark.staging
 
 import java.lang.invoke.VarHandle
 import java.util.Arrays
-import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
+import java.util.concurrent.atomic.AtomicLong
 import scala.annotation.tailrec
 import scala.collection.mutable
-import statemark.common.{Bytes, KeyHash}
+import statemark.common.{ArrayPool, Bytes, KeyHash, Sharing}
 
 /** The staged writes of one transaction.
   *
@@ -46,8 +46,7 @@ final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], p
 
   // Odd while the owner changes something.
   private val changes = new AtomicLong
-  // Whether readers beside the owner have it, or it is closed; once one of these, for ever.
-  private val sharing = new AtomicInteger(Private)
+  private val sharing = new Sharing
 
   /** Heap bytes held, keys, values and bookkeeping, and what is kept for open scans. */
   def bytes: Long = table.bytes + tombstones_.bytes + openScans.bytes
@@ -192,12 +191,11 @@ final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], p
   private[statemark] def close(): Unit = {
     spilled_.foreach(_.close())
     index.clear()
-    if (sharing.compareAndSet(Private, Closed)) table.clear()
+    if (sharing.end()) table.clear()
   }
 
   /** Lets readers beside the owner in; false where it is closed. */
-  private[statemark] def share(): Boolean =
-    sharing.compareAndSet(Private, Shared) || sharing.get == Shared
+  private[statemark] def share(): Boolean = sharing.share()
 
   /** Returns all entries with a write, in key order, until the next call. */
   private[statemark] def sorted: LongList = index.all()
@@ -338,8 +336,4 @@ object TransactionBuffer {
     * otherwise hold all keys that it read.
     */
   private val MaxRememberedBytes = 32L * 1024 * 1024
-
-  private val Private = 0
-  private val Shared = 1
-  private val Closed = 2
 }

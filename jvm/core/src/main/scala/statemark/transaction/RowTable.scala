@@ -3,7 +3,8 @@ package statemark.transaction
 import java.lang.invoke.MethodHandles
 import java.nio.ByteOrder
 import java.util.Arrays
-import statemark.staging.{ArrayPool, PagedTable}
+import statemark.common.ArrayPool
+import statemark.staging.PagedTable
 
 /** Rows by key, for reads.
   *

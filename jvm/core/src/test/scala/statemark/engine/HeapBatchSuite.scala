@@ -29,10 +29,10 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
       assert(pieces.forall(_.length <= math.max(pieceBytes, 450)))
       val batch = new HeapBatch(pieces)
       assert(
-        batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(_.toSeq)
+        batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(_.toArray.toSeq)
       )
       assert(batch.bytes == pieces.map(_.length.toLong).sum)
-      assert(batch.heapBytes == batch.bytes + 8 * (rows.size + 1))
+      assert(batch.heapBytes == pieces.map(_.bytes.length.toLong).sum + 8 * (rows.size + 1))
     }
     assert(SerializedBatch.empty.segments(1000).isEmpty)
   }

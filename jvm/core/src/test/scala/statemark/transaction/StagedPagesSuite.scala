@@ -6,7 +6,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.SortedMap
 import scala.collection.mutable
 import scala.util.Random
-import statemark.common.{Bytes, KeyHash}
+import statemark.common.{ArrayPool, Bytes, KeyHash}
 import statemark.staging._
 
 /** Goal: staged rows live in arrays that go from one transaction to the next, and nobody reads what is another's. Method:

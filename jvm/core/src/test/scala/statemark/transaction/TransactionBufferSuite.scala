@@ -5,7 +5,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.SortedMap
 import scala.collection.mutable
 import scala.util.Random
-import statemark.common.{Bytes, KeyHash}
+import statemark.common.{ArrayPool, Bytes, KeyHash}
 import statemark.staging.StagedLookup._
 import statemark.staging._
 

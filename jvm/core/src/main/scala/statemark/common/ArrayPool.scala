@@ -1,8 +1,9 @@
-package statemark.staging
+package statemark.common
 
 import java.util.{ArrayDeque, Arrays}
+import java.util.concurrent.atomic.AtomicReference
 
-/** Free arrays of powers of two in size, for staged rows: what a batch has staged makes room for the next one, so that
+/** Free arrays of powers of two in size, for the rows of a batch: what one batch has staged makes room for the next one, so that
   * the garbage collector neither copies nor promotes it. An array is given back by the one that took it, when nothing
   * refers to it; what a taken array holds is left over from others.
   *
@@ -78,4 +79,27 @@ private[statemark] object ArrayPool {
     bytes >= SmallestBytes && bytes <= LargestBytes && java.lang.Long.bitCount(bytes) == 1
 
   private def sizeOf(length: Int): Int = Integer.numberOfTrailingZeros(length)
+}
+
+/** Decides who has arrays of a pool in the end: their owner, who gives them back when he is done, or the garbage
+  * collector, where readers on other threads were let in, who may outlive him.
+  *
+  * ''Thread:'' any.
+  */
+private[statemark] final class Sharing {
+  import Sharing._
+  private val state = new AtomicReference[State](Private)
+
+  /** Lets a reader in; false where the owner is done. */
+  def share(): Boolean = state.compareAndSet(Private, Shared) || state.get == Shared
+
+  /** Ends the ownership; tells whether nobody reads. Idempotent: true once at most. */
+  def end(): Boolean = state.compareAndSet(Private, Ended)
+}
+
+private object Sharing {
+  sealed trait State
+  case object Private extends State
+  case object Shared extends State
+  case object Ended extends State
 }
