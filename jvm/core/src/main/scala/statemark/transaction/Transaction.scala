@@ -1,9 +1,16 @@
 package statemark.transaction
 
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Bytes, Gate, IllegalCallException, Position}
+import statemark.common.{ArrayPool, Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
-import statemark.staging.{OpenRows, StagedLookup, StagedRows, StagedTable, TransactionBuffer}
+import statemark.staging.{
+  LongList,
+  OpenRows,
+  StagedLookup,
+  StagedRows,
+  StagedTable,
+  TransactionBuffer
+}
 
 /** All writes of one store between the load of a version and its commit or rollback.
   *
@@ -259,10 +266,12 @@ final class Transaction private[statemark] (
   }
 
   /** Returns the changelog, opened if nothing was written. */
-  private[statemark] def changelog: ChangelogWriter = openedChangelog.getOrElse {
-    val writer = openChangelog()
-    openedChangelog = Some(writer)
-    writer
+  private[statemark] def changelog: ChangelogWriter = openedChangelog match {
+    case Some(writer) => writer
+    case None =>
+      val writer = openChangelog()
+      openedChangelog = Some(writer)
+      writer
   }
 
   /** Marks the transaction as committed, and lets go of what it staged: Spark keeps the task that had it, and so it,
@@ -325,13 +334,22 @@ final class Transaction private[statemark] (
 
   private def resolveExistence(): Unit = {
     val table = buffer.entries
-    val unknown = buffer.sorted.iterator.filter(table.inBase(_) == StagedTable.Unknown).toArray
-    val found = engine.exist(
-      unknown.iterator.map(table.key).toIndexedSeq,
-      base.counts.keys + base.counts.internalKeys
-    )
-    for (i <- unknown.indices)
-      table.setInBase(unknown(i), if (found(i)) StagedTable.Present else StagedTable.Absent)
+    val unknown = new LongList(ArrayPool.shared)
+    foreachEntry(entry => if (table.inBase(entry) == StagedTable.Unknown) unknown += entry)
+    val rows = base.counts.keys + base.counts.internalKeys
+    var from = 0
+    while (from < unknown.length) {
+      val length = math.min(unknown.length - from, Transaction.KeysAtOnce)
+      val keys = Array.tabulate(length)(i => table.key(unknown(from + i)))
+      // So many rows lie beside these keys, if they are spread as all keys are.
+      val found = engine.exist(keys.toIndexedSeq, rows * length / unknown.length)
+      for (i <- 0 until length) table.setInBase(
+        unknown(from + i),
+        if (found(i)) StagedTable.Present else StagedTable.Absent
+      )
+      from += length
+    }
+    unknown.clear()
   }
 }
 
@@ -339,6 +357,9 @@ private[statemark] object Transaction {
 
   /** The buffer of a transaction that has ended: no write goes there. */
   private val Ended = new TransactionBuffer(Bytes.empty)
+
+  /** The number of keys that the base is asked for in one call. */
+  private val KeysAtOnce = 8192
 }
 
 /** Adds up row counts, those of internal column families apart. */

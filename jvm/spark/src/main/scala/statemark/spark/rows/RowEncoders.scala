@@ -31,9 +31,9 @@ final class RowEncoderRegistry(
     delimiterBytes: Int,
     schemas: Option[StateSchemaProvider]
 ) {
-  private val byFamily = new ConcurrentHashMap[String, RowEncoders]()
+  private val byFamily = new ConcurrentHashMap[String, Option[RowEncoders]]()
 
-  def get(family: String): Option[RowEncoders] = Option(byFamily.get(family))
+  def get(family: String): Option[RowEncoders] = byFamily.getOrDefault(family, None)
 
   /** Keeps the encoders that are there. Keys are encoded by the schema in `spec`; the key schema
     * beside it may differ (joins do that) and is for schema checks only.
@@ -52,7 +52,7 @@ final class RowEncoderRegistry(
     }
     byFamily.computeIfAbsent(
       family,
-      _ => create(family, valueSchema, spec, hasMultipleValues)
+      _ => Some(create(family, valueSchema, spec, hasMultipleValues))
     ): Unit
   }
 
