@@ -18,7 +18,7 @@ batches 20 to 27. *Tuned* is Spark's RocksDB provider with the settings of
 `bench/queries/tuned.conf`, *memory* its in-memory provider with defaults. *Above the floor* is
 what state costs: the processor time of a warm batch, less that of the query with its state left
 out, where each micro-batch is computed by itself. Peak MB is the most that the process has had
-in memory.
+in memory. What misses its goal is bold.
 """
 #: The most of Statemark ÷ another that is wanted.
 GOALS: dict[tuple[str, str], float] = {
@@ -59,6 +59,11 @@ def text(results: dict[str, Any]) -> list[str]:
         for column in zip(*(row[2:-1] for row in rows), strict=True)
     ]
     goals = [_goal(what, other) for what, other in ratios]
+    for row in rows:
+        row[2:-1] = [
+            f"**{cell}**" if cell and float(cell) > float(goal) else cell
+            for cell, goal in zip(row[2:-1], goals, strict=True)
+        ]
     header = [
         "query",
         "batch, ms: cold; warm",
