@@ -190,9 +190,12 @@ final class TransactionalStore private[statemark] (
     *   the version in memory, and open it again with room
     */
   def confirm(): Unit =
-    if (prepared.isDefined) {
+    if (prepared.isDefined || isClosed) {
       observer.reached(CommitPhase.ConfirmStarted)
-      synchronized(prepared.foreach(apply))
+      synchronized {
+        checkUsable()
+        prepared.foreach(apply)
+      }
       observer.reached(CommitPhase.ConfirmApplied)
     }
 
@@ -275,12 +278,13 @@ final class TransactionalStore private[statemark] (
   /** Adds keys to those that are in memory only; these are all where a flush has begun another memtable meanwhile. */
   private def sketch(batch: SerializedBatch): Unit = {
     val writes = unflushedWrites
-    if (writes < writesBefore) unflushedKeys.clear()
-    writesBefore = writes
     batch match {
-      case heap: HeapBatch => heap.foreachKey(unflushedKeys.add)
-      case _: FileBatch => () // is flushed with its confirm
+      case heap: HeapBatch =>
+        if (writes < writesBefore + heap.records) unflushedKeys.clear()
+        heap.foreachKey(unflushedKeys.add)
+      case _: FileBatch => unflushedKeys.clear() // it is flushed with its confirm
     }
+    writesBefore = writes
   }
 
   /** Writes an image of a version to `target` in which form Spark's own provider opens it: a copy
@@ -402,7 +406,7 @@ final class TransactionalStore private[statemark] (
     try rollbackOpen()
     finally
       synchronized {
-        prepared.foreach(delete)
+        dropPrepared(): Unit
         rows.forget()
         memory.close()
         engine.close()

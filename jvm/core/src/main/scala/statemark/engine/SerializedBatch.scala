@@ -62,7 +62,8 @@ final class HeapBatch(pieces: Vector[BatchSegment], pool: ArrayPool = ArrayPool.
   override def segments(mostBytes: Int): Iterator[Array[Byte]] =
     BatchWriter.joined(pieces, mostBytes)
   override val bytes: Long = pieces.iterator.map(_.length.toLong).sum
-  private val records = pieces.iterator.map(piece => BatchWriter.countOf(piece.bytes).toLong).sum
+  private[statemark] val records: Long =
+    pieces.iterator.map(piece => BatchWriter.countOf(piece.bytes).toLong).sum
   override val heapBytes: Long =
     pieces.iterator.map(_.bytes.length.toLong).sum + BatchReader.PlaceBytes * records
 
@@ -92,7 +93,7 @@ object HeapBatch {
   /** Half of the smallest array that G1 calls humongous. */
   val PieceBytes: Int = 256 * 1024
 
-  /** What RocksDB's memtable has for a record beside key and value. */
+  /** Bytes that RocksDB's memtable has for a record beside key and value. */
   private val MemtableOverhead = 32L
 
   /** @param expectedBytes the expected size of all that `write` writes; more and less are fine */

@@ -217,7 +217,7 @@ private[statemark] object RowCache {
     /** Returns tables that hold less. */
     def smaller: Tables =
       if (newer.isMostlyDead) new Tables(newer.compacted(), older, isWhole)
-      else new Tables(new RowTable, Some(newer), isWhole = false)
+      else new Tables(new RowTable, Some(newer), isWhole && older.isEmpty)
 
     /** Gives back the tables that the `next` ones do not have. */
     def freeOthers(next: Tables): Unit =

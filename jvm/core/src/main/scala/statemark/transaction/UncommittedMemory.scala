@@ -51,9 +51,10 @@ final class UncommittedMemory {
   private def spillPrepared(): Unit = if (isOver) {
     val all = members.asScala.toSeq
     all.iterator.takeWhile(_ => isOver).filter(_.isKeeping).foreach(_.store.forget())
-    all.sortBy(-_.preparedBytes).iterator
-      .takeWhile(member => isOver && member.preparedBytes > 0)
-      .foreach(_.store.spillPrepared())
+    // As they are at one moment: others change them meanwhile.
+    all.map(member => (member, member.preparedBytes)).filter(_._2 > 0).sortBy(-_._2).iterator
+      .takeWhile(_ => isOver)
+      .foreach(_._1.store.spillPrepared())
   }
 
   /** The bytes that one store holds; none once it is closed. */

@@ -359,11 +359,9 @@ final class StatemarkRocksDBStateStore private[spark] (
     if (state != HandleState.Updating) enter(HandleState.Update)
     else context.stateMachine.verifyStamp(stamp)
     FamilyRules.checkUse(operation, family, usesFamilies, checkedOut.families)
-    encoders.get(family) match {
-      case Some(rows) => rows
-      case None =>
-        throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, family)
-    }
+    val rows = encoders.get(family)
+    if (rows.isDefined) rows.get
+    else throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, family)
   }
 
   private def reading(operation: String, family: String, key: UnsafeRow): RowEncoders = {
