@@ -5,7 +5,7 @@ import org.rocksdb.{LRUCache, WriteBufferManager}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.util.Random
 import statemark.TestStores
-import statemark.common.Bytes
+import statemark.common.{ArrayPool, Bytes}
 
 /** A batch on the heap lies in pieces, of which RocksDB gets all, one by one or joined. */
 class HeapBatchSuite extends AnyFunSuite with TestStores {
@@ -78,6 +78,35 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
       assert(parts == expected && batch.segments(HeapBatch.PieceBytes).length == 4)
       assert(onDisk(engine) == ((Some("7"), true)))
     }
+  }
+
+  test("I2: a memtable that has no room for a version is frozen before it, not in the middle") {
+    val sized = options.copy(writeBufferBytes = 2L << 20)
+    val engine = RocksEngine.open(new File(root, "frozen"), sized)
+    for (number <- Seq("7", "8")) {
+      var parts = 1
+      val records = Seq(version -> bytes(number))
+      engine.apply(HeapBatch.of()(write), records, Intent(7, None), () => parts += 1)
+      assert(parts == 4)
+      assert(engine.property(Active) == rows.size + 1, "of this version alone, and whole")
+    }
+    assert(onDisk(engine) == ((Some("8"), true)))
+  }
+
+  test("its pieces go to other batches when its owner is done, unless a reader was let in") {
+    val pool = new ArrayPool(64L << 20, overwrites = true)
+    def key(batch: HeapBatch) = text(batch.part(0).key(0))
+    val (unread, read) = (HeapBatch.of(pool = pool)(write), HeapBatch.of(pool = pool)(write))
+    val held = pool.heldBytes
+    assert(read.retain() && read.retain())
+    Seq(read, read).foreach(_.delete())
+    assert(pool.heldBytes == held && key(read) == "k00000" && read.retain())
+    Seq(unread, unread).foreach(_.delete())
+    assert(pool.heldBytes >= held + unread.bytes && !unread.retain())
+    // Arrays that others have used are those of a new batch.
+    val next = HeapBatch.of(pool = pool)(write)
+    val segments = next.segments(BatchWriter.DefaultSegmentBytes).map(_.toSeq).toSeq
+    assert(pool.heldBytes < held + unread.bytes && segments == whole.map(_.toArray.toSeq))
   }
 
   test("I2: where a part of a version goes to disk, so does the rest") {
