@@ -29,7 +29,9 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
       assert(pieces.forall(_.length <= math.max(pieceBytes, 450)))
       val batch = new HeapBatch(pieces)
       assert(
-        batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(_.toArray.toSeq)
+        batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(
+          _.toArray.toSeq
+        )
       )
       assert(batch.bytes == pieces.map(_.length.toLong).sum)
       assert(batch.heapBytes == pieces.map(_.bytes.length.toLong).sum + 8 * (rows.size + 1))
