@@ -3,8 +3,8 @@ package statemark.common
 import java.util.{ArrayDeque, Arrays}
 import java.util.concurrent.atomic.AtomicReference
 
-/** Free arrays of powers of two in size, for the rows of a batch: what one batch has staged makes room for the next one, so that
-  * the garbage collector neither copies nor promotes it. An array is given back by the one that took it, when nothing
+/** Free arrays of powers of two in size, for the rows of a batch: what one batch has staged makes room for the next one,
+  * so that the garbage collector neither copies nor promotes it. An array is given back by the one that took it, when nothing
   * refers to it; what a taken array holds is left over from others.
   *
   * ''Thread:'' any.

@@ -10,8 +10,10 @@ import statemark.common.ArrayPool
   * Pages and slots come from a pool.
   *
   * ''Thread:'' as each implementation says.
+  *
+  * @param headerBytes what an entry has before its key
   */
-private[statemark] abstract class PagedTable(pool: ArrayPool) {
+private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int) {
   import PagedTable._
 
   protected final val tables: Array[Array[Long]] = Array.fill(Tables)(NoSlots)
@@ -23,8 +25,20 @@ private[statemark] abstract class PagedTable(pool: ArrayPool) {
   /** Heap bytes of slots. */
   protected final def slotBytes: Long = slotBytes_
 
+  /** Returns the length of the key of the entry at `at`. */
+  protected def keyLengthAt(page: Array[Byte], at: Int): Int
+
   /** Tells whether the entry at `place` is of the key that is a part of an array. */
-  protected def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean
+  private def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
+    val page = pageOf(place)
+    val at = offsetOf(place)
+    val begin = at + headerBytes
+    keyLengthAt(page, at) == length &&
+    Arrays.equals(page, begin, begin + length, key, from, from + length)
+  }
+
+  /** Returns the place of the entry of `key`, [[PagedTable.NoEntry]] where it has none. */
+  final def find(hash: Long, key: Array[Byte]): Long = find(hash, key, 0, key.length)
 
   /** Returns the place of a key that is a part of an array, [[NoEntry]] where it has none. */
   protected final def find(hash: Long, key: Array[Byte], from: Int, length: Int): Long = {

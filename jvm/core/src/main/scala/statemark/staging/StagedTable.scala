@@ -19,7 +19,8 @@ import statemark.engine.BatchWriter
   * ''Thread:'' the owner of the transaction. Others may look beside it: what they find then means nothing until they know
   * that the owner changed nothing meanwhile, but they neither hang nor ask for much memory.
   */
-private[statemark] final class StagedTable(pool: ArrayPool) extends PagedTable(pool) {
+private[statemark] final class StagedTable(pool: ArrayPool)
+    extends PagedTable(pool, StagedTable.HeaderBytes) {
   import PagedTable._
   import StagedTable._
 
@@ -36,15 +37,7 @@ private[statemark] final class StagedTable(pool: ArrayPool) extends PagedTable(p
   /** Heap bytes of entries with keys and values, of what these have left behind, and of slots. */
   def bytes: Long = bytes_
 
-  /** Returns the entry of `key`, [[PagedTable.NoEntry]] where it has none. */
-  def find(hash: Long, key: Array[Byte]): Long = find(hash, key, 0, key.length)
-
-  override protected def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
-    val page = pageOf(place)
-    val at = offsetOf(place)
-    keyLength(page, at) == length &&
-    Arrays.equals(page, at + HeaderBytes, at + HeaderBytes + length, key, from, from + length)
-  }
+  override protected def keyLengthAt(page: Array[Byte], at: Int): Int = keyLength(page, at)
 
   /** Returns how many slots a call for `key` looks at that are of other keys or its own. */
   def looks(hash: Long, key: Array[Byte]): Int = {

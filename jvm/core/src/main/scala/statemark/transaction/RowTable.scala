@@ -15,7 +15,7 @@ import statemark.staging.PagedTable
   * ''Thread:'' one at a time.
   */
 private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared)
-    extends PagedTable(pool) {
+    extends PagedTable(pool, RowTable.HeaderBytes) {
   import PagedTable._
   import RowTable._
 
@@ -29,15 +29,7 @@ private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared)
   /** Tells whether most of what the pages hold was replaced or removed. */
   def isMostlyDead: Boolean = deadBytes > MinDead && deadBytes * 2 > heapBytes
 
-  /** Returns where the row of `key` is, [[PagedTable.NoEntry]] where the table does not know of it. */
-  def find(hash: Long, key: Array[Byte]): Long = find(hash, key, 0, key.length)
-
-  override protected def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
-    val page = pageOf(place)
-    val at = offsetOf(place)
-    keyLength(page, at) == length &&
-    Arrays.equals(page, at + HeaderBytes, at + HeaderBytes + length, key, from, from + length)
-  }
+  override protected def keyLengthAt(page: Array[Byte], at: Int): Int = keyLength(page, at)
 
   def value(place: Long): Array[Byte] = {
     val page = pageOf(place)
