@@ -154,10 +154,7 @@ def draw(results: dict[str, Any], file: Path, colors: dict[str, str]) -> None:
     import matplotlib.pyplot as plt
 
     labels = [f"micro-batch of {figure['title']}" for figure in results["queries"]["figures"]]
-    times = [
-        figure["median"]["tuned"]["warm ms"] / figure["median"][OURS]["warm ms"]
-        for figure in results["queries"]["figures"]
-    ]
+    times = [1 / ratio for ratio in _to_tuned(results, "warm ms")]
     labels += [label for label, *_ in BARS]
     times += [1 / _ratio(results, name, figure) for _, name, figure in BARS]
     fig, ax = plt.subplots(figsize=(8, 0.6 + 0.4 * len(labels)))
@@ -201,8 +198,13 @@ def _query(results: dict[str, Any], name: str) -> dict[str, float]:
 
 def _mean(results: dict[str, Any], what: str) -> float:
     """Return the geometric mean over all queries of Statemark's figure ÷ tuned's."""
+    return statistics.geometric_mean(_to_tuned(results, what))
+
+
+def _to_tuned(results: dict[str, Any], what: str) -> list[float]:
+    """Return Statemark's figure ÷ tuned's of each query."""
     medians = [figure["median"] for figure in results["queries"]["figures"]]
-    return statistics.geometric_mean(m[OURS][what] / m["tuned"][what] for m in medians)
+    return [m[OURS][what] / m["tuned"][what] for m in medians]
 
 
 def _ratio(results: dict[str, Any], name: str, figure: str) -> float:
