@@ -38,25 +38,18 @@ final class TransactionalStore private[statemark] (
 ) extends AutoCloseable {
   private val mergeDelimiter = options.mergeDelimiter.getBytes
   private val staging: Option[Staging] = limit.map { l =>
-    val member = l.memory.join(
-      l.bytes,
-      new UncommittedMemory.Store {
-        // Without the lock, which a flush may hold for long.
-        override def forget(): Unit = rows.forget()
-        override def spillPrepared(): Unit = TransactionalStore.this.spillPrepared()
-      }
-    )
+    val member = l.memory.join(l.bytes, () => spillPrepared())
     new Staging(ReopenedStore.stagingOf(engine.directory), options, member, observer)
   }
-  private val memory = staging.fold(RowCache.membership(() => rows.forget()))(_.memory)
-  private val rows: RowCache =
-    new RowCache(engine, mergeDelimiter, memory, isEmpty = initial.version == 0)
   @volatile private var versions = ReadableVersions(initial, engine.view())
+  private val rows =
+    new RowCache(engine, mergeDelimiter, RowPages.shared, isEmpty = initial.version == 0)
 
   /** The reads that go on beside the owner. */
   val readers: Readers = new Readers(retention)
   private val unflushedKeys = new KeySketch
   private var writesBefore = 0L
+  private var expected = Transaction.Expected()
   @volatile private var isClosed = false
   // From the first piece of a version in the base to the last, and for ever where an error comes between.
   @volatile private var isHalfApplied = false
@@ -102,7 +95,8 @@ final class TransactionalStore private[statemark] (
     checkUsable()
     require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
     require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
-    val transaction = new Transaction(rows, base, mergeDelimiter, openChangelog, staging)
+    val transaction =
+      new Transaction(rows, base, mergeDelimiter, openChangelog, staging, expected)
     versions = versions.copy(open = Some(transaction))
     transaction
   }
@@ -176,6 +170,7 @@ final class TransactionalStore private[statemark] (
       val prepared = next.copy(state = withSnapshot(next.state, newest))
       versions = versions.copy(prepared = Some(prepared), open = None)
       transaction.end()
+      expected = transaction.next
       holdsPrepared(prepared.bytes)
     }
     staging.foreach(_.memory.checkPrepared())
@@ -216,7 +211,7 @@ final class TransactionalStore private[statemark] (
 
   private def holdsPrepared(bytes: Long): Unit = staging.foreach(_.memory.holdsPrepared(bytes))
 
-  /** Moves the prepared version to disk, where it is on the heap.
+  /** Moves the prepared version to disk, where it is in memory.
     *
     * ''Thread:'' any that does not hold the lock of another store.
     */
@@ -242,7 +237,8 @@ final class TransactionalStore private[statemark] (
       val fingerprint = writes(transaction)
       val at = VersionId(base.version + 1, checkpointId)
       val next = transaction.serialize(at, usesFamilies, position = None)
-      synchronized(apply(next.after(ChangelogCommit(fingerprint, 0))))
+      try synchronized(apply(next.after(ChangelogCommit(fingerprint, 0))))
+      finally next.batch.delete()
     } finally transaction.rollback()
   }
 
@@ -406,10 +402,12 @@ final class TransactionalStore private[statemark] (
     try rollbackOpen()
     finally
       synchronized {
-        dropPrepared(): Unit
-        rows.forget()
-        memory.close()
-        engine.close()
+        try dropPrepared(): Unit
+        finally {
+          rows.close()
+          staging.foreach(_.memory.close())
+          engine.close()
+        }
       }
   }
 

@@ -254,27 +254,6 @@ class SpillSuite extends AnyFunSuite with TestStores {
     assert(limit.get.memory.spills > 10)
   }
 
-  test("what is only kept to save reads goes before anything is spilled") {
-    val memory = new UncommittedMemory
-    val stores = (1 to 2).map(i =>
-      newStore(s"store$i", limit = Some(UncommittedLimit(memory, 400000)))
-    )
-    def fill(t: Transaction, n: Int): Unit =
-      (0 until n).foreach(i => t.put(bytes(f"k$i%050d"), new Array[Byte](4)))
-    commit(stores(0))(fill(_, 250)): Unit
-    stores(0).confirm()
-    assert(memory.bytes == 0)
-    def reads = stores(0).count(org.rocksdb.TickerType.NUMBER_DB_SEEK)
-    val before = reads
-    commit(stores(0))(fill(_, 100)): Unit
-    assert(reads == before && stores(0).dropPrepared())
-    val crowd = begin(stores(1))
-    fill(crowd, 3400) // it fits, but not beside what is kept
-    crowd.rollback()
-    commit(stores(0))(fill(_, 100)): Unit
-    assert(reads > before && memory.spills == 0)
-  }
-
   test("a prepared version that is spilled is exported, and read by views") {
     val memory = new UncommittedMemory
     val (one, two) = (

@@ -1,15 +1,17 @@
 package statemark.common
 
+import java.lang.ref.Cleaner
+import java.nio.ByteBuffer
 import java.util.{ArrayDeque, Arrays}
 import java.util.concurrent.atomic.AtomicReference
 
-/** Free arrays of powers of two in size, for the rows of a batch: what one batch has staged makes room for the next one,
-  * so that the garbage collector neither copies nor promotes it. An array is given back by the one that took it, when nothing
-  * refers to it; what a taken array holds is left over from others.
+/** Free arrays of powers of two in size, and buffers outside the heap, for the rows of a batch: what one batch has
+  * staged makes room for the next one, so that the garbage collector neither copies nor promotes it. An array is given
+  * back by the one that took it, when nothing refers to it; what a taken array holds is left over from others.
   *
   * ''Thread:'' any.
   *
-  * @param mostBytes how much it holds; the rest is left to the garbage collector
+  * @param mostBytes bytes of free arrays that it holds; the rest is left to the garbage collector
   * @param overwrites whether to overwrite what is given back, so that a test sees who still reads it
   */
 private[statemark] final class ArrayPool(mostBytes: Long, overwrites: Boolean = false) {
@@ -17,10 +19,51 @@ private[statemark] final class ArrayPool(mostBytes: Long, overwrites: Boolean = 
 
   private val bytes = Array.fill(Sizes)(new ArrayDeque[Array[Byte]])
   private val longs = Array.fill(Sizes)(new ArrayDeque[Array[Long]])
+  private val buffers = new ArrayDeque[ByteBuffer]
+  private var buffersMade = 0L
+  private var mostBuffers = DefaultBuffers
+  private var refusedAt = Long.MaxValue
   private var heldBytes_ = 0L
 
   /** Heap bytes of what is free. */
   def heldBytes: Long = synchronized(heldBytes_)
+
+  /** Sets how many bytes buffers may take, in use or free. Where they take more already, no more are made. */
+  def boundBuffers(bytes: Long): Unit = synchronized {
+    mostBuffers = math.min(math.min(bytes, DirectMemory.mostBytes / 8) / LargestBytes, refusedAt)
+  }
+
+  /** Bytes of buffers that are in use. */
+  def bufferBytes: Long = synchronized(buffersMade - buffers.size) * LargestBytes
+
+  /** Bytes of all buffers. */
+  def takenBufferBytes: Long = synchronized(buffersMade) * LargestBytes
+
+  /** Returns a buffer outside the heap, as large as the largest array; None where there is no room for it. */
+  def takeBuffer(): Option[ByteBuffer] = synchronized {
+    Option(buffers.pollFirst).orElse {
+      try
+        Option.when(buffersMade < mostBuffers) {
+          val buffer = ByteBuffer.allocateDirect(LargestBytes)
+          buffersMade += 1
+          // One that an error has lost.
+          cleaner.register(buffer, () => synchronized(buffersMade -= 1)): Unit
+          buffer
+        }
+      catch {
+        // The JVM has less for buffers (-XX:MaxDirectMemorySize).
+        case _: OutOfMemoryError =>
+          refusedAt = buffersMade
+          mostBuffers = buffersMade
+          None
+      }
+    }
+  }
+
+  def give(buffer: ByteBuffer): Unit = {
+    if (overwrites) for (i <- 0 until LargestBytes by 8) buffer.putLong(i, Garbage): Unit
+    synchronized(buffers.addFirst(buffer))
+  }
 
   def takeBytes(length: Int): Array[Byte] = {
     val free = synchronized {
@@ -63,6 +106,9 @@ private[statemark] object ArrayPool {
 
   /** Half of the smallest array that G1 calls humongous. */
   final val LargestBytes: Int = 256 * 1024
+
+  private val DefaultBuffers = 128L
+  private val cleaner = Cleaner.create()
 
   /** Smaller ones die young. */
   private final val SmallestBytes = 256

@@ -4,7 +4,7 @@ import java.lang.invoke.MethodHandles
 import java.nio.ByteOrder
 import java.security.SecureRandom
 
-/** The hash of keys in tables on the heap: SipHash-1-3 with a secret of this process (ADR 27). A sender of keys cannot
+/** The hash of keys in tables in memory: SipHash-1-3 with a secret of this process (ADR 27). A sender of keys cannot
   * choose keys that fall into one slot. Another process has other hashes, so that nothing on disk, and no order that a
   * user sees, may come from them.
   *

@@ -157,40 +157,7 @@ object BatchWriter {
     segments.result()
   }
 
-  /** Write batches of so many bytes at most, each of as many of `pieces` as it has room for; made one by one. */
-  private[engine] def joined(
-      pieces: Vector[BatchSegment],
-      mostBytes: Int
-  ): Iterator[Array[Byte]] = {
-    val groups = Vector.newBuilder[Vector[BatchSegment]]
-    var group = Vector.empty[BatchSegment]
-    var bytes = 0L
-    pieces.foreach { piece =>
-      if (group.nonEmpty && bytes + piece.length > mostBytes) {
-        groups += group
-        group = Vector.empty
-        bytes = 0
-      }
-      group :+= piece
-      bytes += piece.length
-    }
-    if (group.nonEmpty) groups += group
-    groups.result().iterator.map(join)
-  }
-
-  private def join(pieces: Vector[BatchSegment]): Array[Byte] =
-    if (pieces.length == 1) pieces.head.toArray
-    else {
-      val whole = new Array[Byte](HeaderBytes + pieces.map(_.length - HeaderBytes).sum)
-      pieces.foldLeft(HeaderBytes) { (at, piece) =>
-        System.arraycopy(piece.bytes, HeaderBytes, whole, at, piece.length - HeaderBytes)
-        at + piece.length - HeaderBytes
-      }: Unit
-      setCount(whole, pieces.map(piece => countOf(piece.bytes)).sum)
-      whole
-    }
-
-  private def setCount(batch: Array[Byte], count: Int): Unit =
+  private[engine] def setCount(batch: Array[Byte], count: Int): Unit =
     for (i <- 0 until 4) batch(CountAt + i) = (count >>> (8 * i)).toByte
 
   /** Number of records. */

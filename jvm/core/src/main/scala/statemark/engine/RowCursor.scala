@@ -35,6 +35,9 @@ private[statemark] trait BaseRows {
 
   /** Lets go of what scans have kept for the next one. */
   def rest(): Unit
+
+  /** Tells whether the last `get` found a row that is in memory here: to ask for it again costs little. */
+  def wasKept: Boolean = false
 }
 
 /** Lookups of one key. For a key that is not there RocksDB's `get` throws an exception in C++ and catches it, which takes

@@ -54,28 +54,41 @@ object SerializedBatch {
   *
   * @param pieces complete write batches: first what it deletes by range, then keys that ascend
   */
-final class HeapBatch(pieces: Vector[BatchSegment], pool: ArrayPool = ArrayPool.shared)
-    extends SerializedBatch {
-  private lazy val reader = new BatchReader(pieces)
+final class HeapBatch private[engine] (pieces: Vector[BatchPiece]) extends SerializedBatch {
+  private lazy val reader = new BatchReader(pieces.map(_.segment))
   private val sharing = new Sharing
 
   override def segments(mostBytes: Int): Iterator[Array[Byte]] =
-    BatchWriter.joined(pieces, mostBytes)
+    BatchPiece.joined(pieces, mostBytes)
   override val bytes: Long = pieces.iterator.map(_.length.toLong).sum
-  private[statemark] val records: Long =
-    pieces.iterator.map(piece => BatchWriter.countOf(piece.bytes).toLong).sum
+  private[statemark] val records: Long = pieces.iterator.map(_.records.toLong).sum
   override val heapBytes: Long =
-    pieces.iterator.map(_.bytes.length.toLong).sum + BatchReader.PlaceBytes * records
+    pieces.iterator.map(_.heapBytes).sum + BatchReader.PlaceBytes * records
 
   /** Returns about how many bytes of a memtable it takes. */
   private[engine] def memtableBytes: Long = bytes + HeapBatch.MemtableOverhead * records
   override def parts: Int = if (reader.length > 0) 1 else 0
   override def firstKey(part: Int): Array[Byte] = reader.key(0)
   override def part(i: Int): BatchReader = reader
-  override def ranges: Vector[(Array[Byte], Array[Byte])] = reader.ranges
-  override def retain(): Boolean = sharing.share()
+  override lazy val ranges: Vector[(Array[Byte], Array[Byte])] = {
+    val found = Vector.newBuilder[(Array[Byte], Array[Byte])]
+    foreachRecord { (tag, in, key, keyLength, value, valueLength) =>
+      if (tag == BatchWriter.DeleteRange) found += ((
+        Arrays.copyOfRange(in, key, key + keyLength),
+        Arrays.copyOfRange(in, value, value + valueLength)
+      ))
+    }
+    found.result()
+  }
+
+  /** A reader may be there for longer than the owner: what it reads is left to the garbage collector. */
+  override def retain(): Boolean = {
+    val isThere = sharing.share()
+    if (isThere) pieces.foreach(_.segment)
+    isThere
+  }
   override def release(): Unit = ()
-  override def delete(): Unit = if (sharing.end()) pieces.foreach(piece => pool.give(piece.bytes))
+  override def delete(): Unit = if (sharing.end()) pieces.foreach(_.free())
 
   /** Shows all keys but those of ranges, in order. */
   private[statemark] def foreachKey(use: Array[Byte] => Unit): Unit =
@@ -83,23 +96,160 @@ final class HeapBatch(pieces: Vector[BatchSegment], pool: ArrayPool = ArrayPool.
       if (tag != BatchWriter.DeleteRange) use(Arrays.copyOfRange(in, key, key + keyLength))
     )
 
-  /** Shows all records, in order, where they lie. */
+  /** Shows all records, in order, each for the time of the call. */
   private[statemark] def foreachRecord(use: BatchReader.Visitor): Unit =
-    pieces.foreach(BatchReader.visit(_, use))
+    pieces.foreach(_.visit(use))
 }
 
 object HeapBatch {
 
   /** Half of the smallest array that G1 calls humongous. */
-  val PieceBytes: Int = 256 * 1024
+  val PieceBytes: Int = ArrayPool.LargestBytes
 
   /** Bytes that RocksDB's memtable has for a record beside key and value. */
   private val MemtableOverhead = 32L
 
-  /** @param expectedBytes the expected size of all that `write` writes; more and less are fine */
-  def of(expectedBytes: Long = 0, pool: ArrayPool = ArrayPool.shared)(
-      write: BatchWriter => Unit
-  ): HeapBatch = new HeapBatch(BatchWriter.collect(PieceBytes, expectedBytes, pool)(write), pool)
+  /** @param expectedBytes the expected size of all that `write` writes; more and less are fine
+    * @param pieceBytes the size of a piece
+    */
+  def of(
+      expectedBytes: Long = 0,
+      pool: ArrayPool = ArrayPool.shared,
+      pieceBytes: Int = PieceBytes
+  )(write: BatchWriter => Unit): HeapBatch = {
+    val pieces = Vector.newBuilder[BatchPiece]
+    val writer = new BatchWriter(pieceBytes, expectedBytes, pool)(pieces += BatchPiece(_, pool))
+    write(writer)
+    writer.finish()
+    new HeapBatch(pieces.result())
+  }
+}
+
+/** A piece of a batch in memory: a complete write batch. A large one lies outside the heap until a reader is let in: it
+  * is there for as long as a query is idle, and the collector makes room for it two to three times (ADR 14).
+  *
+  * ''Thread:'' any.
+  *
+  * @param records the number of its records
+  */
+private[engine] final class BatchPiece private (
+    val length: Int,
+    val records: Int,
+    private var place: BatchPiece.Place,
+    pool: ArrayPool
+) {
+  import BatchPiece._
+
+  /** Heap bytes that it takes once a reader is let in. */
+  val heapBytes: Long = place match {
+    case OnHeap(bytes) => bytes.length.toLong
+    case _ => ArrayPool.LargestBytes.toLong
+  }
+
+  /** Copies its bytes from `from` on. */
+  def copyTo(to: Array[Byte], at: Int, from: Int): Unit = synchronized {
+    place match {
+      case OnHeap(bytes) => System.arraycopy(bytes, from, to, at, length - from)
+      case Outside(buffer) => buffer.get(from, to, at, length - from): Unit
+      case Freed => throw freed
+    }
+  }
+
+  /** Shows all records, in order, in an array that is good for the call alone. */
+  def visit(use: BatchReader.Visitor): Unit = synchronized(place) match {
+    case OnHeap(bytes) => BatchReader.visit(BatchSegment(bytes, length), use)
+    case _ =>
+      val bytes = pool.takeBytes(ArrayPool.LargestBytes)
+      copyTo(bytes, 0, 0)
+      BatchReader.visit(BatchSegment(bytes, length), use)
+      pool.give(bytes)
+  }
+
+  /** Moves it to the heap, where readers on other threads may have it for as long as they like. */
+  def segment: BatchSegment = synchronized {
+    val bytes = place match {
+      case OnHeap(bytes) => bytes
+      case Outside(buffer) =>
+        val bytes = new Array[Byte](length)
+        buffer.get(0, bytes): Unit
+        pool.give(buffer)
+        place = OnHeap(bytes)
+        bytes
+      case Freed => throw freed
+    }
+    BatchSegment(bytes, length)
+  }
+
+  /** Gives its memory to others; it is used no more. */
+  def free(): Unit = synchronized {
+    place match {
+      case OnHeap(bytes) => pool.give(bytes)
+      case Outside(buffer) => pool.give(buffer)
+      case Freed => ()
+    }
+    place = Freed
+  }
+
+  private def freed = new IllegalStateException("The memory of this piece is somebody else's.")
+}
+
+private[engine] object BatchPiece {
+  private sealed trait Place
+  private final case class OnHeap(bytes: Array[Byte]) extends Place
+  private final case class Outside(buffer: ByteBuffer) extends Place
+  private case object Freed extends Place
+
+  /** Returns the piece of a segment, whose array is the pool's from now on. Outside the heap, at least half of its room
+    * is used.
+    * @param pool what it came from
+    */
+  def apply(segment: BatchSegment, pool: ArrayPool): BatchPiece = {
+    val buffer =
+      if (
+        segment.bytes.length == ArrayPool.LargestBytes && segment.length > segment.bytes.length / 2
+      )
+        pool.takeBuffer()
+      else None
+    val place = buffer.fold[Place](OnHeap(segment.bytes)) { outside =>
+      outside.put(0, segment.bytes, 0, segment.length): Unit
+      Outside(outside)
+    }
+    val records = BatchWriter.countOf(segment.bytes)
+    if (buffer.isDefined) pool.give(segment.bytes)
+    new BatchPiece(segment.length, records, place, pool)
+  }
+
+  /** Write batches of so many bytes at most, each of as many of `pieces` as it has room for; made one by one. */
+  def joined(
+      pieces: Vector[BatchPiece],
+      mostBytes: Int
+  ): Iterator[Array[Byte]] = {
+    val groups = Vector.newBuilder[Vector[BatchPiece]]
+    var group = Vector.empty[BatchPiece]
+    var bytes = 0L
+    pieces.foreach { piece =>
+      if (group.nonEmpty && bytes + piece.length > mostBytes) {
+        groups += group
+        group = Vector.empty
+        bytes = 0
+      }
+      group :+= piece
+      bytes += piece.length
+    }
+    if (group.nonEmpty) groups += group
+    groups.result().iterator.map(join)
+  }
+
+  private def join(pieces: Vector[BatchPiece]): Array[Byte] = {
+    val whole =
+      new Array[Byte](BatchWriter.HeaderBytes + pieces.map(_.length - BatchWriter.HeaderBytes).sum)
+    pieces.foldLeft(BatchWriter.HeaderBytes) { (at, piece) =>
+      piece.copyTo(whole, at, BatchWriter.HeaderBytes)
+      at + piece.length - BatchWriter.HeaderBytes
+    }: Unit
+    BatchWriter.setCount(whole, pieces.map(_.records).sum)
+    whole
+  }
 }
 
 /** A batch in a file of a home, where memory has no room. Its records are puts and deletes: merges were resolved when

@@ -1,7 +1,6 @@
 package statemark.staging
 
 import java.util.Arrays
-import scala.annotation.tailrec
 import statemark.common.ArrayPool
 
 /** A hash table whose entries lie as bytes in pages: millions of them are a few thousand objects to the garbage
@@ -12,9 +11,14 @@ import statemark.common.ArrayPool
   * ''Thread:'' as each implementation says.
   *
   * @param headerBytes what an entry has before its key
+  * @param expected the expected number of entries; more and less are fine
   */
-private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int) {
+private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, expected: Int) {
   import PagedTable._
+
+  // Of slots, so that they need not grow.
+  private val firstSize =
+    math.min(MostFirst, math.max(MinSlots, Integer.highestOneBit(expected / Tables * 3 / 2) * 2))
 
   protected final val tables: Array[Array[Long]] = Array.fill(Tables)(NoSlots)
   private val counts = new Array[Int](Tables)
@@ -78,7 +82,7 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int) 
 
   private def grow(table: Int): Unit = {
     val old = tables(table)
-    val larger = pool.takeLongs(math.max(MinSlots, old.length * 2))
+    val larger = pool.takeLongs(math.max(firstSize, old.length * 2))
     Arrays.fill(larger, 0L)
     var i = 0
     while (i < old.length) {
@@ -94,23 +98,6 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int) 
     var at = home(slot >>> PlaceBits, slots)
     while (slots(at) != 0) at = (at + 1) & (slots.length - 1)
     slots(at) = slot
-  }
-
-  /** Frees a slot, and moves what lies behind it, so that no search ends there too early. */
-  protected final def unlink(table: Int, slot: Int): Unit = {
-    val slots = tables(table)
-    val mask = slots.length - 1
-    @tailrec def close(gap: Int, at: Int): Unit =
-      if (slots(at) == 0) slots(gap) = 0
-      else {
-        val wanted = home(slots(at) >>> PlaceBits, slots)
-        if (((at - wanted) & mask) >= ((at - gap) & mask)) {
-          slots(gap) = slots(at)
-          close(at, (at + 1) & mask)
-        } else close(gap, (at + 1) & mask)
-      }
-    close(slot, (slot + 1) & mask)
-    counts(table) -= 1
   }
 
   /** Returns a page for several entries: as large as the `before` ones together, up to the largest, so that a small table
@@ -150,6 +137,8 @@ private[statemark] object PagedTable {
   final val Tables: Int = 256
 
   private final val MinSlots = 8
+  // Together 2 MiB, which the first writes take where less is written than expected.
+  private final val MostFirst = 1024
   // One slot that is free: of a table without entries.
   private val NoSlots = new Array[Long](1)
 

@@ -19,8 +19,8 @@ import statemark.engine.BatchWriter
   * ''Thread:'' the owner of the transaction. Others may look beside it: what they find then means nothing until they know
   * that the owner changed nothing meanwhile, but they neither hang nor ask for much memory.
   */
-private[statemark] final class StagedTable(pool: ArrayPool)
-    extends PagedTable(pool, StagedTable.HeaderBytes) {
+private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
+    extends PagedTable(pool, StagedTable.HeaderBytes, expected) {
   import PagedTable._
   import StagedTable._
 

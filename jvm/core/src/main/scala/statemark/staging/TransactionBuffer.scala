@@ -26,15 +26,21 @@ import statemark.common.{ArrayPool, Bytes, KeyHash, Sharing}
   * transformWithState does that) where the passing orders memory. `lookupBeside` and `scanBeside` from any
   * thread while the owner goes on, by a sequence lock: it costs the owner two stores for each write and no
   * fence, and readers try again where they met a write.
+  *
+  * @param expected the expected number of keys; more and less are fine
   */
-final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], pool: ArrayPool) {
+final class TransactionBuffer private[statemark] (
+    mergeDelimiter: Array[Byte],
+    pool: ArrayPool,
+    expected: Int = 0
+) {
   import PagedTable.NoEntry
   import StagedTable._
   import TransactionBuffer._
 
   def this(mergeDelimiter: Array[Byte]) = this(mergeDelimiter, ArrayPool.shared)
 
-  private val table = new StagedTable(pool)
+  private val table = new StagedTable(pool, expected)
   private val index = new EntryIndex(table, pool)
   private var tombstones_ = RangeTombstones.none
   private var seq = 0L
@@ -196,6 +202,9 @@ final class TransactionBuffer private[statemark] (mergeDelimiter: Array[Byte], p
 
   /** Lets readers beside the owner in; false where it is closed. */
   private[statemark] def share(): Boolean = sharing.share()
+
+  /** Returns how many entries have no write. */
+  private[statemark] def unwritten: Int = table.entries - index.length
 
   /** Returns all entries with a write, in key order, until the next call. */
   private[statemark] def sorted: LongList = index.all()

@@ -22,7 +22,7 @@ final case class PreparedTransaction(
   /** Heap bytes held. */
   def bytes: Long = batch.heapBytes
 
-  /** Returns the file that holds the writes, if they are not on the heap. */
+  /** Returns the file that holds the writes, if they are not in memory. */
   def file: Option[FileBatch] = batch match {
     case file: FileBatch => Some(file)
     case _: HeapBatch => None

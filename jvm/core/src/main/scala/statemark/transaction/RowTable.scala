@@ -1,46 +1,85 @@
 package statemark.transaction
 
 import java.lang.invoke.MethodHandles
-import java.nio.ByteOrder
+import java.nio.{ByteBuffer, ByteOrder}
 import java.util.Arrays
-import statemark.common.ArrayPool
-import statemark.staging.PagedTable
+import scala.annotation.tailrec
+import scala.collection.mutable
+import statemark.common.KeyHash
 
-/** Rows by key, for reads.
+/** Rows by key, for reads, in pages outside the heap. Where memory has no more pages, a page of its own is used again:
+  * the one of which most was replaced, or the oldest. Of its rows those go on that were asked for since, as many as fill
+  * half of it.
   *
   * {{{
-  *   row    int16 length of key | int16 length of value | key | value
+  *   row    1 bit: was asked for | 15 bits: length of key | int16 length of value | key | value
+  *   slot   upper 24 bits of the key's hash | 40 bits: number of the page, from 1, and offset of the row; 0 where free
   * }}}
+  * Slots lie in pages, too. The uppermost bits of the hash choose the page, by a directory, and the lower ones of the 24
+  * the slot in it. A page of slots that is full is split in two.
   *
   * ''Thread:'' one at a time.
+  *
+  * ''Source:'' R. Fagin et al., Extendible hashing, 1979 (the directory).
+  *
+  * @param hasAll whether there are no rows beside those that it will be told
+  * @param hashOf returns the hash of the key that is a part of an array, by which calls find it
   */
-private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared)
-    extends PagedTable(pool, RowTable.HeaderBytes) {
-  import PagedTable._
+private[transaction] final class RowTable(
+    memory: RowPages#Member,
+    hasAll: Boolean,
+    hashOf: (Array[Byte], Int, Int) => Long = KeyHash.of
+) extends AutoCloseable {
   import RowTable._
 
-  // Of the last page.
-  private var used = 0
-  private var pageBytes = 0L
+  private var directory = Array.empty[Slots]
+  // Bits of the hash that choose in the directory.
+  private var depth = 0
+  private var pages = new Array[ByteBuffer](8)
+  // One for each page that there ever was.
+  private val uses = mutable.ArrayBuffer.empty[Use]
+  // The number of the page that is being filled.
+  private var filling = 0
+  private var ages = 0L
+  private var rowBytes = 0L
   private var deadBytes = 0L
+  private var isWhole_ = hasAll
+  private var isClosed = false
 
-  def heapBytes: Long = Tables * 12L + pageBytes + slotBytes
+  /** Tells whether a key that it does not know of has no row. */
+  def isWhole: Boolean = isWhole_
 
-  /** Tells whether most of what the pages hold was replaced or removed. */
-  def isMostlyDead: Boolean = deadBytes > MinDead && deadBytes * 2 > heapBytes
-
-  override protected def keyLengthAt(page: Array[Byte], at: Int): Int = keyLength(page, at)
-
-  def value(place: Long): Array[Byte] = {
-    val page = pageOf(place)
-    val at = offsetOf(place)
-    val from = at + HeaderBytes + keyLength(page, at)
-    Arrays.copyOfRange(page, from, from + valueLength(page, at))
+  /** Returns the row of a key, if it knows it, which stays longer for it. */
+  def get(hash: Long, key: Array[Byte]): Option[Array[Byte]] = {
+    val place = asked(hash, key)
+    if (place == NoRow) None
+    else {
+      val page = pageOf(place)
+      val at = offsetOf(place)
+      val value = new Array[Byte](valueLength(page, at))
+      page.get(at + HeaderBytes + keyLength(page, at), value): Unit
+      Some(value)
+    }
   }
 
-  /** Records a row whose key and value are parts of two arrays; false where it is too long: the table knows nothing of
-    * the key then.
-    */
+  /** Tells whether it knows the row of a key. */
+  def has(hash: Long, key: Array[Byte]): Boolean = asked(hash, key) != NoRow
+
+  private def asked(hash: Long, key: Array[Byte]): Long = {
+    val place = placeOf(hash, key, 0, key.length)
+    if (place != NoRow) {
+      val page = pageOf(place)
+      val lengths: Short = Shorts.get(page, offsetOf(place))
+      if (lengths >= 0) Shorts.set(page, offsetOf(place), (lengths | Asked).toShort)
+    }
+    place
+  }
+
+  /** Records the row of a key. Where it is too long, or there is no room for it, the table knows nothing of the key. */
+  def put(hash: Long, key: Array[Byte], value: Array[Byte]): Unit =
+    put(hash, key, 0, key.length, value, 0, value.length)
+
+  /** Records a row whose key and value are parts of two arrays. */
   def put(
       hash: Long,
       key: Array[Byte],
@@ -49,102 +88,330 @@ private[transaction] final class RowTable(pool: ArrayPool = ArrayPool.shared)
       value: Array[Byte],
       valueFrom: Int,
       valueLength: Int
-  ): Boolean = {
-    val isTaken = HeaderBytes + keyLength.toLong + valueLength <= LongestRow
-    val table = tableOf(hash)
-    val slot = slotOf(tables(table), hash, key, keyFrom, keyLength)
-    val before = tables(table)(slot) & PlaceMask
-    if (
-      before != NoEntry && RowTable.valueLength(pageOf(before), offsetOf(before)) == valueLength
-    ) {
-      val at = offsetOf(before) + HeaderBytes + keyLength
-      System.arraycopy(value, valueFrom, pageOf(before), at, valueLength)
-    } else if (isTaken) {
-      val entry = PagedTable.slot(
-        hash,
-        append(key, keyFrom, keyLength, value, valueFrom, valueLength)
-      )
-      if (before == NoEntry) link(table, entry)
-      else {
-        deadBytes += bytesAt(before)
-        tables(table)(slot) = entry
+  ): Unit = {
+    val bytes = HeaderBytes + keyLength.toLong + valueLength
+    val old = placeOf(hash, key, keyFrom, keyLength)
+    if (old != NoRow && RowTable.valueLength(pageOf(old), offsetOf(old)) == valueLength) {
+      val to = offsetOf(old) + HeaderBytes + keyLength
+      pageOf(old).put(to, value, valueFrom, valueLength): Unit
+    } else if (bytes <= LongestRow && hasSlot(hash) && hasRoom(bytes.toInt)) {
+      // Not before, as rows may have been dropped for it, and moved.
+      val slots = slotsOf(hash)
+      val at = find(slots, hash, key, keyFrom, keyLength)
+      val before = slots(at) & PlaceMask
+      if (before == NoRow) slots.taken += 1 else died(before)
+      val page = pages(filling)
+      val to = uses(filling).filled
+      Shorts.set(page, to, keyLength.toShort)
+      Shorts.set(page, to + 2, valueLength.toShort)
+      page.put(to + HeaderBytes, key, keyFrom, keyLength)
+        .put(to + HeaderBytes + keyLength, value, valueFrom, valueLength): Unit
+      uses(filling).filled += bytes.toInt
+      rowBytes += bytes
+      slots(at) = slotOf(hash, RowTable.placeOf(filling, to))
+    } else {
+      remove(hash, key, keyFrom, keyLength)
+      isWhole_ = false
+    }
+  }
+
+  /** Returns where the row of a key is. */
+  private def placeOf(hash: Long, key: Array[Byte], from: Int, length: Int): Long =
+    if (directory.isEmpty) NoRow
+    else {
+      val slots = slotsOf(hash)
+      slots(find(slots, hash, key, from, length)) & PlaceMask
+    }
+
+  /** Forgets the row of a key: the base has none, or another one. */
+  def remove(hash: Long, key: Array[Byte], from: Int, length: Int): Unit = if (directory.nonEmpty) {
+    val slots = slotsOf(hash)
+    val at = find(slots, hash, key, from, length)
+    if (slots(at) != 0) {
+      died(slots(at) & PlaceMask)
+      unlink(slots, at)
+    }
+  }
+
+  /** Gives back so many pages, with the rows that were recorded first, or as many as it can; returns how many. */
+  def giveBack(count: Int): Int = {
+    val pages = Iterator.continually(drained(besides = filling)).take(count)
+      .takeWhile(_.isDefined).flatten
+    pages.map(memory.give).size
+  }
+
+  /** Gives back all memory; it knows nothing from then on. Idempotent. */
+  override def close(): Unit = if (!isClosed) {
+    isClosed = true
+    isWhole_ = false
+    directory.distinct.foreach(slots => memory.give(slots.page))
+    for (i <- uses.indices if uses(i).isTaken) memory.give(pages(i))
+    directory = Array.empty
+    pages = Array.empty
+    uses.clear()
+  }
+
+  /** Makes room for a row on the page that is being filled. */
+  private def hasRoom(bytes: Int): Boolean =
+    uses.nonEmpty && uses(filling).filled + bytes <= RowPages.PageBytes || {
+      val isMostlyDead = deadBytes > MinDead && deadBytes * 2 > rowBytes
+      (if (isMostlyDead) None else memory.take()) match {
+        case Some(page) => filling = added(page)
+        case None => oldest(besides = -1).foreach { number =>
+            compact(number, mostBytes = RowPages.PageBytes / 2)
+            filling = number
+          }
       }
-    } else if (before != NoEntry) remove(table, slot)
-    isTaken
-  }
-
-  /** Forgets what is known of a key. */
-  def remove(hash: Long, key: Array[Byte], from: Int, length: Int): Unit = {
-    val table = tableOf(hash)
-    val slot = slotOf(tables(table), hash, key, from, length)
-    if (tables(table)(slot) != 0) remove(table, slot)
-  }
-
-  private def remove(table: Int, slot: Int): Unit = {
-    deadBytes += bytesAt(tables(table)(slot) & PlaceMask)
-    unlink(table, slot)
-  }
-
-  /** Returns a table of the same rows, without what was replaced or removed. */
-  def compacted(): RowTable = {
-    val to = new RowTable(pool)
-    for (table <- tables.indices; slot <- tables(table) if slot != 0) {
-      val page = pageOf(slot & PlaceMask)
-      val at = offsetOf(slot)
-      val key = at + HeaderBytes
-      val length = keyLength(page, at)
-      val place = to.append(page, key, length, page, key + length, valueLength(page, at))
-      to.link(table, slot & ~PlaceMask | place)
+      if (uses.nonEmpty) uses(filling).age = nextAge()
+      uses.nonEmpty && uses(filling).isTaken
     }
-    to
+
+  private def nextAge(): Long = {
+    ages += 1
+    ages
   }
 
-  /** Gives its arrays to others; it is used no more. */
-  def free(): Unit = giveAll()
-
-  private def append(
-      key: Array[Byte],
-      keyFrom: Int,
-      keyLength: Int,
-      value: Array[Byte],
-      valueFrom: Int,
-      valueLength: Int
-  ): Long = {
-    val bytes = HeaderBytes + keyLength + valueLength
-    if (pageCount == 0 || used + bytes > pages(pageCount - 1).length) {
-      val page = sharedPage(pageCount, bytes)
-      addPage(page): Unit
-      pageBytes += page.length
-      used = FirstOffset
+  /** Makes room for a slot. */
+  private def hasSlot(hash: Long): Boolean =
+    if (isClosed) false
+    else if (directory.isEmpty) {
+      val page = memory.take()
+      directory = page.map(new Slots(_, 0)).toArray
+      depth = 0
+      directory.nonEmpty
+    } else {
+      val slots = slotsOf(hash)
+      slots.taken < MostTaken || slots.depth < MostDepth && {
+        val page = memory.take().orElse(drained(besides = filling))
+        page.foreach(split(slotsOf(hash), _))
+        // It may be that all went to one of the two.
+        page.isDefined && slotsOf(hash).taken < MostTaken
+      }
     }
-    val page = pages(pageCount - 1)
-    val at = used
-    Shorts.set(page, at, keyLength.toShort)
-    Shorts.set(page, at + 2, valueLength.toShort)
-    System.arraycopy(key, keyFrom, page, at + HeaderBytes, keyLength)
-    System.arraycopy(value, valueFrom, page, at + HeaderBytes + keyLength, valueLength)
-    used += bytes
-    placeOf(pageCount - 1, at)
+
+  private def split(slots: Slots, page: ByteBuffer): Unit = {
+    val other = new Slots(page, slots.depth + 1)
+    val all = Array.tabulate(SlotCount)(slots(_))
+    if (slots.depth == depth) {
+      directory = Array.tabulate(directory.length * 2)(i => directory(i >>> 1))
+      depth += 1
+    }
+    slots.depth += 1
+    for (i <- directory.indices if directory(i) eq slots)
+      if (((i >>> (depth - slots.depth)) & 1) != 0) directory(i) = other
+    slots.clear()
+    all.foreach { slot =>
+      if (slot != 0) {
+        val to = directory((slot >>> (64 - depth)).toInt)
+        var at = home(slot)
+        while (to(at) != 0) at = (at + 1) & SlotMask
+        to(at) = slot
+        to.taken += 1
+      }
+    }
   }
 
-  private def bytesAt(place: Long): Long = {
+  /** Returns the number of a page. */
+  private def added(page: ByteBuffer): Int = {
+    val free = uses.indexWhere(!_.isTaken)
+    val number = if (free < 0) uses.length else free
+    if (free < 0) uses += new Use
+    if (number >= pages.length) pages = Arrays.copyOf(pages, number * 2)
+    pages(number) = page
+    uses(number).isTaken = true
+    number
+  }
+
+  /** Returns the number of the page to use again: where half of one is dead the first of those, else the oldest. */
+  private def oldest(besides: Int): Option[Int] = {
+    var found = -1
+    var i = 0
+    while (i < uses.length && !(found >= 0 && uses(found).isMostlyDead)) {
+      val use = uses(i)
+      if (i != besides && use.isTaken)
+        if (found < 0 || use.isMostlyDead || use.age < uses(found).age) found = i
+      i += 1
+    }
+    Option.when(found >= 0)(found)
+  }
+
+  /** Returns a page, without its rows. */
+  private def drained(besides: Int): Option[ByteBuffer] = oldest(besides).map { number =>
+    compact(number, mostBytes = 0)
+    uses(number).isTaken = false
+    pages(number)
+  }
+
+  /** Drops rows of a page: those that are dead, and those that nobody has asked for since it was filled, unless the table
+    * has all; the rest beyond `mostBytes`.
+    */
+  private def compact(number: Int, mostBytes: Int): Unit = {
+    val (page, use) = (pages(number), uses(number))
+    val rows = new Array[Byte](use.filled)
+    page.get(0, rows): Unit
+    rowBytes -= use.filled
+    deadBytes -= use.dead
+    val keepsAll = isWhole_ && use.isMostlyDead
+    var to = 0
+    var at = 0
+    while (at < rows.length) {
+      val lengths: Short = ArrayShorts.get(rows, at)
+      val keyLength = lengths & LengthMask
+      val bytes = HeaderBytes + keyLength + (ArrayShorts.get(rows, at + 2): Short)
+      val hash = hashOf(rows, at + HeaderBytes, keyLength)
+      val slots = slotsOf(hash)
+      val slot = find(slots, slotOf(hash, RowTable.placeOf(number, at)))
+      if (slots(slot) != 0) {
+        if ((lengths < 0 || keepsAll) && to + bytes <= mostBytes) {
+          page.put(to, rows, at, bytes): Unit
+          Shorts.set(page, to, keyLength.toShort)
+          slots(slot) = slotOf(hash, RowTable.placeOf(number, to))
+          to += bytes
+        } else {
+          unlink(slots, slot)
+          isWhole_ = false
+        }
+      }
+      at += bytes
+    }
+    rowBytes += to
+    use.filled = to
+    use.dead = 0
+  }
+
+  private def died(place: Long): Unit = {
     val page = pageOf(place)
     val at = offsetOf(place)
-    HeaderBytes + keyLength(page, at).toLong + valueLength(page, at)
+    val bytes = HeaderBytes + keyLength(page, at) + valueLength(page, at)
+    uses(numberOf(place)).dead += bytes
+    deadBytes += bytes
   }
+
+  private def slotsOf(hash: Long): Slots =
+    // A shift by 64 would be none.
+    directory((hash >>> 1 >>> (63 - depth)).toInt)
+
+  /** Returns the slot of a key, or the free one at which the search for it ends. */
+  private def find(slots: Slots, hash: Long, key: Array[Byte], from: Int, length: Int): Int = {
+    var at = home(hash)
+    var slot = slots(at)
+    while (
+      slot != 0 &&
+      !((slot ^ hash) >>> PlaceBits == 0 && isOf(slot & PlaceMask, key, from, length))
+    ) {
+      at = (at + 1) & SlotMask
+      slot = slots(at)
+    }
+    at
+  }
+
+  /** Returns where the slot `wanted` is, or the free one at which the search for it ends. */
+  private def find(slots: Slots, wanted: Long): Int = {
+    var at = home(wanted)
+    while (slots(at) != 0 && slots(at) != wanted) at = (at + 1) & SlotMask
+    at
+  }
+
+  /** Frees a slot, and moves what lies behind it, so that no search ends there too early. */
+  private def unlink(slots: Slots, slot: Int): Unit = {
+    @tailrec def close(gap: Int, at: Int): Unit = {
+      val next = slots(at)
+      if (next == 0) slots(gap) = 0
+      else if (((at - home(next)) & SlotMask) >= ((at - gap) & SlotMask)) {
+        slots(gap) = next
+        close(at, (at + 1) & SlotMask)
+      } else close(gap, (at + 1) & SlotMask)
+    }
+    close(slot, (slot + 1) & SlotMask)
+    slots.taken -= 1
+  }
+
+  private def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
+    val page = pageOf(place)
+    val begin = offsetOf(place) + HeaderBytes
+    keyLength(page, offsetOf(place)) == length && {
+      var i = 0
+      while (
+        i + 8 <= length && (Longs.get(page, begin + i): Long) == (ArrayLongs.get(
+          key,
+          from + i
+        ): Long)
+      ) i += 8
+      i + 8 > length && {
+        while (i < length && page.get(begin + i) == key(from + i)) i += 1
+        i == length
+      }
+    }
+  }
+
+  private def pageOf(place: Long): ByteBuffer = pages(numberOf(place))
 }
 
 private[transaction] object RowTable {
   private val Shorts =
+    MethodHandles.byteBufferViewVarHandle(classOf[Array[Short]], ByteOrder.LITTLE_ENDIAN)
+  private val Longs =
+    MethodHandles.byteBufferViewVarHandle(classOf[Array[Long]], ByteOrder.LITTLE_ENDIAN)
+  private val ArrayShorts =
     MethodHandles.byteArrayViewVarHandle(classOf[Array[Short]], ByteOrder.LITTLE_ENDIAN)
+  private val ArrayLongs =
+    MethodHandles.byteArrayViewVarHandle(classOf[Array[Long]], ByteOrder.LITTLE_ENDIAN)
 
   private final val HeaderBytes = 4
+  private final val Asked = 0x8000
+  private final val LengthMask = 0x7fff
 
-  /** The length of key and value above which a row is not worth its room, as looking it up takes as long as to copy it. */
-  private final val LongestRow = 16 * 1024
+  /** The bytes of a row above which it is not worth its room: to copy it takes as long as to look it up. */
+  private final val LongestRow = RowPages.PageBytes / 4
   private final val MinDead = 64 * 1024
 
-  private def keyLength(page: Array[Byte], at: Int): Int = (Shorts.get(page, at): Short).toInt
-  private def valueLength(page: Array[Byte], at: Int): Int =
+  private final val NoRow = 0L
+  private final val PlaceBits = 40
+  private final val PlaceMask = (1L << PlaceBits) - 1
+  private final val OffsetBits = 14
+
+  private final val SlotBits = 11
+  private final val SlotCount = 1 << SlotBits
+  private final val SlotMask = SlotCount - 1
+  private final val MostTaken = SlotCount * 3 / 4
+  // Of 24 bits of the hash the others choose a slot of a page.
+  private final val MostDepth = 64 - PlaceBits - SlotBits
+
+  private def slotOf(hash: Long, place: Long): Long = hash >>> PlaceBits << PlaceBits | place
+  private def home(slot: Long): Int = (slot >>> PlaceBits).toInt & SlotMask
+  private def placeOf(number: Int, offset: Int): Long = (number + 1L) << OffsetBits | offset
+  private def numberOf(place: Long): Int = (place >>> OffsetBits).toInt - 1
+  private def offsetOf(place: Long): Int = place.toInt & ((1 << OffsetBits) - 1)
+
+  private def keyLength(page: ByteBuffer, at: Int): Int =
+    (Shorts.get(page, at): Short) & LengthMask
+  private def valueLength(page: ByteBuffer, at: Int): Int =
     (Shorts.get(page, at + 2): Short).toInt
+
+  /** @param depth uppermost bits of the hash that all its slots have in common */
+  private final class Slots(val page: ByteBuffer, var depth: Int) {
+    var taken = 0
+    clear()
+
+    def apply(slot: Int): Long = Longs.get(page, slot << 3)
+    def update(slot: Int, value: Long): Unit = Longs.set(page, slot << 3, value)
+
+    def clear(): Unit = {
+      taken = 0
+      var i = 0
+      while (i < SlotCount) {
+        update(i, 0L)
+        i += 1
+      }
+    }
+  }
+
+  /** State of a page of rows. */
+  private final class Use {
+    var isTaken = false
+    var age = 0L
+    var filled = 0
+    var dead = 0
+    def isMostlyDead: Boolean = dead * 2 > filled
+  }
 }

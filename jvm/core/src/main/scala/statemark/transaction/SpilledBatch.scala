@@ -1,6 +1,7 @@
 package statemark.transaction
 
-import statemark.engine.{BaseRows, BatchRecord, FileBatch, HeapBatch, RowCounts}
+import java.util.Arrays
+import statemark.engine.{BaseRows, BatchWriter, FileBatch, HeapBatch, RowCounts}
 import statemark.staging.{
   RangeTombstones,
   SpilledCursor,
@@ -110,14 +111,15 @@ private[statemark] object SpilledBatch {
       staging: Staging,
       version: Long
   ): FileBatch = staging.write(version, batch.ranges) { out =>
-    for (p <- 0 until batch.parts; part = batch.part(p); i <- 0 until part.length) {
-      val key = part.key(i)
-      part.record(i) match {
-        case BatchRecord.Put(value) => out.put(key, value)
-        case BatchRecord.Delete => out.delete(key)
-        case BatchRecord.Merge(operand) =>
-          val row = TransactionBuffer.merged(base.get(key), operand, mergeDelimiter)
-          out.put(key, row)
+    batch.foreachRecord { (tag, in, key, keyLength, value, valueLength) =>
+      tag match {
+        case BatchWriter.Put => out.record(tag, in, key, keyLength, in, value, valueLength)
+        case BatchWriter.Delete => out.record(tag, in, key, keyLength, in, value, -1)
+        case BatchWriter.Merge =>
+          val name = Arrays.copyOfRange(in, key, key + keyLength)
+          val operand = Arrays.copyOfRange(in, value, value + valueLength)
+          out.put(name, TransactionBuffer.merged(base.get(name), operand, mergeDelimiter))
+        case _ => () // the ranges are there
       }
     }
   }

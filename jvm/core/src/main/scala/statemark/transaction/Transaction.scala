@@ -27,17 +27,20 @@ import statemark.staging.{
   *
   * @param base the state of the base when the transaction began
   * @param openChangelog makes the changelog writer; called at the first write or at commit
+  * @param expected what it is likely to do; anything else is fine
   */
 final class Transaction private[statemark] (
     engine: BaseRows,
     val base: StoreState,
     mergeDelimiter: Array[Byte],
     openChangelog: () => ChangelogWriter,
-    staging: Option[Staging] = None
+    staging: Option[Staging] = None,
+    expected: Transaction.Expected = Transaction.Expected()
 ) extends Rows {
   private val gate = new Gate
-  private var buffer = new TransactionBuffer(mergeDelimiter)
+  private var buffer = new TransactionBuffer(mergeDelimiter, ArrayPool.shared, expected.keys)
   private var bytesAtEnd = 0L
+  private var next_ = expected
   private var spills_ = 0L
   private var spilledBytes_ = 0L
   // Heap bytes at which memory is asked again.
@@ -60,6 +63,14 @@ final class Transaction private[statemark] (
   def approximateNumUncommittedBytes: Long =
     bytesAtEnd + buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
 
+  /** Returns what the next transaction of the store is likely to do. */
+  private[statemark] def next: Transaction.Expected =
+    if (!isOpen_) next_
+    else {
+      val keys = buffer.entries.entries
+      Transaction.Expected(keys, next_.writesFound && buffer.unwritten <= keys / 4)
+    }
+
   /** Returns how often the transaction has spilled; `spilledBytes` returns how many bytes. */
   def spills: Long = spills_
   def spilledBytes: Long = spilledBytes_
@@ -73,7 +84,8 @@ final class Transaction private[statemark] (
         case StagedLookup.Operands(bytes) => Some(buffer.merged(engine.get(key), bytes))
         case StagedLookup.NotStaged =>
           val found = engine.get(key)
-          if (base.counts.isTracked) {
+          val isWorthIt = found.isEmpty || expected.writesFound && !engine.wasKept
+          if (base.counts.isTracked && isWorthIt) {
             buffer.rememberBase(key, found.isDefined)
             checkMemory()
           }
@@ -279,6 +291,7 @@ final class Transaction private[statemark] (
     */
   private[statemark] def end(): Unit = gate.through {
     if (isOpen_) {
+      next_ = next
       isOpen_ = false
       bytesAtEnd = approximateNumUncommittedBytes
       newestScan = None
@@ -354,6 +367,12 @@ final class Transaction private[statemark] (
 }
 
 private[statemark] object Transaction {
+
+  /** @param keys the number of keys that it writes, or reads and does not find
+    * @param writesFound whether it writes most of the keys that it finds, so that it is worth to remember that they are
+    *   there. A deduplication does not
+    */
+  private[statemark] final case class Expected(keys: Int = 0, writesFound: Boolean = true)
 
   /** The buffer of a transaction that has ended: no write goes there. */
   private val Ended = new TransactionBuffer(Bytes.empty)

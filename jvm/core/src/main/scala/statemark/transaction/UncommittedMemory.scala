@@ -13,7 +13,6 @@ import scala.jdk.CollectionConverters._
 final class UncommittedMemory {
   private val members = ConcurrentHashMap.newKeySet[Member]()
   private val used = new AtomicLong
-  private val remembered = new AtomicLong
   private val openTransactions = new AtomicInteger
   private val spills_ = new AtomicLong
   private val spilledBytes_ = new AtomicLong
@@ -21,9 +20,6 @@ final class UncommittedMemory {
 
   /** Heap bytes that members hold. */
   def bytes: Long = used.get
-
-  /** Heap bytes that they hold beside these, only to save reads. */
-  private[statemark] def keptBytes: Long = remembered.get
 
   /** None where there are no members. */
   def limit: Option[Long] = Some(limit_).filter(_ < Long.MaxValue)
@@ -34,9 +30,11 @@ final class UncommittedMemory {
   /** Returns bytes that were spilled. */
   def spilledBytes: Long = spilledBytes_.get
 
-  /** Adds a store; it closes its membership when it closes. */
-  def join(limit: Long, store: UncommittedMemory.Store): Member = {
-    val member = new Member(limit, store)
+  /** Adds a store; it closes its membership when it closes.
+    * @param spill moves its prepared version to disk, on any thread
+    */
+  def join(limit: Long, spill: () => Unit): Member = {
+    val member = new Member(limit, spill)
     members.add(member): Unit
     setLimit()
     member
@@ -46,26 +44,22 @@ final class UncommittedMemory {
     limit_ = members.iterator.asScala.map(_.ownLimit).minOption.getOrElse(Long.MaxValue)
   }
 
-  private def isOver: Boolean = used.get + remembered.get > limit_
+  private def isOver: Boolean = used.get > limit_
 
   private def spillPrepared(): Unit = if (isOver) {
-    val all = members.asScala.toSeq
-    all.iterator.takeWhile(_ => isOver).filter(_.isKeeping).foreach(_.store.forget())
     // As they are at one moment: others change them meanwhile.
-    all.map(member => (member, member.preparedBytes)).filter(_._2 > 0).sortBy(-_._2).iterator
-      .takeWhile(_ => isOver)
-      .foreach(_._1.store.spillPrepared())
+    val all = members.asScala.toSeq.map(member => (member, member.preparedBytes))
+    all.filter(_._2 > 0).sortBy(-_._2).iterator.takeWhile(_ => isOver).foreach(_._1.spill())
   }
 
   /** The bytes that one store holds; none once it is closed. */
   final class Member private[UncommittedMemory] (
       val ownLimit: Long,
-      private[UncommittedMemory] val store: UncommittedMemory.Store
+      private[UncommittedMemory] val spill: () => Unit
   ) extends AutoCloseable {
     private var isClosed = false
     @volatile private var open = 0L
     @volatile private var prepared = 0L
-    @volatile private var kept = 0L
 
     private[UncommittedMemory] def preparedBytes: Long = prepared
 
@@ -97,32 +91,6 @@ final class UncommittedMemory {
       prepared = next
     }
 
-    private[UncommittedMemory] def isKeeping: Boolean = kept > 0
-
-    /** Returns how much the store should keep to save reads: an equal part of half of the limit. */
-    def share: Long = limit_ / 2 / math.max(1, members.size)
-
-    /** Reserves `bytes` for what the store keeps to save reads, in place of what it kept before. All stores together may
-      * fill half of the limit with it, where the other half is free; returns false where there is no room: the store
-      * keeps nothing then.
-      */
-    def keep(bytes: Long): Boolean = synchronized {
-      forget()
-      val all = remembered.get + bytes
-      val hasRoom = !isClosed && all <= limit_ / 2 && used.get + all <= limit_
-      if (hasRoom) {
-        kept = bytes
-        remembered.addAndGet(bytes): Unit
-      }
-      hasRoom
-    }
-
-    /** Records that the store has dropped what it kept to save reads. */
-    def forget(): Unit = synchronized {
-      remembered.addAndGet(-kept): Unit
-      kept = 0
-    }
-
     /** Spills prepared versions where the limit asks for it. */
     def checkPrepared(): Unit = UncommittedMemory.this.spillPrepared()
 
@@ -135,7 +103,6 @@ final class UncommittedMemory {
       synchronized { isClosed = true }
       setOpen(0)
       holdsPrepared(0)
-      forget()
       members.remove(this): Unit
       setLimit()
     }
@@ -144,16 +111,6 @@ final class UncommittedMemory {
 
 object UncommittedMemory {
   private val MaxStep = 64L * 1024
-
-  /** The calls to a member that free memory for others. ''Thread:'' any. */
-  trait Store {
-
-    /** Drops what is only kept to save reads. */
-    def forget(): Unit
-
-    /** Moves the prepared version to disk. */
-    def spillPrepared(): Unit
-  }
 }
 
 /** @param bytes the limit that a store brings */

@@ -27,14 +27,15 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
     for (pieceBytes <- Seq(20, 1000, 256 * 1024, 64 * 1024 * 1024)) {
       val pieces = BatchWriter.collect(pieceBytes)(write)
       assert(pieces.forall(_.length <= math.max(pieceBytes, 450)))
-      val batch = new HeapBatch(pieces)
+      val batch = HeapBatch.of(pieceBytes = pieceBytes)(write)
       assert(
         batch.segments(BatchWriter.DefaultSegmentBytes).toSeq.map(_.toSeq) == whole.map(
           _.toArray.toSeq
         )
       )
       assert(batch.bytes == pieces.map(_.length.toLong).sum)
-      assert(batch.heapBytes == pieces.map(_.bytes.length.toLong).sum + 8 * (rows.size + 1))
+      assert(batch.records == rows.size + 1)
+      assert(batch.heapBytes >= batch.bytes + 8 * batch.records)
     }
     assert(SerializedBatch.empty.segments(1000).isEmpty)
   }
@@ -99,16 +100,34 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
     val pool = new ArrayPool(64L << 20, overwrites = true)
     def key(batch: HeapBatch) = text(batch.part(0).key(0))
     val (unread, read) = (HeapBatch.of(pool = pool)(write), HeapBatch.of(pool = pool)(write))
-    val held = pool.heldBytes
+    val (onHeap, outside) = (pool.heldBytes, pool.bufferBytes)
+    assert(outside >= 6L * ArrayPool.LargestBytes)
     assert(read.retain() && read.retain())
+    // Its reader has them on the heap, from where nobody takes them.
+    assert(pool.bufferBytes == outside / 2)
     Seq(read, read).foreach(_.delete())
-    assert(pool.heldBytes == held && key(read) == "k00000" && read.retain())
+    assert(pool.heldBytes == onHeap && key(read) == "k00000" && read.retain())
     Seq(unread, unread).foreach(_.delete())
-    assert(pool.heldBytes >= held + unread.bytes && !unread.retain())
-    // Arrays that others have used are those of a new batch.
+    assert(pool.bufferBytes == 0 && !unread.retain())
+    // Memory that others have used is that of a new batch.
     val next = HeapBatch.of(pool = pool)(write)
-    val segments = next.segments(BatchWriter.DefaultSegmentBytes).map(_.toSeq).toSeq
-    assert(pool.heldBytes < held + unread.bytes && segments == whole.map(_.toArray.toSeq))
+    assert(segmentsOf(next) == whole.map(_.toArray.toSeq))
+    assert(key(read) == "k00000")
+  }
+
+  private def segmentsOf(batch: HeapBatch) =
+    batch.segments(BatchWriter.DefaultSegmentBytes).map(_.toSeq).toSeq
+
+  test("where there is no room outside the heap, pieces lie on it") {
+    val pool = new ArrayPool(64L << 20, overwrites = true)
+    pool.boundBuffers(2L * ArrayPool.LargestBytes)
+    val batches = Seq.fill(2)(HeapBatch.of(pool = pool)(write))
+    assert(pool.bufferBytes == 2L * ArrayPool.LargestBytes)
+    for (batch <- batches) {
+      assert(segmentsOf(batch) == whole.map(_.toArray.toSeq))
+      batch.delete()
+    }
+    assert(pool.bufferBytes == 0 && pool.heldBytes > 0)
   }
 
   test("I2: where a part of a version goes to disk, so does the rest") {

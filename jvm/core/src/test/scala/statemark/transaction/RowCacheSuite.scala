@@ -2,6 +2,7 @@ package statemark.transaction
 
 import java.io.File
 import java.util.{TreeMap => JTreeMap}
+import java.util.concurrent.atomic.AtomicBoolean
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -9,9 +10,8 @@ import scala.util.Random
 import statemark.TestStores
 import statemark.common.{Bytes, KeyHash}
 import statemark.engine._
-import statemark.staging.PagedTable
 
-/** Rows that are kept on the heap are those of the base, whatever was written, read, and dropped. */
+/** Rows that are kept in memory are those of the base, whatever was written, read, and dropped. */
 class RowCacheSuite extends AnyFunSuite with TestStores {
   private val delimiter = bytes(",")
 
@@ -69,13 +69,13 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
 
   private def check(
       seed: Long,
-      memory: UncommittedMemory#Member,
+      pages: RowPages,
       isEmpty: Boolean
   ): Unit = {
     val random = new Random(seed)
     val base = new Base
     if (!isEmpty) (0 until 300).foreach(i => base.rows.put(bytes(s"key $i"), bytes("old")))
-    val cache = new RowCache(base, delimiter, memory, isEmpty)
+    val cache = new RowCache(base, delimiter, pages, isEmpty)
     def key() = s"key ${random.nextInt(600)}" + (if (random.nextInt(200) == 0) "x" * 20000 else "")
     def value() = bytes("v" * (random.nextInt(8) match {
       case 0 => random.nextInt(40000)
@@ -90,7 +90,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
       val asked = Seq.fill(random.nextInt(100))(bytes(key())).distinctBy(text)
         .sorted(Bytes.order).toIndexedSeq
       assert(cache.exist(asked, 0).toSeq == asked.map(base.rows.containsKey(_)))
-      if (random.nextInt(30) == 0) cache.forget()
+      if (random.nextInt(30) == 0) loseAll(cache)
       write(
         base,
         cache,
@@ -103,29 +103,46 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
         }.toMap
       )
     }
+    cache.close()
   }
 
   test("it has what the base has: random reads, puts, merges, deletes, and drops") {
     for (seed <- 1 to 2; isEmpty <- Seq(true, false)) check(seed.toLong, roomy, isEmpty)
   }
 
+  /** A range delete of nothing makes a cache forget all. */
+  private def loseAll(cache: RowCache): Unit =
+    cache.written(HeapBatch.of()(_.deleteRange(bytes("~"), bytes("~~"))))
+
   test("it has what the base has where memory is short") {
-    for (seed <- 5 to 6; isEmpty <- Seq(true, false); limit <- Seq(64L << 10, 1L << 20)) {
-      val memory = new UncommittedMemory
-      val member = memory.join(limit, idle)
-      check(seed.toLong, member, isEmpty)
-      assert(memory.keptBytes <= limit / 2)
-      member.close()
-      assert(memory.keptBytes == 0)
+    for ((count, seed) <- Seq(0, 1, 2, 9).zipWithIndex; isEmpty <- Seq(true, false)) {
+      val pages = new RowPages(count.toLong * RowPages.PageBytes)
+      check(seed.toLong, pages, isEmpty)
+      assert(pages.usedBytes == 0)
     }
   }
 
-  private def roomy = new UncommittedMemory().join(1L << 30, idle)
-
-  private val idle = new UncommittedMemory.Store {
-    override def forget(): Unit = ()
-    override def spillPrepared(): Unit = ()
+  test("it has what the base has while others take its memory") {
+    val pages = new RowPages(8L * RowPages.PageBytes)
+    val ends = new AtomicBoolean
+    val other = pages.join(_ => 0)
+    val thief = new Thread(() =>
+      while (!ends.get) {
+        val page = other.take()
+        page.foreach { p =>
+          for (i <- 0 until RowPages.PageBytes) p.put(i, 0x9b.toByte)
+          other.give(p)
+        }
+      }
+    )
+    thief.start()
+    try for (seed <- 7 to 8) check(seed.toLong, pages, isEmpty = true)
+    finally ends.set(true)
+    thief.join()
+    other.close()
   }
+
+  private def roomy = new RowPages(64L << 20)
 
   private def puts(keys: Range, value: String = "v"): Map[String, Change] =
     keys.map(i => s"key $i" -> Put(bytes(value))).toMap
@@ -142,7 +159,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     assert(cache.get(bytes("key 550")).isEmpty)
     assert(cache.exist(IndexedSeq(bytes("key 1"), bytes("key 550")), 0).toSeq == Seq(true, false))
     assert(base.asked == 0)
-    cache.forget()
+    loseAll(cache)
     assert(cache.get(bytes("key 7")).isDefined && base.asked == 1)
     write(base, cache, puts(0 until 10))
     (0 until 10).foreach(i => cache.get(bytes(s"key $i")))
@@ -153,34 +170,53 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
 
   test("where it is full, rows that were used last stay") {
     val base = new Base
-    val memory = new UncommittedMemory
-    val cache = new RowCache(base, delimiter, memory.join(1L << 20, idle), isEmpty = true)
+    val pages = new RowPages(16L * RowPages.PageBytes)
+    val cache = new RowCache(base, delimiter, pages, isEmpty = true)
     for (version <- 0 until 100) {
       write(base, cache, puts(version * 100 until (version + 1) * 100, "v" * 100))
-      (0 until 100).foreach(i => cache.get(bytes(s"key $i")))
+      (0 until 60).foreach(i => cache.get(bytes(s"key $i")))
     }
-    assert(base.asked == 0 && memory.keptBytes > 200000)
+    assert(base.asked == 0 && pages.usedBytes == pages.limitBytes)
     cache.get(bytes("key 200"))
     assert(base.asked == 1, "these are not there any more")
   }
 
-  test("a version larger than the share leaves its last rows, and no more than the share") {
+  test(
+    "a version larger than the memory leaves its last rows, and a store without any finds some"
+  ) {
     val base = new Base
-    val memory = new UncommittedMemory
-    val others = Seq.fill(3)(memory.join(4L << 20, idle))
-    val member = memory.join(4L << 20, idle)
-    val cache = new RowCache(base, delimiter, member, isEmpty = true)
+    val pages = new RowPages(32L * RowPages.PageBytes)
+    val cache = new RowCache(base, delimiter, pages, isEmpty = true)
     write(base, cache, puts(0 until 40000, "v" * 50))
-    assert(memory.keptBytes > 0 && memory.keptBytes <= member.share + (512L << 10))
+    assert(pages.usedBytes == pages.limitBytes)
     val asked = base.asked
     assert(cache.get(bytes("key 9999")).isDefined && base.asked == asked, "the last in key order")
-    // Where the memory is used, nothing stays.
-    others.head.holdsOpen(4L << 20): Unit
-    write(base, cache, puts(0 until 40000, "v" * 51))
-    assert(memory.keptBytes == 0)
-    assert((0 until 40000 by 97).forall(i => cache.get(bytes(s"key $i")).isDefined))
-    write(base, cache, puts(0 until 10, "w"))
-    assert(cache.get(bytes("key 7")).map(text).contains("w"))
+    // Others have an equal part when they need it.
+    val others = Seq.fill(3)(pages.join(_ => 0))
+    val taken = Iterator.continually(others.head.take()).takeWhile(_.isDefined).flatten.toVector
+    assert(taken.length >= 8)
+    for (value <- Seq("v" * 51, "w")) {
+      write(base, cache, puts(0 until 40000, value))
+      for (i <- 0 until 40000 by 7)
+        assert(cache.get(bytes(s"key $i")).map(text).contains(value))
+    }
+    taken.foreach(others.head.give)
+    cache.close()
+    assert(pages.usedBytes == 0)
+  }
+
+  test("a store without memory asks nobody who is busy, and goes on without") {
+    val base = new Base
+    val pages = new RowPages(4L * RowPages.PageBytes)
+    val other = pages.join(_ => 0)
+    val taken = Iterator.continually(other.take()).takeWhile(_.isDefined).flatten.toVector
+    val cache = new RowCache(base, delimiter, pages, isEmpty = true)
+    write(base, cache, puts(0 until 10))
+    assert(cache.get(bytes("key 7")).isDefined && cache.get(bytes("key 11")).isEmpty)
+    assert(base.asked == 2)
+    taken.foreach(other.give)
+    assert(cache.get(bytes("key 7")).isDefined && cache.get(bytes("key 7")).isDefined)
+    assert(base.asked == 3)
   }
 
   test("a range that was deleted, or a batch on disk, leaves nothing") {
@@ -203,13 +239,12 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
 
   test("rows are not kept where no one reads them, nor where others are read each time") {
     val base = new Base
-    val memory = new UncommittedMemory
-    val cache =
-      new RowCache(base, delimiter, memory.join(8L << 20, idle), isEmpty = false)
+    val pages = new RowPages(8L << 20)
+    val cache = new RowCache(base, delimiter, pages, isEmpty = false)
     def version(write: Range, read: Range): Boolean = {
       read.foreach(i => cache.get(bytes(s"key $i")))
       this.write(base, cache, puts(write))
-      memory.keptBytes > 0
+      pages.usedBytes > 0
     }
     val unread = (1 to 20).map(_ => version(0 until 100, 0 until 0))
     assert(unread.head && !unread.last)
@@ -282,35 +317,47 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
   }
 
   test("the table: as a map, with few tags to search by, and with what grows and shrinks") {
-    for (seed <- 1 to 3) {
-      val random = new Random(seed.toLong)
-      var table = new RowTable
+    // Many keys to split slots, hashes that collide in every part that is looked at, and little memory.
+    for (
+      (keys, mask, pageCount) <-
+        Seq((9000, -1L, 4096), (200, 0x0700000000000003L, 64), (9000, -1L, 20))
+    ) {
+      val random = new Random(keys.toLong)
+      val pages = new RowPages(pageCount.toLong * RowPages.PageBytes)
+      def hashOf(key: Array[Byte], from: Int, length: Int) = KeyHash.of(key, from, length) & mask
+      def hash(key: String) = hashOf(bytes(key), 0, key.length)
+      val table = new RowTable(pages.join(_ => 0), hasAll = true, hashOf)
       val expected = mutable.Map.empty[String, String]
-      // Hashes that collide in every part that is looked at.
-      def hash(key: String): Long = {
-        val full = KeyHash.of(bytes(key))
-        if (seed == 1) full else (full & 0x0700000000000003L)
-      }
-      for (step <- 0 until 20000) {
-        val key = s"k${random.nextInt(if (seed == 1) 3000 else 200)}"
+      for (_ <- 0 until 60000) {
+        val key = s"k${random.nextInt(keys)}"
         if (random.nextInt(3) > 0) {
           val value = "v" * random.nextInt(60)
-          val (k, v) = (bytes(key), bytes(value))
-          assert(table.put(hash(key), k, 0, k.length, v, 0, v.length))
+          table.put(hash(key), bytes(key), bytes(value))
           expected(key) = value
         } else {
           val name = bytes("  " + key)
           table.remove(hash(key), name, 2, name.length - 2)
           expected -= key
         }
-        if (step % 5000 == 4999) table = table.compacted()
       }
-      assert(expected.size > 100)
-      for (i <- 0 until 3000) {
-        val place = table.find(hash(s"k$i"), bytes(s"k$i"))
-        val found = Option.when(place != PagedTable.NoEntry)(text(table.value(place)))
-        assert(found == expected.get(s"k$i"))
-      }
+      val hasAll = pageCount > 20
+      assert(table.isWhole == hasAll)
+      val found = (0 until keys).map(i => table.get(hash(s"k$i"), bytes(s"k$i")).map(text))
+      for (i <- 0 until keys; value <- if (hasAll) Some(found(i)) else found(i).map(Some(_)))
+        assert(value == expected.get(s"k$i"))
+      assert(found.flatten.length > (if (hasAll) 100 else 1000))
+      // What was replaced takes no more than what is there, and a little.
+      if (hasAll) assert(pages.usedBytes < 16 * RowPages.PageBytes + 4 * expected.size * 70L)
+      val freed = table.giveBack(5)
+      assert(if (keys > 1000) freed == 5 else freed < 5)
+      val fewer = (0 until keys).flatMap(i => table.get(hash(s"k$i"), bytes(s"k$i")).map(i -> _))
+      assert(fewer.forall { case (i, value) => expected.get(s"k$i").contains(text(value)) })
+      // The page that is being filled stays.
+      if (keys > 1000) assert(!table.isWhole && fewer.length < found.flatten.length)
+      table.close()
+      assert(pages.usedBytes == 0 && table.get(hash("k1"), bytes("k1")).isEmpty)
+      table.put(hash("k1"), bytes("k1"), bytes("v"))
+      assert(pages.usedBytes == 0 && !table.has(hash("k1"), bytes("k1")))
     }
   }
 }

@@ -45,6 +45,9 @@ object NativeMemoryBound {
     }
   }
 
+  /** Returns the bytes that stores of this process have where nobody has set a bound. */
+  private[spark] def default: Long = defaultMb() * Mib
+
   private def defaultMb(): Long = {
     val env = Option(SparkEnv.get)
     val conf = env.fold(new SparkConf(false))(_.conf)

@@ -2,9 +2,12 @@ package statemark.spark.memory
 
 import org.apache.spark.sql.execution.streaming.state.{RocksDBConf, RocksDBLoader}
 import org.rocksdb.{Cache, LRUCache, WriteBufferManager}
+import statemark.common.ArrayPool
+import statemark.transaction.RowPages
 
-/** What the stores of an executor share where Statemark bounds their native memory: a block cache that is charged for
-  * index, filters and memtables as well.
+/** What the stores of an executor share where Statemark bounds their native memory: a third is a block cache that is
+  * charged for index, filters and memtables as well, half are rows that were used last (ADR 32), the rest prepared
+  * versions.
   *
   * Spark's own pool has up to 64 shards and gives index and filters a tenth: at 256 MiB a shard holds 4 MiB, and the
   * filter of one file takes two of it. A state of 10,000,000 keys then reads a filter from disk at every `get`
@@ -13,8 +16,10 @@ import org.rocksdb.{Cache, LRUCache, WriteBufferManager}
 private[spark] final class NativePool(val bytes: Long) {
   import NativePool._
 
-  val cache: Cache = new LRUCache(bytes, ShardBits, false, IndexShare)
-  val memtables: WriteBufferManager = new WriteBufferManager((bytes * MemtableShare).toLong, cache)
+  private val cacheBytes = bytes - rowBytes(bytes) - preparedBytes(bytes)
+  val cache: Cache = new LRUCache(cacheBytes, ShardBits, false, IndexShare)
+  val memtables: WriteBufferManager =
+    new WriteBufferManager((cacheBytes * MemtableShare).toLong, cache)
 }
 
 private[spark] object NativePool {
@@ -27,14 +32,31 @@ private[spark] object NativePool {
   def limitBytes: Option[Long] = shared.map(_.bytes)
 
   /** What is in it, by stores of all queries. */
-  def usedBytes: Long = shared.fold(0L)(_.cache.getUsage)
+  def usedBytes: Long = shared.fold(0L) {
+    _.cache.getUsage + RowPages.shared.takenBytes + ArrayPool.shared.takenBufferBytes
+  }
+
+  /** Has stores keep rows and prepared versions beside what the settings of the session bound.
+    * @param bytes what native memory would be bounded by without these
+    */
+  def beside(bytes: Long): Unit = synchronized(if (shared.isEmpty) bound(bytes))
+
+  private def rowBytes(bytes: Long): Long = bytes / 2
+  private def preparedBytes(bytes: Long): Long = bytes / 6
+
+  private def bound(bytes: Long): Unit = {
+    RowPages.shared.resize(rowBytes(bytes))
+    ArrayPool.shared.boundBuffers(preparedBytes(bytes))
+  }
 
   /** The one pool of this executor; the first store says how large it is, as with Spark's. It lives as long as the
     * process.
     */
   def of(conf: RocksDBConf): NativePool = synchronized {
     RocksDBLoader.loadLibrary()
-    val pool = shared.getOrElse(new NativePool(conf.totalMemoryUsageMB * 1024 * 1024))
+    val bytes = conf.totalMemoryUsageMB * 1024 * 1024
+    val pool = shared.getOrElse(new NativePool(bytes))
+    if (shared.isEmpty) bound(bytes)
     shared = Some(pool)
     pool
   }

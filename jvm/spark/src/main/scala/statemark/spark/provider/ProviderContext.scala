@@ -9,7 +9,7 @@ import statemark.engine._
 import statemark.ReadRetention
 import statemark.spark.checkpoint.{CommittedVersions, StoreLocation}
 import statemark.spark.cluster.AttemptCheck
-import statemark.spark.conf.{LocalRoot, StoreConf}
+import statemark.spark.conf.{LocalRoot, NativeMemoryBound, StoreConf}
 import statemark.spark.load.{CheckpointMark, StoreLoader}
 import statemark.spark.local.{BaseStores, StoreDirectories}
 import statemark.spark.memory.{NativeMemory, NativePool, UncommittedStores}
@@ -101,7 +101,10 @@ final class ProviderContext(
       ofSpark.close()
       val pool = NativePool.of(rocksDb)
       (pool.memtables, pool.cache)
-    } else (sparks, ofSpark)
+    } else {
+      NativePool.beside(NativeMemoryBound.default)
+      (sparks, ofSpark)
+    }
     // With bounded memory all stores of the executor share one cache, which outlives them.
     if (!rocksDb.boundedMemoryUsage) opened.add(cache): Unit
     EngineOptions(
