@@ -20,43 +20,24 @@ private[statemark] final class ArrayPool(mostBytes: Long, overwrites: Boolean = 
   private val bytes = Array.fill(Sizes)(new ArrayDeque[Array[Byte]])
   private val longs = Array.fill(Sizes)(new ArrayDeque[Array[Long]])
   private val buffers = new ArrayDeque[ByteBuffer]
-  private var buffersMade = 0L
-  private var mostBuffers = DefaultBuffers
-  private var refusedAt = Long.MaxValue
+
+  /** Memory of the buffers. */
+  val outside: DirectMemory = new DirectMemory(part = 8, DefaultOutside)
   private var heldBytes_ = 0L
 
   /** Heap bytes of what is free. */
   def heldBytes: Long = synchronized(heldBytes_)
 
-  /** Sets how many bytes buffers may take, in use or free. Where they take more already, no more are made. */
-  def boundBuffers(bytes: Long): Unit = synchronized {
-    mostBuffers = math.min(math.min(bytes, DirectMemory.mostBytes / 8) / LargestBytes, refusedAt)
-  }
-
   /** Bytes of buffers that are in use. */
-  def bufferBytes: Long = synchronized(buffersMade - buffers.size) * LargestBytes
-
-  /** Bytes of all buffers. */
-  def takenBufferBytes: Long = synchronized(buffersMade) * LargestBytes
+  def bufferBytes: Long = synchronized(outside.takenBytes - buffers.size * LargestBytes.toLong)
 
   /** Returns a buffer outside the heap, as large as the largest array; None where there is no room for it. */
   def takeBuffer(): Option[ByteBuffer] = synchronized {
     Option(buffers.pollFirst).orElse {
-      try
-        Option.when(buffersMade < mostBuffers) {
-          val buffer = ByteBuffer.allocateDirect(LargestBytes)
-          buffersMade += 1
-          // One that an error has lost.
-          cleaner.register(buffer, () => synchronized(buffersMade -= 1)): Unit
-          buffer
-        }
-      catch {
-        // The JVM has less for buffers (-XX:MaxDirectMemorySize).
-        case _: OutOfMemoryError =>
-          refusedAt = buffersMade
-          mostBuffers = buffersMade
-          None
-      }
+      val buffer = outside.take(LargestBytes, pieces = 1)
+      // One that an error has lost.
+      buffer.foreach(cleaner.register(_, () => outside.lost(LargestBytes)): Unit)
+      buffer
     }
   }
 
@@ -107,7 +88,7 @@ private[statemark] object ArrayPool {
   /** Half of the smallest array that G1 calls humongous. */
   final val LargestBytes: Int = 256 * 1024
 
-  private val DefaultBuffers = 128L
+  private val DefaultOutside = 32L * 1024 * 1024
   private val cleaner = Cleaner.create()
 
   /** Smaller ones die young. */

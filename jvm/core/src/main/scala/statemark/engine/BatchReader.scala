@@ -14,26 +14,20 @@ final class BatchReader(segments: Vector[BatchSegment]) {
   import BatchReader._
 
   // Segment and offset of each record.
-  private val places: Array[Long] = placesOf(isRange = false)
-
-  /** Range deletes `[begin, end)`, which lie below all other records. */
-  val ranges: Vector[(Array[Byte], Array[Byte])] = placesOf(isRange = true).map { place =>
-    val segment = segments((place >>> 32).toInt).bytes
-    (keyAt(segment, place.toInt), valueAt(segment, place.toInt))
-  }.toVector
-
-  private def placesOf(isRange: Boolean): Array[Long] = {
+  private val places: Array[Long] = {
     val found = Array.newBuilder[Long]
     for ((segment, s) <- segments.zipWithIndex) {
       var at = BatchWriter.HeaderBytes
       while (at < segment.length) {
-        if ((segment.bytes(at) == BatchWriter.DeleteRange) == isRange)
-          found += s.toLong << 32 | at
+        if (segment.bytes(at) != BatchWriter.DeleteRange) found += s.toLong << 32 | at
         at = endOf(segment.bytes, at)
       }
     }
     found.result()
   }
+
+  /** Range deletes `[begin, end)`, which lie below all other records. */
+  def ranges: Vector[(Array[Byte], Array[Byte])] = rangesOf(use => segments.foreach(visit(_, use)))
 
   def length: Int = places.length
 
@@ -123,6 +117,18 @@ private[statemark] object BatchReader {
         at = value + valueLength
       }
     }
+  }
+
+  /** Returns the range deletes among the records that `visit` shows. */
+  private[engine] def rangesOf(visit: Visitor => Unit): Vector[(Array[Byte], Array[Byte])] = {
+    val found = Vector.newBuilder[(Array[Byte], Array[Byte])]
+    visit { (tag, in, key, keyLength, value, valueLength) =>
+      if (tag == BatchWriter.DeleteRange) found += ((
+        Arrays.copyOfRange(in, key, key + keyLength),
+        Arrays.copyOfRange(in, value, value + valueLength)
+      ))
+    }
+    found.result()
   }
 
   /** Returns the key of the first record. */

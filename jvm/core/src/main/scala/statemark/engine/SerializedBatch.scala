@@ -70,16 +70,7 @@ final class HeapBatch private[engine] (pieces: Vector[BatchPiece]) extends Seria
   override def parts: Int = if (reader.length > 0) 1 else 0
   override def firstKey(part: Int): Array[Byte] = reader.key(0)
   override def part(i: Int): BatchReader = reader
-  override lazy val ranges: Vector[(Array[Byte], Array[Byte])] = {
-    val found = Vector.newBuilder[(Array[Byte], Array[Byte])]
-    foreachRecord { (tag, in, key, keyLength, value, valueLength) =>
-      if (tag == BatchWriter.DeleteRange) found += ((
-        Arrays.copyOfRange(in, key, key + keyLength),
-        Arrays.copyOfRange(in, value, value + valueLength)
-      ))
-    }
-    found.result()
-  }
+  override lazy val ranges: Vector[(Array[Byte], Array[Byte])] = BatchReader.rangesOf(foreachRecord)
 
   /** A reader may be there for longer than the owner: what it reads is left to the garbage collector. */
   override def retain(): Boolean = {

@@ -24,48 +24,35 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, 
   private val counts = new Array[Int](Tables)
   protected final var pages: Array[Array[Byte]] = new Array[Array[Byte]](4)
   protected final var pageCount: Int = 0
-  private var slotBytes_ = 0L
-
-  /** Heap bytes of slots. */
-  protected final def slotBytes: Long = slotBytes_
 
   /** Returns the length of the key of the entry at `at`. */
   protected def keyLengthAt(page: Array[Byte], at: Int): Int
 
-  /** Tells whether the entry at `place` is of the key that is a part of an array. */
-  private def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
+  /** Tells whether the entry at `place` is of `key`. */
+  private def isOf(place: Long, key: Array[Byte]): Boolean = {
     val page = pageOf(place)
     val at = offsetOf(place)
     val begin = at + headerBytes
-    keyLengthAt(page, at) == length &&
-    Arrays.equals(page, begin, begin + length, key, from, from + length)
+    keyLengthAt(page, at) == key.length &&
+    Arrays.equals(page, begin, begin + key.length, key, 0, key.length)
   }
 
   /** Returns the place of the entry of `key`, [[PagedTable.NoEntry]] where it has none. */
-  final def find(hash: Long, key: Array[Byte]): Long = find(hash, key, 0, key.length)
-
-  /** Returns the place of a key that is a part of an array, [[NoEntry]] where it has none. */
-  protected final def find(hash: Long, key: Array[Byte], from: Int, length: Int): Long = {
+  final def find(hash: Long, key: Array[Byte]): Long = {
     val slots = tables(tableOf(hash))
-    val slot = slotOf(slots, hash, key, from, length)
+    val slot = slotOf(slots, hash, key)
     // A reader beside the owner may come to the end of slots that are somebody else's.
     if (slot < 0) NoEntry else slots(slot) & PlaceMask
   }
 
   /** Returns the slot of a key, or the free one at which the search for it ends. */
-  protected final def slotOf(
-      slots: Array[Long],
-      hash: Long,
-      key: Array[Byte],
-      from: Int,
-      length: Int
-  ): Int = {
+  protected final def slotOf(slots: Array[Long], hash: Long, key: Array[Byte]): Int = {
     val tag = hash >>> PlaceBits
     var at = home(tag, slots)
     var left = slots.length
     while (
       left > 0 && slots(at) != 0 &&
-      !((slots(at) >>> PlaceBits) == tag && isOf(slots(at) & PlaceMask, key, from, length))
+      !((slots(at) >>> PlaceBits) == tag && isOf(slots(at) & PlaceMask, key))
     ) {
       at = (at + 1) & (slots.length - 1)
       left -= 1
@@ -89,7 +76,6 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, 
       if (old(i) != 0) insert(larger, old(i))
       i += 1
     }
-    slotBytes_ += (larger.length - (if (old eq NoSlots) 0 else old.length)) * 8L
     tables(table) = larger
     pool.give(old)
   }
@@ -124,7 +110,6 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, 
     Arrays.fill(counts, 0)
     pages = new Array[Array[Byte]](4)
     pageCount = 0
-    slotBytes_ = 0
   }
 
   protected final def pageOf(place: Long): Array[Byte] = pages((place >>> PageBits).toInt)

@@ -42,7 +42,7 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
   /** Returns how many slots a call for `key` looks at that are of other keys or its own. */
   def looks(hash: Long, key: Array[Byte]): Int = {
     val slots = tables(tableOf(hash))
-    val found = slotOf(slots, hash, key, 0, key.length)
+    val found = slotOf(slots, hash, key)
     val passed = (found - home(hash >>> PlaceBits, slots)) & (slots.length - 1)
     passed + (if (slots(found) == 0) 0 else 1)
   }

@@ -10,9 +10,6 @@ import statemark.common.DirectMemory
 /** Memory outside the heap for rows that were used last, in pages, with one bound for all stores of a process. What
   * stays on the heap makes the process larger by two to three times as much (ADR 32).
   *
-  * It is taken in chunks when it is needed, and never given back to the system. It is a quarter of
-  * what the JVM has for buffers at most: others need some, too.
-  *
   * ''Thread:'' any.
   *
   * @param bytes the bound
@@ -22,21 +19,12 @@ private[statemark] final class RowPages(bytes: Long) {
 
   private val members = ConcurrentHashMap.newKeySet[Member]()
   private val free = new ArrayDeque[ByteBuffer]
-  private var mostPages = pagesOf(bytes)
-  // More than this the JVM has refused.
-  private var refusedAt = Long.MaxValue
-  private var pages = 0L
 
-  /** Sets the bound. Where more is taken already, no more is. */
-  def resize(bytes: Long): Unit = synchronized { mostPages = math.min(pagesOf(bytes), refusedAt) }
-
-  def limitBytes: Long = synchronized(mostPages) * PageBytes
+  /** Memory of the pages, free ones included. */
+  val memory: DirectMemory = new DirectMemory(part = 4, bytes)
 
   /** Bytes that stores have. */
-  def usedBytes: Long = synchronized(pages - free.size) * PageBytes
-
-  /** Bytes that were taken from the system. */
-  def takenBytes: Long = synchronized(pages) * PageBytes
+  def usedBytes: Long = synchronized(memory.takenBytes - free.size * PageBytes.toLong)
 
   /** Adds a store.
     * @param giveBack gives back so many pages, or as many as it can, and returns how many: none where the store is busy,
@@ -49,26 +37,10 @@ private[statemark] final class RowPages(bytes: Long) {
   }
 
   private def takeFree(): Option[ByteBuffer] = synchronized {
-    if (free.isEmpty && pages < mostPages) allocate()
+    if (free.isEmpty)
+      for (chunk <- memory.take(PageBytes, ChunkPages); at <- 0 until chunk.capacity by PageBytes)
+        free.addLast(chunk.slice(at, PageBytes))
     Option(free.pollFirst)
-  }
-
-  private def allocate(): Unit = {
-    val count = math.min(ChunkPages, mostPages - pages).toInt
-    val chunk =
-      try Some(ByteBuffer.allocateDirect(count * PageBytes))
-      catch {
-        // The JVM has less for buffers (-XX:MaxDirectMemorySize): rows have what there is.
-        case _: OutOfMemoryError => None
-      }
-    if (chunk.isEmpty) {
-      refusedAt = pages
-      mostPages = pages
-    }
-    for (c <- chunk; i <- 0 until count) {
-      free.addLast(c.slice(i * PageBytes, PageBytes))
-      pages += 1
-    }
   }
 
   private def giveFree(page: ByteBuffer): Unit = synchronized(free.addFirst(page))
@@ -97,7 +69,7 @@ private[statemark] final class RowPages(bytes: Long) {
 
     /** Has a store that has more than an equal part give some of that back, the largest first, where this one has less. */
     private def reclaim(): Unit = {
-      val share = (limitBytes / PageBytes / math.max(1, members.size)).toInt
+      val share = (memory.limitBytes / PageBytes / math.max(1, members.size)).toInt
       if (held.get < share)
         if (patience > 0) patience -= 1
         else {
@@ -116,12 +88,9 @@ private[statemark] final class RowPages(bytes: Long) {
 
 private[statemark] object RowPages {
   final val PageBytes: Int = 16 * 1024
-  private val ChunkPages = 64L
+  private val ChunkPages = 64
   private val ReclaimedPages = 16
   private val Patience = 1000
-
-  private def pagesOf(bytes: Long): Long =
-    math.min(bytes, DirectMemory.mostBytes / 4) / PageBytes
 
   /** Memory that all stores of this process share. The first one says how large it is. */
   val shared: RowPages = new RowPages(64L * 1024 * 1024)

@@ -155,21 +155,18 @@ private[transaction] final class RowTable(
   private def hasRoom(bytes: Int): Boolean =
     uses.nonEmpty && uses(filling).filled + bytes <= RowPages.PageBytes || {
       val isMostlyDead = deadBytes > MinDead && deadBytes * 2 > rowBytes
-      (if (isMostlyDead) None else memory.take()) match {
-        case Some(page) => filling = added(page)
-        case None => oldest(besides = -1).foreach { number =>
-            compact(number, mostBytes = RowPages.PageBytes / 2)
-            filling = number
-          }
+      val fresh = if (isMostlyDead) None else memory.take().map(added)
+      val next = fresh.orElse(oldest(besides = -1).map { number =>
+        compact(number, mostBytes = RowPages.PageBytes / 2)
+        number
+      })
+      next.foreach { number =>
+        filling = number
+        ages += 1
+        uses(number).age = ages
       }
-      if (uses.nonEmpty) uses(filling).age = nextAge()
-      uses.nonEmpty && uses(filling).isTaken
+      next.isDefined
     }
-
-  private def nextAge(): Long = {
-    ages += 1
-    ages
-  }
 
   /** Makes room for a slot. */
   private def hasSlot(hash: Long): Boolean =
@@ -242,8 +239,8 @@ private[transaction] final class RowTable(
     pages(number)
   }
 
-  /** Drops rows of a page: those that are dead, and those that nobody has asked for since it was filled, unless the table
-    * has all; the rest beyond `mostBytes`.
+  /** Drops rows of a page: those that are dead; those that nobody has asked for since it was filled, unless the table has
+    * all rows and most of the page is dead; and those beyond `mostBytes`.
     */
   private def compact(number: Int, mostBytes: Int): Unit = {
     val (page, use) = (pages(number), uses(number))

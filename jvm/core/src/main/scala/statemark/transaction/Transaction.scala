@@ -63,13 +63,8 @@ final class Transaction private[statemark] (
   def approximateNumUncommittedBytes: Long =
     bytesAtEnd + buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
 
-  /** Returns what the next transaction of the store is likely to do. */
-  private[statemark] def next: Transaction.Expected =
-    if (!isOpen_) next_
-    else {
-      val keys = buffer.entries.entries
-      Transaction.Expected(keys, next_.writesFound && buffer.unwritten <= keys / 4)
-    }
+  /** Returns what the next transaction of the store is likely to do, once this one has ended. */
+  private[statemark] def next: Transaction.Expected = next_
 
   /** Returns how often the transaction has spilled; `spilledBytes` returns how many bytes. */
   def spills: Long = spills_
@@ -291,7 +286,8 @@ final class Transaction private[statemark] (
     */
   private[statemark] def end(): Unit = gate.through {
     if (isOpen_) {
-      next_ = next
+      val keys = buffer.entries.entries
+      next_ = Transaction.Expected(keys, expected.writesFound && buffer.unwritten <= keys / 4)
       isOpen_ = false
       bytesAtEnd = approximateNumUncommittedBytes
       newestScan = None

@@ -18,7 +18,7 @@ final class UncommittedMemory {
   private val spilledBytes_ = new AtomicLong
   @volatile private var limit_ = Long.MaxValue
 
-  /** Heap bytes that members hold. */
+  /** Bytes that members hold, in memory. */
   def bytes: Long = used.get
 
   /** None where there are no members. */

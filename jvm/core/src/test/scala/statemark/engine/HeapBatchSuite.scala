@@ -120,7 +120,7 @@ class HeapBatchSuite extends AnyFunSuite with TestStores {
 
   test("where there is no room outside the heap, pieces lie on it") {
     val pool = new ArrayPool(64L << 20, overwrites = true)
-    pool.boundBuffers(2L * ArrayPool.LargestBytes)
+    pool.outside.bound(2L * ArrayPool.LargestBytes)
     val batches = Seq.fill(2)(HeapBatch.of(pool = pool)(write))
     assert(pool.bufferBytes == 2L * ArrayPool.LargestBytes)
     for (batch <- batches) {

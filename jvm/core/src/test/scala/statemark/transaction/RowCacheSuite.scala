@@ -176,7 +176,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
       write(base, cache, puts(version * 100 until (version + 1) * 100, "v" * 100))
       (0 until 60).foreach(i => cache.get(bytes(s"key $i")))
     }
-    assert(base.asked == 0 && pages.usedBytes == pages.limitBytes)
+    assert(base.asked == 0 && pages.usedBytes == pages.memory.limitBytes)
     cache.get(bytes("key 200"))
     assert(base.asked == 1, "these are not there any more")
   }
@@ -188,7 +188,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     val pages = new RowPages(32L * RowPages.PageBytes)
     val cache = new RowCache(base, delimiter, pages, isEmpty = true)
     write(base, cache, puts(0 until 40000, "v" * 50))
-    assert(pages.usedBytes == pages.limitBytes)
+    assert(pages.usedBytes == pages.memory.limitBytes)
     val asked = base.asked
     assert(cache.get(bytes("key 9999")).isDefined && base.asked == asked, "the last in key order")
     // Others have an equal part when they need it.

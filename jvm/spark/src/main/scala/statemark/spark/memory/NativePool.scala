@@ -33,7 +33,7 @@ private[spark] object NativePool {
 
   /** What is in it, by stores of all queries. */
   def usedBytes: Long = shared.fold(0L) {
-    _.cache.getUsage + RowPages.shared.takenBytes + ArrayPool.shared.takenBufferBytes
+    _.cache.getUsage + RowPages.shared.memory.takenBytes + ArrayPool.shared.outside.takenBytes
   }
 
   /** Has stores keep rows and prepared versions beside what the settings of the session bound.
@@ -45,8 +45,8 @@ private[spark] object NativePool {
   private def preparedBytes(bytes: Long): Long = bytes / 6
 
   private def bound(bytes: Long): Unit = {
-    RowPages.shared.resize(rowBytes(bytes))
-    ArrayPool.shared.boundBuffers(preparedBytes(bytes))
+    RowPages.shared.memory.bound(rowBytes(bytes))
+    ArrayPool.shared.outside.bound(preparedBytes(bytes))
   }
 
   /** The one pool of this executor; the first store says how large it is, as with Spark's. It lives as long as the
