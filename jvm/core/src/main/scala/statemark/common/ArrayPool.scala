@@ -32,16 +32,23 @@ private[statemark] final class ArrayPool(mostBytes: Long, overwrites: Boolean = 
   def bufferBytes: Long = synchronized(outside.takenBytes - buffers.size * LargestBytes.toLong)
 
   /** Returns a buffer outside the heap, as large as the largest array; None where there is no room for it. */
-  def takeBuffer(): Option[ByteBuffer] = synchronized {
-    Option(buffers.pollFirst).orElse {
+  def takeBuffer(): Option[ByteBuffer] =
+    synchronized(Option(buffers.pollFirst)).orElse {
       val buffer = outside.take(LargestBytes, pieces = 1)
       // One that an error has lost.
       buffer.foreach(cleaner.register(_, () => outside.lost(LargestBytes)): Unit)
       buffer
     }
-  }
 
-  def give(buffer: ByteBuffer): Unit = {
+  /** Returns a page, outside the heap where it is as large as a buffer there, and half of the room is free: the other
+    * half is for what stays longer than a batch.
+    */
+  def takePage(length: Int): ByteBuffer =
+    Option.when(length == LargestBytes && bufferBytes * 2 < outside.limitBytes)(takeBuffer())
+      .flatten.getOrElse(ByteBuffer.wrap(takeBytes(length)))
+
+  def give(buffer: ByteBuffer): Unit = if (buffer.hasArray) give(buffer.array)
+  else {
     if (overwrites) for (i <- 0 until LargestBytes by 8) buffer.putLong(i, Garbage): Unit
     synchronized(buffers.addFirst(buffer))
   }

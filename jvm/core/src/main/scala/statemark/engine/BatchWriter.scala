@@ -1,7 +1,8 @@
 package statemark.engine
 
+import java.nio.ByteBuffer
 import java.util.Arrays
-import statemark.common.{ArrayPool, Bytes}
+import statemark.common.{ArrayPool, Buffers, Bytes}
 
 /** Builds RocksDB write batches in their serialized form, so that a whole transaction crosses JNI
   * in one call (design: a batch in key order costs a fifth of single puts).
@@ -32,25 +33,27 @@ final class BatchWriter(
   // The size of the array that the segment begins with.
   private var expected = math.min(math.max(expectedBytes, 1024L), segmentBytes.toLong)
 
-  def put(key: Array[Byte], value: Array[Byte]): Unit =
-    record(Put, key, 0, key.length, value, 0, value.length)
+  def put(key: Array[Byte], value: Array[Byte]): Unit = record(Put, key, value)
 
   /** Writes a put of one byte and then a value. */
   def putTagged(key: Array[Byte], tag: Byte, value: Array[Byte]): Unit = {
-    begin(Put, key, 0, key.length, value.length + 1)
+    begin(Put, key, value.length + 1)
     writeVarint(value.length + 1)
     writeByte(tag)
-    append(value, 0, value.length)
+    append(value)
   }
 
-  def delete(key: Array[Byte]): Unit =
-    record(Delete, key, 0, key.length, NoValue, 0, -1)
+  def delete(key: Array[Byte]): Unit = begin(Delete, key, 0)
 
-  def merge(key: Array[Byte], operand: Array[Byte]): Unit =
-    record(Merge, key, 0, key.length, operand, 0, operand.length)
+  def merge(key: Array[Byte], operand: Array[Byte]): Unit = record(Merge, key, operand)
 
-  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit =
-    record(DeleteRange, begin, 0, begin.length, end, 0, end.length)
+  def deleteRange(begin: Array[Byte], end: Array[Byte]): Unit = record(DeleteRange, begin, end)
+
+  private def record(tag: Byte, key: Array[Byte], value: Array[Byte]): Unit = {
+    begin(tag, key, value.length)
+    writeVarint(value.length)
+    append(value)
+  }
 
   /** Completes the last segment; the writer is empty afterwards. */
   def finish(): Unit =
@@ -66,19 +69,20 @@ final class BatchWriter(
       full(segment)
     }
 
-  /** Writes a record whose key and value are parts of two arrays.
+  /** Writes a record whose key and value are parts of two buffers.
     * @param valueLength negative where the tag has no value
     */
   private[statemark] def record(
       tag: Byte,
-      key: Array[Byte],
+      key: ByteBuffer,
       keyFrom: Int,
       keyLength: Int,
-      value: Array[Byte],
+      value: ByteBuffer,
       valueFrom: Int,
       valueLength: Int
   ): Unit = {
-    begin(tag, key, keyFrom, keyLength, math.max(valueLength, 0))
+    begin(tag, keyLength, math.max(valueLength, 0))
+    append(key, keyFrom, keyLength)
     if (valueLength >= 0) {
       writeVarint(valueLength)
       append(value, valueFrom, valueLength)
@@ -86,19 +90,18 @@ final class BatchWriter(
   }
 
   /** Writes all of a record but its value. */
-  private def begin(
-      tag: Byte,
-      key: Array[Byte],
-      keyFrom: Int,
-      keyLength: Int,
-      valueLength: Int
-  ): Unit = {
+  private def begin(tag: Byte, key: Array[Byte], valueLength: Int): Unit = {
+    begin(tag, key.length, valueLength)
+    append(key)
+  }
+
+  /** Writes all of a record but key and value. */
+  private def begin(tag: Byte, keyLength: Int, valueLength: Int): Unit = {
     val room = 1 + 2 * MaxVarint + keyLength.toLong + valueLength
     if (count > 0 && length + room > segmentBytes) finish()
     ensure(room)
     writeByte(tag)
     writeVarint(keyLength)
-    append(key, keyFrom, keyLength)
     count += 1
   }
 
@@ -128,8 +131,13 @@ final class BatchWriter(
     writeByte(rest.toByte)
   }
 
-  private def append(bytes: Array[Byte], from: Int, n: Int): Unit = {
-    System.arraycopy(bytes, from, buffer, length, n)
+  private def append(bytes: Array[Byte]): Unit = {
+    System.arraycopy(bytes, 0, buffer, length, bytes.length)
+    length += bytes.length
+  }
+
+  private def append(bytes: ByteBuffer, from: Int, n: Int): Unit = {
+    Buffers.read(bytes, from, buffer, length, n)
     length += n
   }
 }
@@ -168,7 +176,6 @@ object BatchWriter {
   private val CountAt = 8
   private val MaxVarint = 5
   private val MaxArray = Int.MaxValue - 16L
-  private val NoValue = Bytes.empty
 
   // RocksDB's record tags (db/dbformat.h, ValueType): part of the wire format.
   private[statemark] final val Delete: Byte = 0x0

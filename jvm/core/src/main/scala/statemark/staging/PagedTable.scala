@@ -1,7 +1,8 @@
 package statemark.staging
 
+import java.nio.ByteBuffer
 import java.util.Arrays
-import statemark.common.ArrayPool
+import statemark.common.{ArrayPool, Buffers}
 
 /** A hash table whose entries lie as bytes in pages: millions of them are a few thousand objects to the garbage
   * collector. The place of an entry is a number, page and offset, and never 0. A slot has a place, and the upper bits of
@@ -22,19 +23,18 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, 
 
   protected final val tables: Array[Array[Long]] = Array.fill(Tables)(NoSlots)
   private val counts = new Array[Int](Tables)
-  protected final var pages: Array[Array[Byte]] = new Array[Array[Byte]](4)
+  protected final var pages: Array[ByteBuffer] = new Array[ByteBuffer](4)
   protected final var pageCount: Int = 0
 
   /** Returns the length of the key of the entry at `at`. */
-  protected def keyLengthAt(page: Array[Byte], at: Int): Int
+  protected def keyLengthAt(page: ByteBuffer, at: Int): Int
 
   /** Tells whether the entry at `place` is of `key`. */
   private def isOf(place: Long, key: Array[Byte]): Boolean = {
     val page = pageOf(place)
     val at = offsetOf(place)
-    val begin = at + headerBytes
     keyLengthAt(page, at) == key.length &&
-    Arrays.equals(page, begin, begin + key.length, key, 0, key.length)
+    Buffers.isEqual(page, at + headerBytes, key, 0, key.length)
   }
 
   /** Returns the place of the entry of `key`, [[PagedTable.NoEntry]] where it has none. */
@@ -89,30 +89,31 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, 
   /** Returns a page for several entries: as large as the `before` ones together, up to the largest, so that a small table
     * is small.
     */
-  protected final def sharedPage(before: Int, atLeast: Int): Array[Byte] = {
+  protected final def sharedPage(before: Int, atLeast: Int): ByteBuffer = {
     val size = math.min(ArrayPool.LargestBytes, MinPage << math.min(before, PageBits))
-    pool.takeBytes(math.max(size, Integer.highestOneBit(atLeast) * 2))
+    pool.takePage(math.max(size, Integer.highestOneBit(atLeast) * 2))
   }
 
   /** Returns the number of the page from now on. */
-  protected final def addPage(page: Array[Byte]): Int = {
+  protected final def addPage(page: ByteBuffer): Int = {
     if (pageCount == pages.length) pages = Arrays.copyOf(pages, pageCount * 2)
     pages(pageCount) = page
     pageCount += 1
     pageCount - 1
   }
 
-  /** Gives all arrays back to the pool, and forgets all entries. */
+  /** Gives all memory back to the pool, and forgets all entries. */
   protected final def giveAll(): Unit = {
-    for (i <- 0 until pageCount) pool.give(pages(i))
-    tables.foreach(pool.give)
+    val before = (pages.take(pageCount), tables.clone())
     Arrays.fill(tables.asInstanceOf[Array[AnyRef]], NoSlots)
     Arrays.fill(counts, 0)
-    pages = new Array[Array[Byte]](4)
+    pages = new Array[ByteBuffer](4)
     pageCount = 0
+    before._1.foreach(pool.give(_))
+    before._2.foreach(pool.give(_))
   }
 
-  protected final def pageOf(place: Long): Array[Byte] = pages((place >>> PageBits).toInt)
+  protected final def pageOf(place: Long): ByteBuffer = pages((place >>> PageBits).toInt)
 }
 
 private[statemark] object PagedTable {

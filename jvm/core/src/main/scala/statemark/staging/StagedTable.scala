@@ -1,9 +1,8 @@
 package statemark.staging
 
-import java.lang.invoke.MethodHandles
-import java.nio.ByteOrder
+import java.nio.ByteBuffer
 import java.util.Arrays
-import statemark.common.{ArrayPool, Bytes}
+import statemark.common.{ArrayPool, Buffers}
 import statemark.engine.BatchWriter
 
 /** The entries of a transaction by key: the write of a key that stands, if any, and whether the base has the key. The
@@ -21,6 +20,7 @@ import statemark.engine.BatchWriter
   */
 private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     extends PagedTable(pool, StagedTable.HeaderBytes, expected) {
+  import Buffers.{int, long, setInt, setLong}
   import PagedTable._
   import StagedTable._
 
@@ -34,10 +34,11 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
 
   def entries: Int = entries_
 
-  /** Heap bytes of entries with keys and values, of what these have left behind, and of slots. */
+  /** Bytes of entries with keys and values, of what these have left behind, and of slots. */
   def bytes: Long = bytes_
 
-  override protected def keyLengthAt(page: Array[Byte], at: Int): Int = keyLength(page, at)
+  override protected def keyLengthAt(page: ByteBuffer, at: Int): Int =
+    int(page, at + KeyLengthAt)
 
   /** Returns how many slots a call for `key` looks at that are of other keys or its own. */
   def looks(hash: Long, key: Array[Byte]): Int = {
@@ -52,9 +53,13 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     val entry = allocate(HeaderBytes + key.length)
     val page = pageOf(entry)
     val at = offsetOf(entry)
-    Arrays.fill(page, at, at + KeyLengthAt, 0: Byte)
+    setLong(page, at + SeqAt, 0)
+    setLong(page, at + ValueAt, 0)
+    // Of the value's length and room, and of the rest.
+    setLong(page, at + ValueLengthAt, 0)
+    setInt(page, at + OpAt, 0)
     setInt(page, at + KeyLengthAt, key.length)
-    System.arraycopy(key, 0, page, at + HeaderBytes, key.length)
+    Buffers.write(page, at + HeaderBytes, key, 0, key.length)
     link(tableOf(hash), slot(hash, entry))
     entries_ += 1
     bytes_ += SlotBytes
@@ -64,10 +69,11 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
   /** Returns the place of so many bytes. */
   private def allocate(bytes: Int): Long = {
     bytes_ += bytes
-    if (bytes > LongestShared) placeOf(addPage(new Array[Byte](bytes + FirstOffset)), FirstOffset)
+    if (bytes > LongestShared)
+      placeOf(addPage(ByteBuffer.allocate(bytes + FirstOffset)), FirstOffset)
     else {
-      if (sharedPages == 0 || used + bytes > pages(filling).length) {
-        if (sharedPages > 0) bytes_ += pages(filling).length - used
+      if (sharedPages == 0 || used + bytes > pages(filling).capacity) {
+        if (sharedPages > 0) bytes_ += pages(filling).capacity - used
         filling = addPage(sharedPage(sharedPages, bytes))
         sharedPages += 1
         used = FirstOffset
@@ -80,13 +86,13 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
 
   def hasWrite(entry: Long): Boolean = op(entry) != NoWrite
 
-  def op(entry: Long): Byte = pageOf(entry)(offsetOf(entry) + OpAt)
-  def inBase(entry: Long): Byte = pageOf(entry)(offsetOf(entry) + InBaseAt)
+  def op(entry: Long): Byte = pageOf(entry).get(offsetOf(entry) + OpAt)
+  def inBase(entry: Long): Byte = pageOf(entry).get(offsetOf(entry) + InBaseAt)
   def seq(entry: Long): Long = long(pageOf(entry), offsetOf(entry) + SeqAt)
   def valueLength(entry: Long): Int = int(pageOf(entry), offsetOf(entry) + ValueLengthAt)
 
   def setInBase(entry: Long, inBase: Byte): Unit =
-    pageOf(entry)(offsetOf(entry) + InBaseAt) = inBase
+    pageOf(entry).put(offsetOf(entry) + InBaseAt, inBase): Unit
 
   /** Replaces the write of an entry. */
   def write(entry: Long, op: Byte, seq: Long, value: Array[Byte]): Unit = {
@@ -94,7 +100,7 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     val at = offsetOf(entry)
     if (value.length > int(page, at + RoomAt)) moveValue(page, at, value.length, kept = 0)
     val place = long(page, at + ValueAt)
-    System.arraycopy(value, 0, pageOf(place), offsetOf(place), value.length)
+    Buffers.write(pageOf(place), offsetOf(place), value, 0, value.length)
     written(page, at, op, seq, value.length)
   }
 
@@ -106,42 +112,40 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     val length = Math.addExact(before, delimiter.length + operand.length)
     if (length > int(page, at + RoomAt)) moveValue(page, at, length, kept = before)
     val place = long(page, at + ValueAt)
-    val to = pageOf(place)
-    System.arraycopy(delimiter, 0, to, offsetOf(place) + before, delimiter.length)
-    System.arraycopy(operand, 0, to, offsetOf(place) + before + delimiter.length, operand.length)
-    written(page, at, page(at + OpAt), seq, length)
+    pageOf(place).put(offsetOf(place) + before, delimiter)
+      .put(offsetOf(place) + before + delimiter.length, operand): Unit
+    written(page, at, page.get(at + OpAt), seq, length)
   }
 
-  private def written(page: Array[Byte], at: Int, op: Byte, seq: Long, length: Int): Unit = {
+  private def written(page: ByteBuffer, at: Int, op: Byte, seq: Long, length: Int): Unit = {
     setLong(page, at + SeqAt, seq)
     setInt(page, at + ValueLengthAt, length)
-    page(at + OpAt) = op
+    page.put(at + OpAt, op): Unit
   }
 
   /** Finds room for a value that has become longer: twice as much as before, so that all that a value leaves behind is
     * no more than it has.
     */
-  private def moveValue(page: Array[Byte], at: Int, length: Int, kept: Int): Unit = {
+  private def moveValue(page: ByteBuffer, at: Int, length: Int, kept: Int): Unit = {
     val before = int(page, at + RoomAt)
     // A long value that is replaced goes to the collector, and needs no room to grow into.
     val grows = kept > 0 || before <= LongestShared
     val room = if (grows) math.max(length, math.min(2L * before, MaxRoom).toInt) else length
     val from = long(page, at + ValueAt)
     val to = allocate(room)
-    if (kept > 0)
-      System.arraycopy(pageOf(from), offsetOf(from), pageOf(to), offsetOf(to), kept)
+    if (kept > 0) pageOf(to).put(offsetOf(to), pageOf(from), offsetOf(from), kept): Unit
     if (before > LongestShared) {
-      pages((from >>> PageBits).toInt) = Bytes.empty
+      pages((from >>> PageBits).toInt) = NoPage
       bytes_ -= before
     }
     setLong(page, at + ValueAt, to)
     setInt(page, at + RoomAt, room)
   }
 
-  def key(entry: Long): Array[Byte] = {
-    val page = pageOf(entry)
-    copied(page, offsetOf(entry) + HeaderBytes, keyLength(page, offsetOf(entry)))
-  }
+  private def keyFrom(entry: Long): Int = offsetOf(entry) + HeaderBytes
+  private def keyLength(entry: Long): Int = keyLengthAt(pageOf(entry), offsetOf(entry))
+
+  def key(entry: Long): Array[Byte] = copied(pageOf(entry), keyFrom(entry), keyLength(entry))
 
   /** Returns the first bytes of the value. */
   def value(entry: Long, length: Int): Array[Byte] = {
@@ -150,63 +154,39 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
   }
 
   /** Copies no more than there is, whatever a reader beside the owner has read. */
-  private def copied(page: Array[Byte], from: Int, length: Int): Array[Byte] = {
-    java.util.Objects.checkFromIndexSize(from, length, page.length): Unit
-    Arrays.copyOfRange(page, from, from + length)
+  private def copied(page: ByteBuffer, from: Int, length: Int): Array[Byte] = {
+    java.util.Objects.checkFromIndexSize(from, length, page.capacity): Unit
+    val result = new Array[Byte](length)
+    Buffers.read(page, from, result, 0, length)
+    result
   }
 
-  def compare(a: Long, b: Long): Int = {
-    val page = pageOf(a)
-    val at = offsetOf(a)
-    val otherPage = pageOf(b)
-    val otherAt = offsetOf(b)
-    Arrays.compareUnsigned(
-      page,
-      at + HeaderBytes,
-      at + HeaderBytes + keyLength(page, at),
-      otherPage,
-      otherAt + HeaderBytes,
-      otherAt + HeaderBytes + keyLength(otherPage, otherAt)
-    )
-  }
+  def compare(a: Long, b: Long): Int = compareKey(a, pageOf(b), keyFrom(b), keyLength(b))
 
   /** Compares the key of an entry with `key`. */
-  def compareKey(entry: Long, key: Array[Byte]): Int = {
-    val page = pageOf(entry)
-    val from = offsetOf(entry) + HeaderBytes
-    val until = from + keyLength(page, offsetOf(entry))
-    Arrays.compareUnsigned(page, from, until, key, 0, key.length)
-  }
+  def compareKey(entry: Long, key: Array[Byte]): Int =
+    compareKey(entry, ByteBuffer.wrap(key), 0, key.length)
+
+  private def compareKey(entry: Long, other: ByteBuffer, from: Int, length: Int): Int =
+    Buffers.compare(pageOf(entry), keyFrom(entry), keyLength(entry), other, from, length)
 
   /** Returns how many bytes the keys of two entries have in common, `most` at most. */
   def sharedBytes(a: Long, b: Long, most: Int): Int = {
-    val page = pageOf(a)
-    val at = offsetOf(a)
-    val otherPage = pageOf(b)
-    val otherAt = offsetOf(b)
-    val length = math.min(most, math.min(keyLength(page, at), keyLength(otherPage, otherAt)))
-    val differs = Arrays.mismatch(
-      page,
-      at + HeaderBytes,
-      at + HeaderBytes + length,
-      otherPage,
-      otherAt + HeaderBytes,
-      otherAt + HeaderBytes + length
-    )
-    if (differs < 0) length else differs
+    val length = math.min(most, math.min(keyLength(a), keyLength(b)))
+    Buffers.shared(pageOf(a), keyFrom(a), pageOf(b), keyFrom(b), length)
   }
 
   /** Returns eight bytes of the key as a number, zeros after its end. */
   def prefix(entry: Long, from: Int): Long = {
     val page = pageOf(entry)
-    val at = offsetOf(entry)
-    val left = keyLength(page, at) - from
-    if (left >= java.lang.Long.BYTES) (BigEndian.get(page, at + HeaderBytes + from): Long)
+    val at = keyFrom(entry) + from
+    val left = keyLength(entry) - from
+    if (left >= java.lang.Long.BYTES) Buffers.prefix(page, at)
     else {
       var result = 0L
       var i = 0
       while (i < java.lang.Long.BYTES) {
-        result = (result << 8) | (if (i < left) page(at + HeaderBytes + from + i) & 0xffL else 0L)
+        result = (result << 8) | (if (i < left) page.get(at + i) & 0xffL else 0L)
         i += 1
       }
       result
@@ -218,7 +198,7 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     val page = pageOf(entry)
     val at = offsetOf(entry)
     val place = long(page, at + ValueAt)
-    val tag = page(at + OpAt) match {
+    val tag = page.get(at + OpAt) match {
       case Put => BatchWriter.Put
       case Delete => BatchWriter.Delete
       case _ => BatchWriter.Merge
@@ -227,7 +207,7 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
       tag,
       page,
       at + HeaderBytes,
-      keyLength(page, at),
+      keyLength(entry),
       pageOf(place),
       offsetOf(place),
       if (tag == BatchWriter.Delete) -1 else int(page, at + ValueLengthAt)
@@ -299,18 +279,7 @@ private[statemark] object StagedTable {
   private final val LongestShared = 32 * 1024
   private final val MaxRoom = Int.MaxValue - 16L
 
-  private val Longs =
-    MethodHandles.byteArrayViewVarHandle(classOf[Array[Long]], ByteOrder.LITTLE_ENDIAN)
-  private val Ints =
-    MethodHandles.byteArrayViewVarHandle(classOf[Array[Int]], ByteOrder.LITTLE_ENDIAN)
-  private val BigEndian =
-    MethodHandles.byteArrayViewVarHandle(classOf[Array[Long]], ByteOrder.BIG_ENDIAN)
-
-  private def long(page: Array[Byte], at: Int): Long = Longs.get(page, at): Long
-  private def int(page: Array[Byte], at: Int): Int = Ints.get(page, at): Int
-  private def setLong(page: Array[Byte], at: Int, value: Long): Unit = Longs.set(page, at, value)
-  private def setInt(page: Array[Byte], at: Int, value: Int): Unit = Ints.set(page, at, value)
-  private def keyLength(page: Array[Byte], at: Int): Int = int(page, at + KeyLengthAt)
+  private val NoPage = ByteBuffer.allocate(0)
 }
 
 /** A write of an entry, whose place a later one may have taken.

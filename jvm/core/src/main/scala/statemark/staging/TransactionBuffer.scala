@@ -54,7 +54,7 @@ final class TransactionBuffer private[statemark] (
   private val changes = new AtomicLong
   private val sharing = new Sharing
 
-  /** Heap bytes held, keys, values and bookkeeping, and what is kept for open scans. */
+  /** Bytes held, on the heap or outside: keys, values and bookkeeping, and what is kept for open scans. */
   def bytes: Long = table.bytes + tombstones_.bytes + openScans.bytes
 
   /** About what a batch of all that is in memory takes. */
@@ -336,7 +336,7 @@ object TransactionBuffer {
       delimiter: Array[Byte]
   ): Array[Byte] = base.fold(operands)(Bytes.concat(_, delimiter, operands))
 
-  // Heap bytes of an entry beside its key and value.
+  // Bytes of an entry beside its key and value.
   private val EntryOverhead = StagedTable.HeaderBytes + StagedTable.SlotBytes.toLong
   // A tag and two lengths.
   private val BatchRecordOverhead = 8L

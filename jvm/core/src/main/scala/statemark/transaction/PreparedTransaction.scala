@@ -19,7 +19,7 @@ final case class PreparedTransaction(
   private[statemark] def after(commit: ChangelogCommit): PreparedTransaction =
     copy(state = state.copy(fingerprint = commit.fingerprint), changelogMs = commit.ms)
 
-  /** Heap bytes held. */
+  /** Bytes held, on the heap or outside. */
   def bytes: Long = batch.heapBytes
 
   /** Returns the file that holds the writes, if they are not in memory. */

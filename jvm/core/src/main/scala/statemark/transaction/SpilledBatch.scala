@@ -1,5 +1,6 @@
 package statemark.transaction
 
+import java.nio.ByteBuffer
 import java.util.Arrays
 import statemark.engine.{BaseRows, BatchWriter, FileBatch, HeapBatch, RowCounts}
 import statemark.staging.{
@@ -112,9 +113,10 @@ private[statemark] object SpilledBatch {
       version: Long
   ): FileBatch = staging.write(version, batch.ranges) { out =>
     batch.foreachRecord { (tag, in, key, keyLength, value, valueLength) =>
+      lazy val bytes = ByteBuffer.wrap(in)
       tag match {
-        case BatchWriter.Put => out.record(tag, in, key, keyLength, in, value, valueLength)
-        case BatchWriter.Delete => out.record(tag, in, key, keyLength, in, value, -1)
+        case BatchWriter.Put => out.record(tag, bytes, key, keyLength, bytes, value, valueLength)
+        case BatchWriter.Delete => out.record(tag, bytes, key, keyLength, bytes, value, -1)
         case BatchWriter.Merge =>
           val name = Arrays.copyOfRange(in, key, key + keyLength)
           val operand = Arrays.copyOfRange(in, value, value + valueLength)

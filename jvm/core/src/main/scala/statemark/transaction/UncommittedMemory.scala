@@ -4,7 +4,7 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
 import scala.jdk.CollectionConverters._
 
-/** The heap that uncommitted and prepared writes of an executor's stores take together, and the limit on it: the
+/** The memory that uncommitted and prepared writes of an executor's stores take together, and the limit on it: the
   * smallest that one of them brings. Over it a thread spills prepared versions of any store, the largest first, and
   * then the transaction that it owns; never one that another thread owns (I8).
   *

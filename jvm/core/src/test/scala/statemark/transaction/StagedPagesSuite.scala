@@ -32,22 +32,27 @@ class StagedPagesSuite extends AnyFunSuite {
     threads.getThreadAllocatedBytes(id) - before
   }
 
-  test("a second transaction of as many rows takes the arrays of the first") {
-    val pool = newPool()
-    val rows = (0 until 100000).map(i => (key(i), new Array[Byte](50)))
-    def stage(): Unit = {
-      val buffer = newBuffer(pool)
-      rows.foreach { case (k, v) => buffer.put(k, v) }
-      assert(buffer.sorted.length == rows.length)
-      buffer.close()
+  for (outside <- Seq(0L, 4L << 20, 64L << 20))
+    test(
+      s"a second transaction of as many rows takes the pages of the first: $outside bytes outside"
+    ) {
+      val pool = newPool()
+      pool.outside.bound(outside)
+      val rows = (0 until 100000).map(i => (key(i), new Array[Byte](50)))
+      def stage(): Unit = {
+        val buffer = newBuffer(pool)
+        rows.foreach { case (k, v) => buffer.put(k, v) }
+        assert(buffer.sorted.length == rows.length)
+        buffer.close()
+      }
+      stage()
+      val free = pool.heldBytes
+      assert(free + pool.outside.takenBytes > rows.length * 100)
+      assert(pool.outside.takenBytes <= outside && (pool.outside.takenBytes > 0) == outside > 0)
+      val second = allocated(stage())
+      assert(second < rows.length * 10)
+      assert(pool.heldBytes == free && pool.bufferBytes == 0)
     }
-    stage()
-    val free = pool.heldBytes
-    assert(free > rows.length * 100)
-    val second = allocated(stage())
-    assert(second < rows.length * 10)
-    assert(pool.heldBytes == free)
-  }
 
   test("a hundred transactions of ten rows are small") {
     val pool = newPool()

@@ -5,9 +5,9 @@ import org.rocksdb.{Cache, LRUCache, WriteBufferManager}
 import statemark.common.ArrayPool
 import statemark.transaction.RowPages
 
-/** What the stores of an executor share where Statemark bounds their native memory: a third is a block cache that is
-  * charged for index, filters and memtables as well, half are rows that were used last (ADR 32), the rest prepared
-  * versions.
+/** What the stores of an executor share where Statemark bounds their native memory: a quarter is a block cache that is
+  * charged for index, filters and memtables as well, half are rows that were used last (ADR 32), the rest staged rows
+  * (ADR 33) and prepared versions (ADR 14).
   *
   * Spark's own pool has up to 64 shards and gives index and filters a tenth: at 256 MiB a shard holds 4 MiB, and the
   * filter of one file takes two of it. A state of 10,000,000 keys then reads a filter from disk at every `get`
@@ -16,7 +16,7 @@ import statemark.transaction.RowPages
 private[spark] final class NativePool(val bytes: Long) {
   import NativePool._
 
-  private val cacheBytes = bytes - rowBytes(bytes) - preparedBytes(bytes)
+  private val cacheBytes = bytes - rowBytes(bytes) - writeBytes(bytes)
   val cache: Cache = new LRUCache(cacheBytes, ShardBits, false, IndexShare)
   val memtables: WriteBufferManager =
     new WriteBufferManager((cacheBytes * MemtableShare).toLong, cache)
@@ -36,17 +36,17 @@ private[spark] object NativePool {
     _.cache.getUsage + RowPages.shared.memory.takenBytes + ArrayPool.shared.outside.takenBytes
   }
 
-  /** Has stores keep rows and prepared versions beside what the settings of the session bound.
+  /** Has stores keep rows, staged writes and prepared versions beside what the settings of the session bound.
     * @param bytes what native memory would be bounded by without these
     */
   def beside(bytes: Long): Unit = synchronized(if (shared.isEmpty) bound(bytes))
 
   private def rowBytes(bytes: Long): Long = bytes / 2
-  private def preparedBytes(bytes: Long): Long = bytes / 6
+  private def writeBytes(bytes: Long): Long = bytes / 4
 
   private def bound(bytes: Long): Unit = {
     RowPages.shared.memory.bound(rowBytes(bytes))
-    ArrayPool.shared.outside.bound(preparedBytes(bytes))
+    ArrayPool.shared.outside.bound(writeBytes(bytes))
   }
 
   /** The one pool of this executor; the first store says how large it is, as with Spark's. It lives as long as the

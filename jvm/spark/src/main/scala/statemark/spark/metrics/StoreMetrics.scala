@@ -69,7 +69,7 @@ object StoreMetrics {
     Metric("statemarkSpilledBytes", Size, "bytes of staged writes that went to disk")(
       _.transaction.spilledBytes
     ),
-    Metric("statemarkPreparedBytes", Size, "heap bytes of prepared versions")(_.prepared.bytes),
+    Metric("statemarkPreparedBytes", Size, "bytes of prepared versions")(_.prepared.bytes),
     Metric("statemarkRollbackCount", Count, "number of transactions rolled back")(
       _.events.rollbacks
     ),
