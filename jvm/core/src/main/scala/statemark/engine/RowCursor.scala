@@ -38,6 +38,9 @@ private[statemark] trait BaseRows {
 
   /** Tells whether the last `get` found a row that is in memory here: to ask for it again costs little. */
   def wasKept: Boolean = false
+
+  /** Tells whether to say with the writes of a version which of their keys had rows ([[HeapBatch]]). */
+  def wantsRowsBefore: Boolean = false
 }
 
 /** Lookups of one key. For a key that is not there RocksDB's `get` throws an exception in C++ and catches it, which takes

@@ -3,7 +3,7 @@ package statemark.engine
 import java.io.{EOFException, File, FileNotFoundException, IOException, RandomAccessFile}
 import java.nio.ByteBuffer
 import java.nio.file.Files
-import java.util.Arrays
+import java.util.{Arrays, BitSet}
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 import java.util.zip.CRC32C
 import statemark.common.{ArrayPool, Sharing, StoreUnusableException, ViewClosedException}
@@ -20,7 +20,7 @@ sealed trait SerializedBatch {
     */
   def segments(mostBytes: Int): Iterator[Array[Byte]]
 
-  /** Heap bytes held, with what its reader holds. */
+  /** Bytes held, on the heap or outside, with what its reader holds. */
   def heapBytes: Long
 
   /** Returns bytes of all segments, wherever they are. */
@@ -53,8 +53,13 @@ object SerializedBatch {
   * with this one, unless a reader was let in (ADR 33).
   *
   * @param pieces complete write batches: first what it deletes by range, then keys that ascend
+  * @param rowsBefore tells of each record, by its number, whether the base had its key, where that was asked and nothing
+  *   is deleted by range
   */
-final class HeapBatch private[engine] (pieces: Vector[BatchPiece]) extends SerializedBatch {
+final class HeapBatch private[engine] (
+    pieces: Vector[BatchPiece],
+    private[statemark] val rowsBefore: Option[BitSet] = None
+) extends SerializedBatch {
   private lazy val reader = new BatchReader(pieces.map(_.segment))
   private val sharing = new Sharing
 
@@ -63,7 +68,8 @@ final class HeapBatch private[engine] (pieces: Vector[BatchPiece]) extends Seria
   override val bytes: Long = pieces.iterator.map(_.length.toLong).sum
   private[statemark] val records: Long = pieces.iterator.map(_.records.toLong).sum
   override val heapBytes: Long =
-    pieces.iterator.map(_.heapBytes).sum + BatchReader.PlaceBytes * records
+    pieces.iterator.map(_.heapBytes).sum + BatchReader.PlaceBytes * records +
+      rowsBefore.fold(0L)(_.size.toLong / java.lang.Byte.SIZE)
 
   /** Returns about how many bytes of a memtable it takes. */
   private[engine] def memtableBytes: Long = bytes + HeapBatch.MemtableOverhead * records
@@ -106,13 +112,14 @@ object HeapBatch {
   def of(
       expectedBytes: Long = 0,
       pool: ArrayPool = ArrayPool.shared,
-      pieceBytes: Int = PieceBytes
+      pieceBytes: Int = PieceBytes,
+      rowsBefore: Option[BitSet] = None
   )(write: BatchWriter => Unit): HeapBatch = {
     val pieces = Vector.newBuilder[BatchPiece]
     val writer = new BatchWriter(pieceBytes, expectedBytes, pool)(pieces += BatchPiece(_, pool))
     write(writer)
     writer.finish()
-    new HeapBatch(pieces.result())
+    new HeapBatch(pieces.result(), rowsBefore)
   }
 }
 
@@ -163,8 +170,8 @@ private[engine] final class BatchPiece private (
       case Outside(buffer) =>
         val bytes = new Array[Byte](length)
         buffer.get(0, bytes): Unit
-        pool.give(buffer)
         place = OnHeap(bytes)
+        pool.give(buffer)
         bytes
       case Freed => throw freed
     }
@@ -173,12 +180,13 @@ private[engine] final class BatchPiece private (
 
   /** Gives its memory to others; it is used no more. */
   def free(): Unit = synchronized {
-    place match {
+    val before = place
+    place = Freed
+    before match {
       case OnHeap(bytes) => pool.give(bytes)
       case Outside(buffer) => pool.give(buffer)
       case Freed => ()
     }
-    place = Freed
   }
 
   private def freed = new IllegalStateException("The memory of this piece is somebody else's.")

@@ -1,14 +1,15 @@
 package statemark.transaction
 
-import java.util.Arrays
+import java.nio.ByteBuffer
+import java.util.{Arrays, BitSet}
 import java.util.concurrent.locks.ReentrantLock
 import statemark.common.KeyHash
 import statemark.engine.{BaseRows, BatchReader, BatchWriter, HeapBatch, RowCursor, SerializedBatch}
 import statemark.staging.TransactionBuffer
 
 /** The base, with rows in memory that were read or written last: finding one there takes a tenth of what RocksDB
-  * takes (ADR 32). It changes with the base, and never before it. Where a store begins without rows, and memory has room
-  * for all of them, it also knows which keys have none.
+  * takes (ADR 32). It changes with the base, and never before it. Where a store begins without rows, it also knows of
+  * keys that have none: of all while memory has room for all rows, and of most while it has room for a filter.
   *
   * ''Thread:'' as the base; `written` under the lock of the store. Another store may have it give back memory between two
   * steps of the owner's. The lock of the cache is held for no call of the base.
@@ -27,9 +28,12 @@ private[statemark] final class RowCache(
 
   private val lock = new ReentrantLock
   private val memory =
-    pages.join(count => if (lock.tryLock()) unlocking(kept.fold(0)(_.giveBack(count))) else 0)
+    pages.join(count => if (lock.tryLock()) unlocking(giveBack(count)) else 0)
   // None where it does not pay.
   @volatile private var kept: Option[RowTable] = Some(new RowTable(memory, isEmpty))
+  // None where it does not pay, or where not all keys of the base are known.
+  @volatile private var filter =
+    Option.when(isEmpty)(new KeyFilter(() => pageForFilter, memory.give))
   private val use = new Use
   private val scans = new ShortScans
   // Of the owner's last read.
@@ -59,10 +63,12 @@ private[statemark] final class RowCache(
       case Some(table) =>
         val hash = KeyHash.of(key)
         lock.lock()
-        val (known, isWhole) =
-          try (table.get(hash, key), table.isWhole)
-          finally lock.unlock()
-        if (known.isDefined || isWhole) {
+        val (known, isAbsent) =
+          try {
+            val row = table.get(hash, key)
+            (row, row.isEmpty && knowsAbsent(table, hash))
+          } finally lock.unlock()
+        if (known.isDefined || isAbsent) {
           use.answered += 1
           wasKept_ = known.isDefined
           known
@@ -74,15 +80,26 @@ private[statemark] final class RowCache(
     }
   }
 
+  /** Tells whether a key that the table does not know has no row. */
+  private def knowsAbsent(table: RowTable, hash: Long): Boolean =
+    table.isWhole || filter.exists { keys =>
+      use.filtered += 1
+      val isAbsent = !keys.mayHave(hash)
+      if (isAbsent) use.absent += 1
+      isAbsent
+    }
+
   override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] = {
     use.asked += keys.length
     kept match {
       case None => base.exist(keys, rowCount)
       case Some(table) =>
-        val (found, isWhole) = locked {
-          (keys.iterator.map(key => table.has(KeyHash.of(key), key)).toArray, table.isWhole)
-        }
-        val others = if (isWhole) IndexedSeq.empty else keys.indices.filterNot(found(_))
+        val found = new Array[Boolean](keys.length)
+        val others = locked(keys.indices.filter { i =>
+          val hash = KeyHash.of(keys(i))
+          found(i) = table.has(hash, keys(i))
+          !found(i) && !knowsAbsent(table, hash)
+        })
         use.answered += keys.length - others.length
         if (others.nonEmpty) {
           val rest = base.exist(others.map(keys), rowCount)
@@ -97,25 +114,51 @@ private[statemark] final class RowCache(
 
   override def rest(): Unit = base.rest()
 
+  override def wantsRowsBefore: Boolean = filter.isDefined
+
   /** Records that `batch` has been written to the base. */
   def written(batch: SerializedBatch): Unit = {
     scans.forget()
-    locked {
-      val keeps = use.pays(wereKept = kept.isDefined)
-      batch match {
-        case heap: HeapBatch if keeps =>
-          if (kept.isEmpty) kept = Some(new RowTable(memory, hasAll = false))
-          heap.foreachRecord(Changes)
-        case _ => forget()
-      }
-    }
+    locked(batch match {
+      // It says nothing of what reads are for.
+      case heap: HeapBatch if heap.records == 0 => ()
+      case heap: HeapBatch if use.pays(wereKept = kept.isDefined) =>
+        if (kept.isEmpty) kept = Some(new RowTable(memory, hasAll = false))
+        if (heap.rowsBefore.isEmpty || !use.filterPays) closeFilter(): Unit
+        heap.foreachRecord(new Changes(heap.rowsBefore))
+      case _ => forget()
+    })
   }
 
-  /** Drops all rows. The caller has the lock. */
+  /** Drops all that it knows. The caller has the lock. */
   private def forget(): Unit = {
     val before = kept
     kept = None
+    closeFilter(): Unit
     before.foreach(_.close())
+  }
+
+  /** Gives back so many pages, or as many as it can; returns how many. */
+  private def giveBack(count: Int): Int = {
+    val pages = kept.fold(0)(_.giveBack(count))
+    if (pages > 0) pages else closeFilter()
+  }
+
+  /** Gives back the filter's pages; returns how many. */
+  private def closeFilter(): Int = {
+    val before = filter
+    val pages = before.fold(0)(_.pages)
+    filter = None
+    before.foreach(_.close())
+    pages
+  }
+
+  /** Returns a page, of the rows' where memory has no other one. A filter that takes half of the store's pages is not
+    * worth them.
+    */
+  private def pageForFilter: Option[ByteBuffer] = memory.take().orElse {
+    val isWorth = filter.exists(_.pages * 2 < memory.pages)
+    kept.filter(_ => isWorth).flatMap(_.dropPage())
   }
 
   /** Gives back the memory. ''Thread:'' any. */
@@ -124,8 +167,12 @@ private[statemark] final class RowCache(
     memory.close()
   }
 
-  /** Does with the table what a batch has done with the base. */
-  private object Changes extends BatchReader.Visitor {
+  /** Does with the table, and the filter, what a batch has done with the base.
+    * @param rowsBefore tells of each record whether the base had its key; there is no filter where nobody knows
+    */
+  private final class Changes(rowsBefore: Option[BitSet]) extends BatchReader.Visitor {
+    private var records = 0
+
     override def record(
         tag: Byte,
         in: Array[Byte],
@@ -135,6 +182,11 @@ private[statemark] final class RowCache(
         valueLength: Int
     ): Unit = kept.foreach { table =>
       val hash = KeyHash.of(in, key, keyLength)
+      val isInBase = rowsBefore.exists(_.get(records))
+      records += 1
+      if (isInBase && tag == BatchWriter.Delete) filter.foreach(_.remove(hash))
+      else if (!isInBase && tag != BatchWriter.Delete && !filter.forall(_.add(hash)))
+        closeFilter(): Unit
       tag match {
         case BatchWriter.Put => table.put(hash, in, key, keyLength, in, value, valueLength)
         case BatchWriter.Delete => table.remove(hash, in, key, keyLength)
@@ -160,11 +212,18 @@ private[statemark] object RowCache {
   private final class Use {
     var asked = 0L
     var answered = 0L
+
+    /** Keys that the filter was asked for, and those of them that have no row. */
+    var filtered = 0L
+    var absent = 0L
     private var recentlyAsked = 0L
     private var recentlyAnswered = 0L
     private var versions = 0
     private var unasked = 0
     private var versionsToPass = 0
+
+    /** Tells whether the filter spares lookups. */
+    def filterPays: Boolean = filtered < FewestFiltered || absent >= filtered / FewestAnswered
 
     /** Ends a version; tells whether to keep its rows. */
     def pays(wereKept: Boolean): Boolean = {
@@ -189,6 +248,9 @@ private[statemark] object RowCache {
 
   /** The number of versions of which the use counts. */
   private val Recent = 8
+
+  /** The number of keys that a filter was asked for, below which nothing is known of its use. */
+  private val FewestFiltered = 10000L
 
   /** The least share of reads, as one in so many, that finds its row here. */
   private val FewestAnswered = 8

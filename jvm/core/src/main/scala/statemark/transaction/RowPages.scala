@@ -52,6 +52,9 @@ private[statemark] final class RowPages(bytes: Long) {
     // How often not to ask others, as nobody had any for it.
     private var patience = 0
 
+    /** The number of pages that the store has. */
+    def pages: Int = held.get
+
     /** Returns a page with any bytes; None where all are in use, and the store has at least an equal part of them. */
     def take(): Option[ByteBuffer] = {
       val page = takeFree().orElse {

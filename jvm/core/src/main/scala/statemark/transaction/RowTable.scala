@@ -3,9 +3,8 @@ package statemark.transaction
 import java.lang.invoke.MethodHandles
 import java.nio.{ByteBuffer, ByteOrder}
 import java.util.Arrays
-import scala.annotation.tailrec
 import scala.collection.mutable
-import statemark.common.KeyHash
+import statemark.common.{Buffers, KeyHash}
 
 /** Rows by key, for reads, in pages outside the heap. Where memory has no more pages, a page of its own is used again:
   * the one of which most was replaced, or the oldest. Of its rows those go on that were asked for since, as many as fill
@@ -16,11 +15,9 @@ import statemark.common.KeyHash
   *   slot   upper 24 bits of the key's hash | 40 bits: number of the page, from 1, and offset of the row; 0 where free
   * }}}
   * Slots lie in pages, too. The uppermost bits of the hash choose the page, by a directory, and the lower ones of the 24
-  * the slot in it. A page of slots that is full is split in two.
+  * the slot in it.
   *
   * ''Thread:'' one at a time.
-  *
-  * ''Source:'' R. Fagin et al., Extendible hashing, 1979 (the directory).
   *
   * @param hasAll whether there are no rows beside those that it will be told
   * @param hashOf returns the hash of the key that is a part of an array, by which calls find it
@@ -32,9 +29,7 @@ private[transaction] final class RowTable(
 ) extends AutoCloseable {
   import RowTable._
 
-  private var directory = Array.empty[Slots]
-  // Bits of the hash that choose in the directory.
-  private var depth = 0
+  private val directory = new PageDirectory[Slots]
   private var pages = new Array[ByteBuffer](8)
   // One for each page that there ever was.
   private val uses = mutable.ArrayBuffer.empty[Use]
@@ -57,7 +52,7 @@ private[transaction] final class RowTable(
       val page = pageOf(place)
       val at = offsetOf(place)
       val value = new Array[Byte](valueLength(page, at))
-      page.get(at + HeaderBytes + keyLength(page, at), value): Unit
+      Buffers.read(page, at + HeaderBytes + keyLength(page, at), value, 0, value.length)
       Some(value)
     }
   }
@@ -69,8 +64,8 @@ private[transaction] final class RowTable(
     val place = placeOf(hash, key, 0, key.length)
     if (place != NoRow) {
       val page = pageOf(place)
-      val lengths: Short = Shorts.get(page, offsetOf(place))
-      if (lengths >= 0) Shorts.set(page, offsetOf(place), (lengths | Asked).toShort)
+      val lengths = Buffers.short(page, offsetOf(place))
+      if (lengths >= 0) Buffers.setShort(page, offsetOf(place), (lengths | Asked).toShort)
     }
     place
   }
@@ -93,19 +88,19 @@ private[transaction] final class RowTable(
     val old = placeOf(hash, key, keyFrom, keyLength)
     if (old != NoRow && RowTable.valueLength(pageOf(old), offsetOf(old)) == valueLength) {
       val to = offsetOf(old) + HeaderBytes + keyLength
-      pageOf(old).put(to, value, valueFrom, valueLength): Unit
+      Buffers.write(pageOf(old), to, value, valueFrom, valueLength)
     } else if (bytes <= LongestRow && hasSlot(hash) && hasRoom(bytes.toInt)) {
       // Not before, as rows may have been dropped for it, and moved.
-      val slots = slotsOf(hash)
+      val slots = directory.of(hash)
       val at = find(slots, hash, key, keyFrom, keyLength)
       val before = slots(at) & PlaceMask
       if (before == NoRow) slots.taken += 1 else died(before)
       val page = pages(filling)
       val to = uses(filling).filled
-      Shorts.set(page, to, keyLength.toShort)
-      Shorts.set(page, to + 2, valueLength.toShort)
-      page.put(to + HeaderBytes, key, keyFrom, keyLength)
-        .put(to + HeaderBytes + keyLength, value, valueFrom, valueLength): Unit
+      Buffers.setShort(page, to, keyLength.toShort)
+      Buffers.setShort(page, to + 2, valueLength.toShort)
+      Buffers.write(page, to + HeaderBytes, key, keyFrom, keyLength)
+      Buffers.write(page, to + HeaderBytes + keyLength, value, valueFrom, valueLength)
       uses(filling).filled += bytes.toInt
       rowBytes += bytes
       slots(at) = slotOf(hash, RowTable.placeOf(filling, to))
@@ -119,23 +114,23 @@ private[transaction] final class RowTable(
   private def placeOf(hash: Long, key: Array[Byte], from: Int, length: Int): Long =
     if (directory.isEmpty) NoRow
     else {
-      val slots = slotsOf(hash)
+      val slots = directory.of(hash)
       slots(find(slots, hash, key, from, length)) & PlaceMask
     }
 
   /** Forgets the row of a key: the base has none, or another one. */
-  def remove(hash: Long, key: Array[Byte], from: Int, length: Int): Unit = if (directory.nonEmpty) {
-    val slots = slotsOf(hash)
+  def remove(hash: Long, key: Array[Byte], from: Int, length: Int): Unit = if (!directory.isEmpty) {
+    val slots = directory.of(hash)
     val at = find(slots, hash, key, from, length)
     if (slots(at) != 0) {
       died(slots(at) & PlaceMask)
-      unlink(slots, at)
+      slots.unlink(at)
     }
   }
 
   /** Gives back so many pages, with the rows that were recorded first, or as many as it can; returns how many. */
   def giveBack(count: Int): Int = {
-    val pages = Iterator.continually(drained(besides = filling)).take(count)
+    val pages = Iterator.continually(dropPage()).take(count)
       .takeWhile(_.isDefined).flatten
     pages.map(memory.give).size
   }
@@ -144,11 +139,10 @@ private[transaction] final class RowTable(
   override def close(): Unit = if (!isClosed) {
     isClosed = true
     isWhole_ = false
-    directory.distinct.foreach(slots => memory.give(slots.page))
-    for (i <- uses.indices if uses(i).isTaken) memory.give(pages(i))
-    directory = Array.empty
+    val all = directory.clear() ++ uses.indices.filter(uses(_).isTaken).map(pages(_))
     pages = Array.empty
     uses.clear()
+    all.foreach(memory.give)
   }
 
   /** Makes room for a row on the page that is being filled. */
@@ -172,41 +166,17 @@ private[transaction] final class RowTable(
   private def hasSlot(hash: Long): Boolean =
     if (isClosed) false
     else if (directory.isEmpty) {
-      val page = memory.take()
-      directory = page.map(new Slots(_, 0)).toArray
-      depth = 0
-      directory.nonEmpty
+      memory.take().foreach(page => directory.begin(new Slots(page)))
+      !directory.isEmpty
     } else {
-      val slots = slotsOf(hash)
+      val slots = directory.of(hash)
       slots.taken < MostTaken || slots.depth < MostDepth && {
-        val page = memory.take().orElse(drained(besides = filling))
-        page.foreach(split(slotsOf(hash), _))
+        val page = memory.take().orElse(dropPage())
+        page.foreach(p => directory.split(directory.of(hash), new Slots(p)))
         // It may be that all went to one of the two.
-        page.isDefined && slotsOf(hash).taken < MostTaken
+        page.isDefined && directory.of(hash).taken < MostTaken
       }
     }
-
-  private def split(slots: Slots, page: ByteBuffer): Unit = {
-    val other = new Slots(page, slots.depth + 1)
-    val all = Array.tabulate(SlotCount)(slots(_))
-    if (slots.depth == depth) {
-      directory = Array.tabulate(directory.length * 2)(i => directory(i >>> 1))
-      depth += 1
-    }
-    slots.depth += 1
-    for (i <- directory.indices if directory(i) eq slots)
-      if (((i >>> (depth - slots.depth)) & 1) != 0) directory(i) = other
-    slots.clear()
-    all.foreach { slot =>
-      if (slot != 0) {
-        val to = directory((slot >>> (64 - depth)).toInt)
-        var at = home(slot)
-        while (to(at) != 0) at = (at + 1) & SlotMask
-        to(at) = slot
-        to.taken += 1
-      }
-    }
-  }
 
   /** Returns the number of a page. */
   private def added(page: ByteBuffer): Int = {
@@ -232,8 +202,10 @@ private[transaction] final class RowTable(
     Option.when(found >= 0)(found)
   }
 
-  /** Returns a page, without its rows. */
-  private def drained(besides: Int): Option[ByteBuffer] = oldest(besides).map { number =>
+  /** Returns a page that it has no more, the one whose rows were recorded first; None where there is none but the one
+    * that is being filled.
+    */
+  def dropPage(): Option[ByteBuffer] = oldest(besides = filling).map { number =>
     compact(number, mostBytes = 0)
     uses(number).isTaken = false
     pages(number)
@@ -256,16 +228,16 @@ private[transaction] final class RowTable(
       val keyLength = lengths & LengthMask
       val bytes = HeaderBytes + keyLength + (ArrayShorts.get(rows, at + 2): Short)
       val hash = hashOf(rows, at + HeaderBytes, keyLength)
-      val slots = slotsOf(hash)
+      val slots = directory.of(hash)
       val slot = find(slots, slotOf(hash, RowTable.placeOf(number, at)))
       if (slots(slot) != 0) {
         if ((lengths < 0 || keepsAll) && to + bytes <= mostBytes) {
           page.put(to, rows, at, bytes): Unit
-          Shorts.set(page, to, keyLength.toShort)
+          Buffers.setShort(page, to, keyLength.toShort)
           slots(slot) = slotOf(hash, RowTable.placeOf(number, to))
           to += bytes
         } else {
-          unlink(slots, slot)
+          slots.unlink(slot)
           isWhole_ = false
         }
       }
@@ -284,10 +256,6 @@ private[transaction] final class RowTable(
     deadBytes += bytes
   }
 
-  private def slotsOf(hash: Long): Slots =
-    // A shift by 64 would be none.
-    directory((hash >>> 1 >>> (63 - depth)).toInt)
-
   /** Returns the slot of a key, or the free one at which the search for it ends. */
   private def find(slots: Slots, hash: Long, key: Array[Byte], from: Int, length: Int): Int = {
     var at = home(hash)
@@ -296,7 +264,7 @@ private[transaction] final class RowTable(
       slot != 0 &&
       !((slot ^ hash) >>> PlaceBits == 0 && isOf(slot & PlaceMask, key, from, length))
     ) {
-      at = (at + 1) & SlotMask
+      at = slots.next(at)
       slot = slots(at)
     }
     at
@@ -305,54 +273,22 @@ private[transaction] final class RowTable(
   /** Returns where the slot `wanted` is, or the free one at which the search for it ends. */
   private def find(slots: Slots, wanted: Long): Int = {
     var at = home(wanted)
-    while (slots(at) != 0 && slots(at) != wanted) at = (at + 1) & SlotMask
+    while (slots(at) != 0 && slots(at) != wanted) at = slots.next(at)
     at
-  }
-
-  /** Frees a slot, and moves what lies behind it, so that no search ends there too early. */
-  private def unlink(slots: Slots, slot: Int): Unit = {
-    @tailrec def close(gap: Int, at: Int): Unit = {
-      val next = slots(at)
-      if (next == 0) slots(gap) = 0
-      else if (((at - home(next)) & SlotMask) >= ((at - gap) & SlotMask)) {
-        slots(gap) = next
-        close(at, (at + 1) & SlotMask)
-      } else close(gap, (at + 1) & SlotMask)
-    }
-    close(slot, (slot + 1) & SlotMask)
-    slots.taken -= 1
   }
 
   private def isOf(place: Long, key: Array[Byte], from: Int, length: Int): Boolean = {
     val page = pageOf(place)
-    val begin = offsetOf(place) + HeaderBytes
-    keyLength(page, offsetOf(place)) == length && {
-      var i = 0
-      while (
-        i + 8 <= length && (Longs.get(page, begin + i): Long) == (ArrayLongs.get(
-          key,
-          from + i
-        ): Long)
-      ) i += 8
-      i + 8 > length && {
-        while (i < length && page.get(begin + i) == key(from + i)) i += 1
-        i == length
-      }
-    }
+    val at = offsetOf(place)
+    keyLength(page, at) == length && Buffers.isEqual(page, at + HeaderBytes, key, from, length)
   }
 
   private def pageOf(place: Long): ByteBuffer = pages(numberOf(place))
 }
 
 private[transaction] object RowTable {
-  private val Shorts =
-    MethodHandles.byteBufferViewVarHandle(classOf[Array[Short]], ByteOrder.LITTLE_ENDIAN)
-  private val Longs =
-    MethodHandles.byteBufferViewVarHandle(classOf[Array[Long]], ByteOrder.LITTLE_ENDIAN)
   private val ArrayShorts =
     MethodHandles.byteArrayViewVarHandle(classOf[Array[Short]], ByteOrder.LITTLE_ENDIAN)
-  private val ArrayLongs =
-    MethodHandles.byteArrayViewVarHandle(classOf[Array[Long]], ByteOrder.LITTLE_ENDIAN)
 
   private final val HeaderBytes = 4
   private final val Asked = 0x8000
@@ -369,38 +305,26 @@ private[transaction] object RowTable {
 
   private final val SlotBits = 11
   private final val SlotCount = 1 << SlotBits
-  private final val SlotMask = SlotCount - 1
   private final val MostTaken = SlotCount * 3 / 4
   // Of 24 bits of the hash the others choose a slot of a page.
   private final val MostDepth = 64 - PlaceBits - SlotBits
 
   private def slotOf(hash: Long, place: Long): Long = hash >>> PlaceBits << PlaceBits | place
-  private def home(slot: Long): Int = (slot >>> PlaceBits).toInt & SlotMask
+  private def home(slot: Long): Int = (slot >>> PlaceBits).toInt & (SlotCount - 1)
   private def placeOf(number: Int, offset: Int): Long = (number + 1L) << OffsetBits | offset
   private def numberOf(place: Long): Int = (place >>> OffsetBits).toInt - 1
   private def offsetOf(place: Long): Int = place.toInt & ((1 << OffsetBits) - 1)
 
   private def keyLength(page: ByteBuffer, at: Int): Int =
-    (Shorts.get(page, at): Short) & LengthMask
+    Buffers.short(page, at) & LengthMask
   private def valueLength(page: ByteBuffer, at: Int): Int =
-    (Shorts.get(page, at + 2): Short).toInt
+    Buffers.short(page, at + 2).toInt
 
-  /** @param depth uppermost bits of the hash that all its slots have in common */
-  private final class Slots(val page: ByteBuffer, var depth: Int) {
-    var taken = 0
-    clear()
-
-    def apply(slot: Int): Long = Longs.get(page, slot << 3)
-    def update(slot: Int, value: Long): Unit = Longs.set(page, slot << 3, value)
-
-    def clear(): Unit = {
-      taken = 0
-      var i = 0
-      while (i < SlotCount) {
-        update(i, 0L)
-        i += 1
-      }
-    }
+  private final class Slots(page: ByteBuffer) extends PageDirectory.Slots(page, SlotCount) {
+    override def apply(slot: Int): Long = Buffers.long(page, slot << 3)
+    override def update(slot: Int, value: Long): Unit = Buffers.setLong(page, slot << 3, value)
+    override def hashOf(value: Long): Long = value
+    override def home(value: Long): Int = RowTable.home(value)
   }
 
   /** State of a page of rows. */

@@ -1,5 +1,6 @@
 package statemark.transaction
 
+import java.util.BitSet
 import statemark.changelog.ChangelogWriter
 import statemark.common.{ArrayPool, Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
@@ -43,7 +44,7 @@ final class Transaction private[statemark] (
   private var next_ = expected
   private var spills_ = 0L
   private var spilledBytes_ = 0L
-  // Heap bytes at which memory is asked again.
+  // Staged bytes at which memory is asked again.
   private var nextCheck = staging.fold(Long.MaxValue)(_.memory.step)
   private var openedChangelog: Option[ChangelogWriter] = None
   private var scans = Set.empty[ScanCursors]
@@ -57,7 +58,7 @@ final class Transaction private[statemark] (
   /** Column families of this transaction; what it created is gone if it rolls back. */
   override def families: ColumnFamilies = families_
 
-  /** Returns bytes of staged writes and remembered reads, on the heap and spilled; once it has ended, what they were
+  /** Returns bytes of staged writes and remembered reads, in memory and spilled; once it has ended, what they were
     * then. ''Source:'' KIP-892, `approximateNumUncommittedBytes`.
     */
   def approximateNumUncommittedBytes: Long =
@@ -223,8 +224,10 @@ final class Transaction private[statemark] (
 
   /** Serializes the staged writes, all of which are in memory: to memory, if there is room for both, else to disk. */
   private def serialized(counter: RowCounter, version: Long): SerializedBatch = {
-    if (base.counts.isTracked) count(counter)
     val ranges = buffer.tombstones.ranges
+    val rowsBefore =
+      Option.when(engine.wantsRowsBefore && base.counts.isTracked && ranges.isEmpty)(new BitSet)
+    if (base.counts.isTracked) count(counter, rowsBefore)
     staging.filter(_.memory.holdsOpen(2 * buffer.bytes)) match {
       case Some(s) =>
         val file = s.write(version, ranges) { out =>
@@ -235,7 +238,7 @@ final class Transaction private[statemark] (
         spilled(s, file.bytes)
         file
       case None =>
-        HeapBatch.of(buffer.expectedBatchBytes) { out =>
+        HeapBatch.of(buffer.expectedBatchBytes, rowsBefore = rowsBefore) { out =>
           ranges.foreach { case (begin, end) => out.deleteRange(begin, end) }
           foreachEntry(buffer.entries.writeTo(out, _))
         }
@@ -316,14 +319,18 @@ final class Transaction private[statemark] (
 
   /** Adds what staged writes make of the number of rows: what reads remembered, one sorted read of the base for
     * the rest.
+    * @param rowsBefore is told of each record of the batch, by its number, whether the base has its key
     */
-  private def count(counter: RowCounter): Unit = {
+  private def count(counter: RowCounter, rowsBefore: Option[BitSet]): Unit = {
     if (!base.counts.isZero) resolveExistence()
     val table = buffer.entries
+    var number = 0
     foreachEntry { entry =>
       val isInBase = table.inBase(entry) == StagedTable.Present &&
         (buffer.tombstones.isEmpty || !buffer.tombstones.covers(table.key(entry)))
       counter.written(table.key(entry), table.op(entry) != StagedTable.Delete, isInBase)
+      if (isInBase) rowsBefore.foreach(_.set(number))
+      number += 1
     }
   }
 

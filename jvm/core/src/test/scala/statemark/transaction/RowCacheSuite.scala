@@ -1,7 +1,7 @@
 package statemark.transaction
 
 import java.io.File
-import java.util.{TreeMap => JTreeMap}
+import java.util.{BitSet, TreeMap => JTreeMap}
 import java.util.concurrent.atomic.AtomicBoolean
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
@@ -46,11 +46,20 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
   private case class Merge(operand: Array[Byte]) extends Change
   private case object Delete extends Change
 
-  /** Writes one version to the base, and tells the cache. */
-  private def write(base: Base, cache: RowCache, changes: Map[String, Change]): Unit = {
+  /** Writes one version to the base, and tells the cache.
+    * @param isCounted whether it was asked which keys the base had
+    */
+  private def write(
+      base: Base,
+      cache: RowCache,
+      changes: Map[String, Change],
+      isCounted: Boolean = true
+  ): Unit = {
     val sorted = changes.toSeq.map { case (k, change) => (bytes(k), change) }
       .sortBy(_._1)(Bytes.order)
-    val batch = HeapBatch.of() { out =>
+    val before = new BitSet
+    for (i <- sorted.indices) before.set(i, base.rows.containsKey(sorted(i)._1))
+    val batch = HeapBatch.of(rowsBefore = Option.when(isCounted)(before)) { out =>
       sorted.foreach {
         case (key, Put(value)) => out.put(key, value)
         case (key, Merge(operand)) => out.merge(key, operand)
@@ -100,7 +109,8 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
             case 1 if text(bytes(k)).length < 1000 => Merge(bytes("m"))
             case _ => Put(value())
           })
-        }.toMap
+        }.toMap,
+        isCounted = random.nextInt(200) > 0
       )
     }
     cache.close()
@@ -179,6 +189,50 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     assert(base.asked == 0 && pages.usedBytes == pages.memory.limitBytes)
     cache.get(bytes("key 200"))
     assert(base.asked == 1, "these are not there any more")
+  }
+
+  test("keys without a row are known beside rows that memory has no room for") {
+    val base = new Base
+    val pages = new RowPages(64L * RowPages.PageBytes)
+    val cache = new RowCache(base, delimiter, pages, isEmpty = true)
+    def absent(from: Int) = (from until from + 5000).foreach { i =>
+      assert(cache.get(bytes(s"key $i")).isEmpty)
+    }
+    for (version <- 0 until 12) {
+      val new_ = version * 4000 until (version + 1) * 4000
+      absent(new_.start)
+      write(base, cache, puts(new_, "v" * 50))
+    }
+    assert(base.asked < 10, "fingerprints are of 32 bits")
+    assert(cache.get(bytes("key 1")).isDefined && base.asked > 0, "it was dropped")
+    // Rows that are gone are known to be gone.
+    write(base, cache, (0 until 20000).map(i => s"key $i" -> Delete).toMap)
+    base.asked = 0
+    absent(0)
+    assert(base.asked < 10)
+    // Somebody did not count.
+    write(base, cache, puts(0 until 10), isCounted = false)
+    assert(cache.get(bytes("key 100")).isEmpty && base.asked > 0)
+  }
+
+  test("a filter goes where no key is without a row, and where it takes half of the pages") {
+    val base = new Base
+    val pages = new RowPages(16L * RowPages.PageBytes)
+    val cache = new RowCache(base, delimiter, pages, isEmpty = true)
+    for (version <- 0 until 20)
+      write(base, cache, puts(version * 4000 until (version + 1) * 4000, "v"))
+    assert(cache.get(bytes("no key")).isEmpty && base.asked == 1)
+    cache.close()
+    val other = new RowCache(base, delimiter, pages, isEmpty = true)
+    base.rows.clear()
+    for (_ <- 0 until 3) {
+      write(base, other, puts(0 until 12000, "v" * 20))
+      (0 until 12000).foreach(i => assert(other.get(bytes(s"key $i")).isDefined))
+    }
+    base.asked = 0
+    assert(other.get(bytes("no key")).isEmpty && base.asked == 1)
+    other.close()
+    assert(pages.usedBytes == 0)
   }
 
   test(
