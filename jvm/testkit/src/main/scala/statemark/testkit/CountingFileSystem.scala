@@ -187,11 +187,8 @@ class CountingFileSystem extends FilterFileSystem(new LocalUnderCountingScheme) 
   private def count(kind: FileEvent.Kind, path: Path): Unit =
     FileCounts.record(kind, makeQualified(path).toUri.getPath)
 
-  private def counted[T](kind: FileEvent.Kind, path: Path)(call: => T): T = {
-    val result = call
-    count(kind, path)
-    result
-  }
+  private def counted[T](kind: FileEvent.Kind, path: Path)(call: => T): T =
+    FileCounts.recorded(kind, makeQualified(path).toUri.getPath)(call)
 }
 
 object CountingFileSystem {

@@ -193,10 +193,12 @@ object FailOnce {
 
   private def fail(p: Plan, batch: Long, task: TaskContext, rows: Long, other: Int): Unit = {
     disarm()
+    // First, as it waits for the commit that was seen to be in the log.
+    val seq = FileCounts.mark()
     last = FailReport(
       fired = true,
       nanos = System.nanoTime(),
-      seq = FileCounts.mark(),
+      seq = seq,
       batchId = batch,
       partition = task.partitionId(),
       attempt = task.attemptNumber(),

@@ -65,6 +65,15 @@ object FileCounts {
     nextSeq += 1
   }
 
+  /** Makes a change and records it, in one step to whoever asks for a mark: a change that anyone has seen is in the log
+    * by then.
+    */
+  private[testkit] def recorded[T](kind: Kind, path: String)(change: => T): T = synchronized {
+    val result = change
+    record(kind, path)
+    result
+  }
+
   /** Forgets counts and log; positions go on rising, so that a mark taken before stays valid. */
   def reset(): Unit = synchronized {
     counts.clear()
