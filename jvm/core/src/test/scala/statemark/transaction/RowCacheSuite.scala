@@ -58,7 +58,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     val sorted = changes.toSeq.map { case (k, change) => (bytes(k), change) }
       .sortBy(_._1)(Bytes.order)
     val before = new BitSet
-    for (i <- sorted.indices) before.set(i, base.rows.containsKey(sorted(i)._1))
+    for (((key, _), i) <- sorted.zipWithIndex) before.set(i, base.rows.containsKey(key))
     val batch = HeapBatch.of(rowsBefore = Option.when(isCounted)(before)) { out =>
       sorted.foreach {
         case (key, Put(value)) => out.put(key, value)
