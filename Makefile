@@ -243,17 +243,18 @@ bench-compaction: build $(KAFKA_JARS) ## the right record of each key: `latest`,
 	PYTHONPATH=tests $(PY) bench/compaction.py $(if $(QUICK),--quick) --out $(RESULTS)/compaction.json
 	$(MEASURED)/compaction.json
 
-bench-queries: build $(BENCH) ## whole queries on each provider, time, processors and memory beside goals, 25 minutes; OPERATORS="dedup join" CONTENDERS="statemark tuned" ROUNDS=3
+bench-queries: build $(BENCH) $(KAFKA_JARS) ## whole queries on each provider, time, processors and memory beside goals, 25 minutes; OPERATORS="dedup join" CONTENDERS="statemark tuned" ROUNDS=3
 	mkdir -p $(RESULTS)
-	PYTHONPATH=bench $(PY) -m queries $(if $(QUICK),--quick) $(if $(OPERATORS),--operators $(OPERATORS)) \
-	  $(if $(CONTENDERS),--contenders $(CONTENDERS)) --rounds $(or $(ROUNDS),1) --out $(RESULTS)/queries.json
+	PYTHONPATH=bench:tests $(PY) -m queries $(if $(QUICK),--quick) $(if $(FULL),--full) \
+	  $(if $(OPERATORS),--operators $(OPERATORS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
+	  --rounds $(or $(ROUNDS),1) --out $(RESULTS)/$(if $(FULL),matrix,queries).json
 
 PROFILER := jvm/bench/target/spark-$(SPARK)/profiler/libasyncProfiler.so
 $(PROFILER): build.sbt
 	$(SBT) bench/profiler && touch $@
 
 bench-profile: build $(BENCH) $(PROFILER) ## where the processor time of a whole query goes, 3 minutes a contender: OPERATOR=join CONTENDERS="statemark tuned" BATCHES=20 KEEP=folder
-	PYTHONPATH=bench $(PY) -m queries.stacks $(PROFILER) $(or $(OPERATOR),dedup) $(or $(CONTENDERS),statemark tuned) \
+	PYTHONPATH=bench:tests $(PY) -m queries.stacks $(PROFILER) $(or $(OPERATOR),dedup) $(or $(CONTENDERS),statemark tuned) \
 	  --batches $(or $(BATCHES),20) $(if $(KEEP),--keep $(KEEP))
 
 # Parts of about the same length; each adds its queries to the same results.

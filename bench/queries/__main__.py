@@ -1,5 +1,7 @@
 """Measure whole queries with each contender, in turn, into bench/results/queries.json.
 
+With `--full` the matrix, into matrix.json: other sizes, keys and kinds of writes.
+
 Each run is a process of its own, so that memory and compilers begin anew: the operator's query over
 its input, a file for each micro-batch. Contenders take turns within a round, in the opposite order
 in every other one. What they emit has to be equal, batch for batch.
@@ -8,6 +10,7 @@ in every other one. What they emit has to be equal, batch for batch.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -21,6 +24,8 @@ from typing import Any
 
 from measured import environment, measured
 
+from queries import topics
+from queries.matrix import ALL, MATRIX
 from queries.one import CONTENDERS, SHARED, TUNED
 from queries.operators import OPERATORS, Operator
 from queries.page import text
@@ -49,17 +54,19 @@ FIGURES: dict[str, Callable[[Run], float]] = {
 def main() -> None:
     """Measure, write, and print the table."""
     parser = argparse.ArgumentParser(prog="queries", description=__doc__)
-    parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS))
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--operators", nargs="+", choices=ALL, default=[])
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS[:2])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="a look: a tenth of the rows")
+    parser.add_argument("--full", action="store_true", help="the matrix")
     parser.add_argument("--out", type=Path, default=Path("bench/results/queries.json"))
     options = parser.parse_args()
+    names = options.operators or list(MATRIX if options.full else OPERATORS)
     start = time.monotonic()
     runs: dict[str, dict[str, list[Run]]] = {}
-    for name in options.operators:
-        operator = OPERATORS[name].of_size(0.1 if options.quick else 1.0)
-        contenders = [c for c in options.contenders if operator.in_memory or c != "memory"]
+    for name in names:
+        operator = ALL[name].of_size(0.1 if options.quick else 1.0)
+        contenders = [c for c in options.contenders if operator.takes(c)]
         runs[name] = {contender: [] for contender in contenders}
         for turn in range(options.rounds):
             order = contenders[::-1] if turn % 2 else contenders
@@ -74,14 +81,14 @@ def main() -> None:
                 )
         _compare(name, runs[name])
         results = {
-            "command": "make bench-queries",
+            "command": "make bench-queries" + " FULL=1" * options.full,
             "measured": measured(),
             "environment": environment(),
             "settings": SHARED,
             "tuned": TUNED.read_text(),
             "rounds": options.rounds,
             "seconds": round(time.monotonic() - start),
-            "figures": [_figure(OPERATORS[name], of) for name, of in runs.items()],
+            "figures": [_figure(ALL[name], of) for name, of in runs.items()],
         }
         # What was measured stays where a later operator fails.
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +101,7 @@ def _run(operator: Operator, contender: str) -> Run:
     batches = COLD.stop if contender == "memory" and operator.grows else WARM.stop
     source = _CACHE / f"{operator.name}-{operator.rows}-{batches}"
     operator.write(source, batches)
-    with tempfile.NamedTemporaryFile(suffix=".json") as result:
+    with _input(operator, source) as given, tempfile.NamedTemporaryFile(suffix=".json") as result:
         subprocess.run(
             [
                 sys.executable,
@@ -102,13 +109,19 @@ def _run(operator: Operator, contender: str) -> Run:
                 "queries.one",
                 operator.name,
                 contender,
-                str(source),
+                given,
                 result.name,
             ],
             check=True,
         )
         run: Run = json.loads(Path(result.name).read_text())
     return run
+
+
+def _input(operator: Operator, source: Path) -> contextlib.AbstractContextManager[str]:
+    if operator.topics:
+        return topics.broker(source, operator.rows)
+    return contextlib.nullcontext(str(source))
 
 
 def _of(run: Run, numbers: range, what: str) -> list[float]:

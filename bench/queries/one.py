@@ -1,6 +1,7 @@
 """One run: a process with a session, a query over all of its input, and what that took.
 
-`python -m queries.one OPERATOR CONTENDER INPUT RESULT [name=setting …]`
+`python -m queries.one OPERATOR CONTENDER INPUT RESULT [name=setting …]`, where INPUT is a folder,
+or what `topics.broker` yields where the query has topics.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import StreamingQueryListener
 
-from queries.operators import OPERATORS, SCHEMA
+from queries import topics
+from queries.matrix import ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -58,9 +61,11 @@ def main(arguments: list[str]) -> None:
     """Run, and write what was measured."""
     operator, contender, source, result, *more = arguments
     settings = dict(option.split("=", 1) for option in more)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory(prefix="bench-queries-") as folder:
-        spark = session(contender, Path(folder), settings)
-        measured = run(spark, OPERATORS[operator], contender, Path(source), Path(folder))
+        jars = topics.connector() if ALL[operator].topics else []
+        spark = session(contender, Path(folder), settings, jars)
+        measured = run(spark, ALL[operator], contender, source, Path(folder))
         Path(result).write_text(json.dumps(measured))
         _end(spark)
 
@@ -73,11 +78,13 @@ def _end(spark: SparkSession) -> NoReturn:
     os._exit(0)
 
 
-def session(contender: str, scratch: Path, settings: dict[str, str]) -> SparkSession:
+def session(
+    contender: str, scratch: Path, settings: dict[str, str], jars: Sequence[str] = ()
+) -> SparkSession:
     """Start a session whose stateful queries use a provider."""
     builder = SparkSession.builder.master("local[2]").appName("bench-queries")
     local = {
-        "spark.jars": f"{statemark.jar_path()},{_BENCH}",
+        "spark.jars": ",".join([str(statemark.jar_path()), str(_BENCH), *jars]),
         "spark.local.dir": str(scratch / "tmp"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
@@ -99,7 +106,7 @@ def session(contender: str, scratch: Path, settings: dict[str, str]) -> SparkSes
 
 
 def run(
-    spark: SparkSession, operator: Operator, contender: str, source: Path, scratch: Path
+    spark: SparkSession, operator: Operator, contender: str, source: str, scratch: Path
 ) -> dict[str, Any]:
     """
     Run a query over all of its input, a file for each micro-batch.
@@ -113,13 +120,7 @@ def run(
     process = Process(spark)
     progress = Progress(process)
     spark.streams.addListener(progress)
-    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(source))
-    if contender == "floor":
-        writer = frame.writeStream.foreachBatch(_without_state(operator))
-    else:
-        writer = (
-            _observed(operator.stream(frame)).writeStream.format("noop").outputMode(operator.mode)
-        )
+    writer = _writer(spark, operator, contender, source)
     writer = writer.option("checkpointLocation", str(scratch / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
     if not query.awaitTermination(_TIMEOUT_S):
@@ -130,6 +131,19 @@ def run(
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     batches = [_batch(json.loads(p.json), progress) for p in query.recentProgress]
     return {"batches": batches, "peak MB": peak, "heap MB": process.live_heap_mb()}
+
+
+def _writer(
+    spark: SparkSession, operator: Operator, contender: str, source: str
+) -> DataStreamWriter:
+    if operator.topics:
+        rows = topics.rows(spark, source)
+        writer = topics.written(_observed(operator.stream(rows)), source)
+        return writer.outputMode(operator.mode)
+    rows = spark.readStream.schema(operator.schema).option("maxFilesPerTrigger", 1).parquet(source)
+    if contender == "floor":
+        return rows.writeStream.foreachBatch(_without_state(operator))
+    return _observed(operator.stream(rows)).writeStream.format("noop").outputMode(operator.mode)
 
 
 def _observed(frame: DataFrame) -> DataFrame:

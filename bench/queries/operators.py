@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from queries.processor import in_python, without_state
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -18,8 +20,7 @@ if TYPE_CHECKING:
 #: Event time that a micro-batch covers.
 MINUTE_MS = 60_000
 _BEGIN_MS = 1_700_000_000_000
-#: Columns of the input.
-SCHEMA = "key STRING, ts TIMESTAMP, value LONG, side INT"
+STRING, LONG, STRUCT = "STRING", "LONG", "STRUCT<part: INT, id: STRING>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,13 @@ class Operator:
     rows
         Of each micro-batch.
     keys
-        What keys are drawn from; None where half of a batch's are new, and half were there before.
+        What keys are drawn from; None where some of a batch's are new, and some were there before.
+    new
+        Share of a batch's keys that are new, where `keys` is None.
+    first
+        Rows of the first micro-batch, where it has more of them: each has a key of its own.
+    key
+        Type of the keys.
     query
         From the input, which has a watermark where `delay` says so.
     mode
@@ -47,6 +54,9 @@ class Operator:
         Whether Spark's in-memory provider can run it.
     floor
         The query without its state, where it is another one.
+    topics
+        Whether input and output are topics of Kafka: it has no floor, as `statemark-kafka` writes
+        streams alone.
     """
 
     name: str
@@ -54,53 +64,83 @@ class Operator:
     rows: int
     keys: int | None
     query: Callable[[DataFrame], DataFrame]
+    new: float = 0.5
+    first: int = 0
+    key: str = STRING
     mode: str = "append"
     delay: str | None = None
     in_memory: bool = True
     floor: Callable[[DataFrame], DataFrame] | None = None
+    topics: bool = False
 
     @property
     def grows(self) -> bool:
         """Tell whether state grows for as long as the query runs."""
         return self.keys is None and self.delay is None
 
+    def takes(self, contender: str) -> bool:
+        """Tell whether a contender can run it."""
+        return {"memory": self.in_memory, "floor": not self.topics}.get(contender, True)
+
     def of_size(self, share: float) -> Operator:
         """Return the same with fewer rows and keys."""
         keys = None if self.keys is None else int(self.keys * share)
-        return replace(self, rows=int(self.rows * share), keys=keys)
+        return replace(self, rows=int(self.rows * share), keys=keys, first=int(self.first * share))
+
+    @property
+    def schema(self) -> str:
+        """Columns of the input."""
+        return f"key {self.key}, ts TIMESTAMP, value LONG, side INT"
 
     def write(self, directory: Path, batches: int) -> None:
         """Write the input, a file for each micro-batch: equal numbers give equal files."""
         directory.mkdir(parents=True, exist_ok=True)
         random = np.random.default_rng(7)
+        known = 0
         for batch in range(batches):
             file = directory / f"{batch:04d}.parquet"
+            rows = self.rows if batch else max(self.first, self.rows)
             if self.keys is None:
-                new = self.rows // 2
-                fresh = np.arange(batch * new, (batch + 1) * new)
-                again = random.integers(0, max(1, batch * new), self.rows - new)
+                new = rows if rows > self.rows else int(rows * self.new)
+                fresh = np.arange(known, known + new)
+                again = random.integers(0, max(1, known), rows - new)
                 ids = random.permutation(np.concatenate([fresh, again]))
+                known += new
+            elif rows > self.rows:
+                ids = random.permutation(rows)
             else:
-                ids = random.integers(0, self.keys, self.rows)
-            ms = _BEGIN_MS + batch * MINUTE_MS + random.integers(0, MINUTE_MS, self.rows)
-            value = random.integers(0, 1000, self.rows)
+                ids = random.integers(0, self.keys, rows)
+            ms = _BEGIN_MS + batch * MINUTE_MS + random.integers(0, MINUTE_MS, rows)
+            value = random.integers(0, 1000, rows)
             if not file.exists():
-                # A bijection, so that keys that come one after another are not neighbours.
-                mixed = (ids.astype(np.uint64) * np.uint64(0x9E3779B1)) % np.uint64(1 << 32)
-                key = [f"key{k:010d}" for k in mixed.tolist()]
                 table = pa.table(
                     {
-                        "key": key,
+                        "key": self._keys(ids),
                         "ts": pa.array(ms, pa.timestamp("ms", "UTC")),
                         "value": value,
-                        "side": pa.array(np.arange(self.rows) % 2, pa.int32()),
+                        "side": pa.array(np.arange(rows) % 2, pa.int32()),
                     }
                 )
                 pq.write_table(table, file)
 
+    def _keys(self, ids: np.ndarray) -> pa.Array:
+        # A bijection, so that keys that come one after another are not neighbours.
+        mixed = (ids.astype(np.uint64) * np.uint64(0x9E3779B1)) % np.uint64(1 << 32)
+        if self.key == LONG:
+            return pa.array(mixed.astype(np.int64))
+        texts = pa.array([f"key{k:010d}" for k in mixed.tolist()])
+        if self.key == STRING:
+            return texts
+        parts = pa.array((mixed % np.uint64(100)).astype(np.int32))
+        return pa.StructArray.from_arrays([parts, texts], ["part", "id"])
+
     def stream(self, rows: DataFrame) -> DataFrame:
         """Make the streaming query over its input."""
         return self.query(rows.withWatermark("ts", self.delay) if self.delay else rows)
+
+
+def _totals(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").agg(sf.count("*").alias("rows"), sf.sum("value").alias("sum"))
 
 
 def _windows(rows: DataFrame) -> DataFrame:
@@ -153,9 +193,7 @@ OPERATORS = {
             title="`groupBy(key)`, update",
             rows=300_000,
             keys=900_000,
-            query=lambda rows: rows.groupBy("key").agg(
-                sf.count("*").alias("rows"), sf.sum("value").alias("sum")
-            ),
+            query=_totals,
             mode="update",
         ),
         Operator(
@@ -217,6 +255,25 @@ OPERATORS = {
             delay="1 minute",
             in_memory=False,
             floor=_scala("stateless"),
+        ),
+        Operator(
+            name="python",
+            title="`transformWithState` in Python: the same",
+            rows=500,
+            keys=2_000,
+            query=in_python,
+            delay="1 minute",
+            in_memory=False,
+            floor=without_state,
+        ),
+        Operator(
+            name="kafka",
+            title="Kafka to `statemark-kafka`, `groupBy(key)`",
+            rows=100_000,
+            keys=300_000,
+            query=_totals,
+            mode="update",
+            topics=True,
         ),
     )
 }

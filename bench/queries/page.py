@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -18,7 +19,11 @@ batches 20 to 27. *Tuned* is Spark's RocksDB provider with the settings of
 `bench/queries/tuned.conf`, *memory* its in-memory provider with defaults. *Above the floor* is
 what state costs: the processor time of a warm batch, less that of the query with its state left
 out, where each micro-batch is computed by itself. Peak MB is the most that the process has had
-in memory. What misses its goal is bold.
+in memory. What misses its goal is bold. [All figures](queries.md).
+"""
+MATRIX = """\
+The same queries, measured the same way. Where a batch has few rows, the first one has filled the
+state. [All figures](queries.md).
 """
 #: The most of Statemark ÷ another that is wanted.
 GOALS: dict[tuple[str, str], float] = {
@@ -29,52 +34,51 @@ GOALS: dict[tuple[str, str], float] = {
 }
 
 
+_RATIOS = (
+    ("cold ms", "tuned"),
+    ("warm ms", "tuned"),
+    ("cold ms", "memory"),
+    ("warm ms", "memory"),
+    ("cold CPU s", "tuned"),
+    ("warm CPU s", "tuned"),
+    ("peak MB", "tuned"),
+)
+
+
 def text(results: dict[str, Any]) -> list[str]:
     """Render the table of a page: Statemark's figures ÷ those of the others, and the goals."""
-    ratios = [
-        ("cold ms", "tuned"),
-        ("warm ms", "tuned"),
-        ("cold ms", "memory"),
-        ("warm ms", "memory"),
-        ("cold CPU s", "tuned"),
-        ("warm CPU s", "tuned"),
-        ("peak MB", "tuned"),
+    medians = [f["median"] for f in results["figures"] if "statemark" in f["median"]]
+    titles = [f["title"] for f in results["figures"] if "statemark" in f["median"]]
+    took = [f"{m['statemark']['cold ms']:.0f}; {m['statemark']['warm ms']:.0f}" for m in medians]
+    columns = [
+        ("query", [*titles, "geometric mean", "goal"]),
+        ("batch, ms: cold; warm", [*took, "", ""]),
     ]
-    rows = []
-    for figure in results["figures"]:
-        median = figure["median"]
-        if "statemark" not in median:
-            continue
-        ours = median["statemark"]
-        cells = [
-            f"{ours[what] / median[other][what]:.2f}" if other in median else ""
-            for what, other in ratios
-        ]
-        above = _above_floor(median)
-        rows.append(
-            [figure["title"], f"{ours['cold ms']:.0f}; {ours['warm ms']:.0f}", *cells, above]
-        )
-    means = [
-        f"{statistics.geometric_mean(map(float, filter(None, column))):.2f}" if any(column) else ""
-        for column in zip(*(row[2:-1] for row in rows), strict=True)
-    ]
-    goals = [_goal(what, other) for what, other in ratios]
-    for row in rows:
-        row[2:-1] = [
-            f"**{cell}**" if cell and float(cell) > float(goal) else cell
-            for cell, goal in zip(row[2:-1], goals, strict=True)
-        ]
-    header = [
-        "query",
-        "batch, ms: cold; warm",
-        *(f"{what} ÷ {other}" for what, other in ratios),
-        "above the floor ÷ tuned",
-    ]
-    return table(header, [*rows, ["geometric mean", "", *means, ""], ["goal", "", *goals, "0.5"]])
+    for what, other in _RATIOS:
+        ratios = [_ratio(median, what, other) for median in medians]
+        if known := [ratio for ratio in ratios if ratio is not None]:
+            goal = GOALS[what.removeprefix("cold ").removeprefix("warm "), other]
+            cells = [_cell(ratio, goal) for ratio in ratios]
+            mean = f"{statistics.geometric_mean(known):.2f}"
+            columns.append((f"{what} ÷ {other}", [*cells, mean, f"{goal:.2f}"]))
+    above = [_above_floor(median) for median in medians]
+    if any(above):
+        columns.append(("above the floor ÷ tuned", [*above, "", "0.5"]))
+    header = [name for name, _ in columns]
+    return table(header, [list(row) for row in zip(*(cells for _, cells in columns), strict=True)])
 
 
-def _goal(what: str, other: str) -> str:
-    return f"{GOALS[what.removeprefix('cold ').removeprefix('warm '), other]:.2f}"
+def _ratio(median: dict[str, dict[str, float]], what: str, other: str) -> float | None:
+    """Return it, or nothing where the other was not measured, or not for as many batches."""
+    theirs = median.get(other, {}).get(what, math.nan)
+    return None if math.isnan(theirs) else median["statemark"][what] / theirs
+
+
+def _cell(ratio: float | None, goal: float) -> str:
+    if ratio is None:
+        return ""
+    cell = f"{ratio:.2f}"
+    return f"**{cell}**" if float(cell) > goal else cell
 
 
 def _above_floor(median: dict[str, dict[str, float]]) -> str:
@@ -87,17 +91,74 @@ def _above_floor(median: dict[str, dict[str, float]]) -> str:
 
 def section(results: dict[str, Any]) -> str:
     """Render the section, with what was measured and how."""
-    environment = ", ".join(f"{k} {v}" for k, v in sorted(results["environment"].items()))
-    lines = [
-        "## Whole queries",
-        "",
-        *text(results),
-        "",
-        *wrapped(
-            f"`{results['command']}` in {results['seconds']} s, rounds: {results['rounds']},"
-            f" {measured(results)}; {environment}."
-        ),
-        *wrapped(NOTES),
-        "",
-    ]
+    return _section("Whole queries", NOTES, results)
+
+
+def matrix(results: dict[str, Any]) -> str:
+    """Render the section of other sizes, keys and writes."""
+    return _section("Whole queries: other sizes, keys and writes", MATRIX, results)
+
+
+def _section(title: str, notes: str, results: dict[str, Any]) -> str:
+    lines = [f"## {title}", "", *text(results), "", *_origin(results), *wrapped(notes), ""]
     return "\n".join(lines)
+
+
+def _origin(results: dict[str, Any]) -> list[str]:
+    environment = ", ".join(f"{k} {v}" for k, v in sorted(results["environment"].items()))
+    return wrapped(
+        f"`{results['command']}` in {results['seconds']} s, rounds: {results['rounds']},"
+        f" {measured(results)}; {environment}."
+    )
+
+
+#: Columns of the figures behind the ratios, and the figure of each.
+_COLUMNS = {
+    "cold, ms": "cold ms",
+    "cold, p99": "cold p99 ms",
+    "warm, ms": "warm ms",
+    "warm, p99": "warm p99 ms",
+    "commit, warm, ms": "commit ms",
+    "GC, s": "GC s",
+    "JIT, s": "JIT s",
+    "peak, MB": "peak MB",
+    "live heap, MB": "heap MB",
+}
+DETAILS = """\
+Figures behind those of [Whole queries](README.md#whole-queries): medians of the rounds, with the
+least and the most in brackets where there were several. GC and JIT are of the whole run, as the
+virtual machine tells them; the live heap is what is left behind a collection at its end. Of ten
+batches or eight the p99 is the slowest.
+"""
+
+
+def details(parts: dict[str, dict[str, Any]]) -> str:
+    """Render a page of all figures, by contender, from results by title."""
+    lines = ["# Whole queries: all figures", "", *wrapped(DETAILS), ""]
+    for title, results in parts.items():
+        cpu = "CPU of a million rows, warm, s"
+        header = ["query", "with", "rows a batch", "keys at the end", *_COLUMNS, cpu]
+        rows = [
+            [
+                figure["title"],
+                contender,
+                f"{figure['rows']:,}",
+                f"{figure['state']:,}",
+                *(_between(figure, contender, what, 1) for what in _COLUMNS.values()),
+                _between(figure, contender, "warm CPU s", 1e6 / figure["rows"]),
+            ]
+            for figure in results["figures"]
+            for contender in figure["median"]
+        ]
+        lines += [f"## {title}", "", *table(header, rows), "", *_origin(results), ""]
+    return "\n".join(lines)
+
+
+def _between(figure: dict[str, Any], contender: str, what: str, scale: float) -> str:
+    middle = figure["median"][contender][what] * scale
+    if math.isnan(middle):
+        return ""
+    least, most = (value * scale for value in figure["range"][contender][what])
+    digits = 0 if most >= 100 else 1 if most >= 10 else 2
+    texts = [f"{value:,.{digits}f}" for value in (middle, least, most)]
+    return texts[0] if texts[1] == texts[2] else f"{texts[0]} ({texts[1]} to {texts[2]})"

@@ -1,7 +1,7 @@
 """Tell where the processor time of a query goes, by samples of all threads, native code included.
 
 The query runs once, in a process with async-profiler. Each sample counts for the first row of
-`ROWS` that names a part of its stack; those of the compiler are told apart.
+`ROWS` that names a part of its stack. The start of the process counts, too.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 
 from tables import table
 
+from queries.matrix import ALL
 from queries.one import CONTENDERS
-from queries.operators import OPERATORS
 
+#: Processor time between two samples.
+_INTERVAL_MS = 2
 #: What takes the time, and parts of names in a stack that tell so. The first that fits counts.
 ROWS: dict[str, tuple[str, ...]] = {
     "compiler (JIT)": ("CompileBroker", "C2Compiler", "C1 Comp", "C2 Comp"),
@@ -49,25 +51,26 @@ def main() -> None:
     """Run a query with a profiler, and print the table."""
     parser = argparse.ArgumentParser(prog="queries.stacks", description=__doc__)
     parser.add_argument("profiler", type=Path, help="libasyncProfiler.so")
-    parser.add_argument("operator", choices=OPERATORS)
+    parser.add_argument("operator", choices=[name for name, of in ALL.items() if not of.topics])
     parser.add_argument("contenders", nargs="+", choices=CONTENDERS)
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--keep", type=Path, help="folder for the stacks, to look closer")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-profile-") as folder:
         source = Path(folder) / "input"
-        OPERATORS[options.operator].write(source, options.batches)
+        ALL[options.operator].write(source, options.batches)
         found = {}
         for contender in options.contenders:
             stacks = (options.keep or Path(folder)) / f"{options.operator}-{contender}.collapsed"
             _run(options.profiler, options.operator, contender, source, stacks)
-            found[contender] = shares(stacks.read_text().splitlines())
-    print("\n".join(text(found)))
+            found[contender] = samples(stacks.read_text().splitlines())
+    print("\n".join(text(found, ALL[options.operator].rows * options.batches)))
 
 
 def _run(profiler: Path, operator: str, contender: str, source: Path, stacks: Path) -> None:
     # By timer: perf events are forbidden in most containers.
-    agent = f"-agentpath:{profiler}=start,event=itimer,interval=2ms,file={stacks},collapsed,threads"
+    how = f"event=itimer,interval={_INTERVAL_MS}ms,file={stacks},collapsed,threads"
+    agent = f"-agentpath:{profiler}=start,{how}"
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
         subprocess.run(
             [
@@ -84,44 +87,44 @@ def _run(profiler: Path, operator: str, contender: str, source: Path, stacks: Pa
         )
 
 
-def shares(stacks: list[str]) -> dict[str, float]:
+def samples(stacks: list[str]) -> dict[str, int]:
     """
-    Return the share of each row of `ROWS` in all samples, and of what none of them names.
+    Return how many samples belong to each row of `ROWS`, and to none of them.
 
     Examples
     --------
-    >>> shares(["[GC Thread#0;mark 1", "[Executor;statemark/staging/StagedTable.find 3"])
-    {'collector (GC)': 0.25, 'staging': 0.75}
+    >>> samples(["[GC Thread#0;mark 1", "[Executor;statemark/staging/StagedTable.find 3"])
+    {'collector (GC)': 1, 'staging': 3}
     """
     counts: Counter[str] = Counter()
     for line in stacks:
         stack, _, count = line.rpartition(" ")
         row = next((n for n, parts in ROWS.items() if any(p in stack for p in parts)), "other")
         counts[row] += int(count)
-    total = sum(counts.values())
-    return {row: counts[row] / total for row in (*ROWS, "other") if counts[row]}
+    return {row: counts[row] for row in (*ROWS, "other") if counts[row]}
 
 
-def text(found: dict[str, dict[str, float]]) -> list[str]:
+def text(found: dict[str, dict[str, int]], rows: int) -> list[str]:
     r"""
-    Render shares by contender: of all samples, those of the compiler left out.
+    Render samples by contender, as microseconds of a processor for each row of the input.
 
     Examples
     --------
-    >>> print("\n".join(text({"a": {"compiler (JIT)": 0.5, "staging": 0.2, "other": 0.3}})))
-    | share of samples, % | a |
+    >>> print("\n".join(text({"a": {"staging": 200, "other": 300}}, rows=1_000_000)))
+    | processor time of a row, µs | a |
     |---|---:|
-    | compiler (JIT), of all | 50.0 |
-    | staging | 40.0 |
-    | other | 60.0 |
+    | staging | 0.40 |
+    | other | 0.60 |
+    | all | 1.00 |
     """
-    jit = "compiler (JIT)"
-    rows = [[f"{jit}, of all", *(f"{100 * s.get(jit, 0):.1f}" for s in found.values())]]
-    for row in (*(r for r in ROWS if r != jit), "other"):
-        cells = [100 * s.get(row, 0) / (1 - s.get(jit, 0)) for s in found.values()]
-        if any(cells):
-            rows.append([row, *(f"{cell:.1f}" for cell in cells)])
-    return table(["share of samples, %", *found], rows)
+    each = 1000 * _INTERVAL_MS / rows
+    cells = [
+        [row, *(f"{each * of.get(row, 0):.2f}" for of in found.values())]
+        for row in (*ROWS, "other")
+        if any(row in of for of in found.values())
+    ]
+    total = ["all", *(f"{each * sum(of.values()):.2f}" for of in found.values())]
+    return table(["processor time of a row, µs", *found], [*cells, total])
 
 
 if __name__ == "__main__":
