@@ -45,9 +45,7 @@ final class ReadView private[statemark] (
   /** Opens a scan. The end of the view closes it, where its reader has not. */
   override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
     lazy val scan: TransactionScan = new TransactionScan(
-      ScanCursors.open(base.scan(begin, end), staged.scan(begin, end))(_ =>
-        scans.remove(scan): Unit
-      ),
+      ScanCursors.open(base.scan(begin, end), staged, begin, end)(_ => scans.remove(scan): Unit),
       merged,
       new Gate
     )

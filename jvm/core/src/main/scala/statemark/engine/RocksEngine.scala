@@ -49,7 +49,8 @@ final class RocksEngine private (
     key => reading(db.get(rows, readOptions, key, Bytes.empty))
   )
 
-  private val iterators = new SpareIterator(db.newIterator(rows, _))
+  private val check = (iterator: RocksIterator) => reading(iterator.status())
+  private val iterators = new SpareIterator(db.newIterator(rows, _), check)
   private val lookup = new PointLookup(
     (key, value) => db.keyMayExist(rows, readOptions, key, value),
     key => reading(db.get(rows, readOptions, key))
@@ -71,8 +72,8 @@ final class RocksEngine private (
     else Using.resource(scan(keys.headOption, None))(ExistenceLookup.byScan(keys, _))
 
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): EngineScan =
-    end.flatMap(iterators.scan(begin, _)(status => reading(status())))
-      .getOrElse(scan(begin, end, _ => ()))
+    if (end.exists(_.length <= SpareIterator.LongestEnd)) iterators.scan(begin, end.get)
+    else scan(begin, end, _ => ())
 
   override def rest(): Unit = iterators.rest()
 
@@ -83,7 +84,7 @@ final class RocksEngine private (
   ): EngineScan = {
     val options = new ReadOptions()
     configure(options)
-    EngineScan.open(db.newIterator(rows, _), options, begin, end)(status => reading(status()))
+    EngineScan.open(db.newIterator(rows, _), options, begin, end)(check)
   }
 
   /** Returns the rows as they are now, for other threads; the caller closes it. */

@@ -36,6 +36,9 @@ private[statemark] trait BaseRows {
   /** Lets go of what scans have kept for the next one. */
   def rest(): Unit
 
+  /** Tells whether a key has a row, where one of the last scans has shown it. */
+  def scanned(key: Array[Byte]): Option[Boolean] = None
+
   /** Tells whether the last `get` found a row that is in memory here: to ask for it again costs little. */
   def wasKept: Boolean = false
 
@@ -166,15 +169,18 @@ private[engine] object ExistenceLookup {
   }
 }
 
-/** The cursor of who owns the engine; stands before the end at a row where `isValid`. */
+/** The cursor of who owns the engine; stands before the end at a row where `isValid`.
+  *
+  * @param check asks for the state of an iterator, and throws where it could not read
+  */
 final class EngineScan private[engine] (
     iterator: RocksIterator,
     onClose: () => Unit,
-    check: () => Unit
+    check: RocksIterator => Unit
 ) extends RowCursor {
   def isValid: Boolean = {
     val valid = iterator.isValid
-    if (!valid) check()
+    if (!valid) check(iterator)
     valid
   }
   def key: Array[Byte] = iterator.key()
@@ -189,20 +195,20 @@ private[engine] object EngineScan {
 
   /** Returns rows of `[begin, end)`.
     * @param options the scan's from now on
-    * @param checked asks for the state of the iterator, which throws where it could not read
+    * @param check as the scan's
     */
   def open(
       newIterator: ReadOptions => RocksIterator,
       options: ReadOptions,
       begin: Option[Array[Byte]],
       end: Option[Array[Byte]]
-  )(checked: (() => Unit) => Unit): EngineScan = {
+  )(check: RocksIterator => Unit): EngineScan = {
     val handles = new NativeHandles
     handles.add(options): Unit
     end.foreach(e => options.setIterateUpperBound(handles.add(new Slice(e))))
     val iterator = handles.add(newIterator(options))
     begin.fold(iterator.seekToFirst())(iterator.seek)
-    new EngineScan(iterator, () => handles.close(), () => checked(() => iterator.status()))
+    new EngineScan(iterator, () => handles.close(), check)
   }
 }
 
@@ -212,25 +218,21 @@ private[engine] object EngineScan {
   *
   * ''Thread:'' any; a scan has its iterator for itself.
   */
-private[engine] final class SpareIterator(newIterator: ReadOptions => RocksIterator)
-    extends AutoCloseable {
+private[engine] final class SpareIterator(
+    newIterator: ReadOptions => RocksIterator,
+    check: RocksIterator => Unit
+) extends AutoCloseable {
   import SpareIterator._
 
   private var spare = Option.empty[Bounded]
   private var writes = 0L
   private var isClosed = false
 
-  /** Returns rows of `[begin, end)`; None where the end is too long for an iterator that is kept. */
-  def scan(begin: Option[Array[Byte]], end: Array[Byte])(
-      checked: (() => Unit) => Unit
-  ): Option[EngineScan] = Option.when(end.length <= LongestEnd) {
+  /** Returns rows of `[begin, end)`. The end is not longer than `LongestEnd`. */
+  def scan(begin: Option[Array[Byte]], end: Array[Byte]): EngineScan = {
     val taken = take()
     taken.seek(begin, end)
-    new EngineScan(
-      taken.iterator,
-      () => giveBack(taken),
-      () => checked(() => taken.iterator.status())
-    )
+    new EngineScan(taken.iterator, () => giveBack(taken), check)
   }
 
   private def take(): Bounded = {
@@ -275,8 +277,8 @@ private[engine] final class SpareIterator(newIterator: ReadOptions => RocksItera
 
 private[engine] object SpareIterator {
 
-  /** Most ends are prefixes. */
-  private val LongestEnd = 256
+  /** The bytes of the longest end of a scan that one is kept for: most ends are prefixes. */
+  val LongestEnd = 256
 
   /** An iterator whose upper bound can be changed.
     * @param openedAt the number of writes then
@@ -292,7 +294,7 @@ private[engine] object SpareIterator {
     def seek(begin: Option[Array[Byte]], end: Array[Byte]): Unit = {
       bytes.put(0, end)
       bound.setLength(end.length)
-      begin.fold(iterator.seekToFirst())(iterator.seek)
+      if (begin.isEmpty) iterator.seekToFirst() else iterator.seek(begin.get)
     }
 
     override def close(): Unit = handles.close()

@@ -76,8 +76,8 @@ final class ScratchStore(directory: File, options: EngineOptions) extends AutoCl
       end: Option[Array[Byte]],
       options: ReadOptions
   ): RowCursor =
-    EngineScan.open(db.newIterator(_: ReadOptions), options, begin, end)(status =>
-      reading(status())
+    EngineScan.open(db.newIterator(_: ReadOptions), options, begin, end)(iterator =>
+      reading(iterator.status())
     )
 
   /** Opens a scan of `[begin, end)` like `scan`, with no iterator until the cursor is asked: an iterator holds

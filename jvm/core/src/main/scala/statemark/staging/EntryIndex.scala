@@ -3,7 +3,8 @@ package statemark.staging
 import statemark.common.ArrayPool
 
 /** The entries that have a write, in key order. What is new is put aside until somebody asks for the order. Much of
-  * it is sorted, and merged with what is in order already; little goes to a small list beside that, one by one.
+  * it is sorted, and merged with what is in order already. Little is put in its place one by one: near the end of what
+  * is in order, where most of it belongs where an operator sorts its input, else in a small list beside that.
   *
   * ''Thread:'' the owner of the transaction.
   */
@@ -37,13 +38,28 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     else if (unordered.length > 0) {
       for (i <- 0 until unordered.length) {
         val entry = unordered(i)
-        small.insert(firstFrom(small)(table.compare(_, entry)), entry)
+        if (!isAddedLast(entry)) small.insert(firstFrom(small)(table.compare(_, entry)), entry)
       }
       unordered.resize(0)
       changes += 1
     }
     new Cursor(begin)
   }
+
+  /** Puts an entry into the large list, where its place is near the end of that; false where it is not. */
+  private def isAddedLast(entry: Long): Boolean = {
+    val tail = math.max(0, large.length - Tail)
+    if (large.length == 0 || table.compare(last(large), entry) < 0) {
+      large += entry
+      true
+    } else {
+      val isNear = tail == 0 || table.compare(large(tail), entry) < 0
+      if (isNear) large.insert(firstFrom(large, tail, Tail)(table.compare(_, entry)), entry)
+      isNear
+    }
+  }
+
+  private def last(list: LongList): Long = list(list.length - 1)
 
   private def merge(): Unit = if (small.length + unordered.length > 0) {
     for (i <- 0 until small.length) unordered += small(i)
@@ -111,10 +127,18 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
 
   /** Entries in key order. It goes on where it was when the lists have changed. */
   final class Cursor private[EntryIndex] (begin: Option[Array[Byte]]) {
-    private var inLarge = begin.fold(0)(key => firstFrom(large)(table.compareKey(_, key)))
-    private var inSmall = begin.fold(0)(key => firstFrom(small)(table.compareKey(_, key)))
+    private var inLarge = placeOf(large)
+    private var inSmall = placeOf(small)
     private var known = changes
     private var entry = smaller
+
+    private def placeOf(list: LongList): Int = begin match {
+      case Some(key) if list.length > 0 =>
+        // Who reads in key order what it writes then asks behind all that there is.
+        if (table.compareKey(last(list), key) < 0) list.length
+        else firstFrom(list)(table.compareKey(_, key))
+      case _ => 0
+    }
 
     /** Returns the entry that it stands at, NoEntry at the end. */
     def current: Long = entry
@@ -147,4 +171,7 @@ private object EntryIndex {
     * a little, to merge costs all of them.
     */
   private val MinSmall = 64
+
+  /** The number of last entries among which one is put at once. */
+  private val Tail = 64
 }

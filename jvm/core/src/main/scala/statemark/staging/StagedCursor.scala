@@ -20,6 +20,22 @@ private[statemark] trait StagedCursor extends AutoCloseable {
   def tombstones: RangeTombstones
 }
 
+/** Where a scan finds staged writes. */
+private[statemark] trait StagedScans {
+
+  /** Opens a scan of the writes in `[begin, end)`; one thread uses the cursor. */
+  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor
+}
+
+/** A range without a staged write. */
+private[statemark] object NothingStaged extends StagedCursor {
+  override def headKey: Option[Array[Byte]] = None
+  override def head: Option[(Array[Byte], StagedLookup)] = None
+  override def advance(): Unit = ()
+  override def tombstones: RangeTombstones = RangeTombstones.none
+  override def close(): Unit = ()
+}
+
 /** A part of what is staged, in key order. */
 private[statemark] trait StagedLayer extends AutoCloseable {
   def headKey: Option[Array[Byte]]

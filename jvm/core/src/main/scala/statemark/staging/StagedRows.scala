@@ -7,11 +7,8 @@ import statemark.engine.{BatchReader, BatchRecord, SerializedBatch}
   *
   * ''Thread:'' any, several at once.
   */
-private[statemark] trait StagedRows {
+private[statemark] trait StagedRows extends StagedScans {
   def lookup(key: Array[Byte]): StagedLookup
-
-  /** Writes in `[begin, end)`; one thread uses the cursor. */
-  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor
 
   /** Adds a reader, who calls `release`; false where they are gone. */
   def retain(): Boolean = true
@@ -26,7 +23,7 @@ private[statemark] object StagedRows {
   object None extends StagedRows {
     override def lookup(key: Array[Byte]): StagedLookup = StagedLookup.NotStaged
     override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor =
-      new LayeredCursor(Vector.empty, RangeTombstones.none)
+      NothingStaged
   }
 }
 

@@ -33,7 +33,7 @@ final class TransactionBuffer private[statemark] (
     mergeDelimiter: Array[Byte],
     pool: ArrayPool,
     expected: Int = 0
-) {
+) extends StagedScans {
   import PagedTable.NoEntry
   import StagedTable._
   import TransactionBuffer._
@@ -129,14 +129,22 @@ final class TransactionBuffer private[statemark] (
     }
 
   /** Opens a scan of the writes staged in `[begin, end)` now, in key order; later writes do not show (I7). */
-  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedScan = {
-    val at = seq
-    val memory = new MemoryLayer(table, index.from(begin), end, openScans.at(_, at))
-    val below = spilled_.map(_.scan(begin, end))
-    val scan = new StagedScan(memory, below, end, at, tombstones_, openScans.remove)
-    openScans.add(scan)
-    scan
+  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor = {
+    val entries = index.from(begin)
+    // Most scans of a prefix: nothing has to be kept for them.
+    if (spilled_.isEmpty && tombstones_.isEmpty && !isBefore(entries.current, end)) NothingStaged
+    else {
+      val at = seq
+      val memory = new MemoryLayer(table, entries, end, openScans.at(_, at))
+      val below = spilled_.map(_.scan(begin, end))
+      val scan = new StagedScan(memory, below, end, at, tombstones_, openScans.remove)
+      openScans.add(scan)
+      scan
+    }
   }
+
+  private def isBefore(entry: Long, end: Option[Array[Byte]]): Boolean =
+    entry != NoEntry && (end.isEmpty || table.compareKey(entry, end.get) < 0)
 
   /** Moves what is in memory to disk. Open scans go on there: each distinct moment at which one was opened is
     * written before what came after it.

@@ -109,8 +109,15 @@ private[statemark] final class RowCache(
     }
   }
 
-  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
-    scans.scan(begin, end)(base.scan(begin, end))
+  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor = {
+    use.hasScanned = true
+    scans.find(begin, end) match {
+      case Some(found) => found
+      case None => scans.record(begin, end, base.scan(begin, end))
+    }
+  }
+
+  override def scanned(key: Array[Byte]): Option[Boolean] = scans.tells(key)
 
   override def rest(): Unit = base.rest()
 
@@ -213,6 +220,9 @@ private[statemark] object RowCache {
     var asked = 0L
     var answered = 0L
 
+    /** Whether a range was asked for: an operator of sessions reads no other way. */
+    var hasScanned = false
+
     /** Keys that the filter was asked for, and those of them that have no row. */
     var filtered = 0L
     var absent = 0L
@@ -227,7 +237,7 @@ private[statemark] object RowCache {
 
     /** Ends a version; tells whether to keep its rows. */
     def pays(wereKept: Boolean): Boolean = {
-      unasked = if (asked == 0) unasked + 1 else 0
+      unasked = if (asked > 0) 0 else if (hasScanned) Recent else unasked + 1
       if (wereKept) {
         versions += 1
         recentlyAsked += asked - recentlyAsked / Recent
@@ -242,6 +252,7 @@ private[statemark] object RowCache {
       }
       asked = 0
       answered = 0
+      hasScanned = false
       versionsToPass == 0 && unasked < Recent
     }
   }

@@ -1,7 +1,7 @@
 package statemark.transaction
 
 import statemark.engine.RowCursor
-import statemark.staging.StagedCursor
+import statemark.staging.{StagedCursor, StagedScans}
 
 /** The cursors from which a scan reads, and which its transaction closes. They are apart from the scan, which holds a
   * row: where a reader lets go of a scan without closing it, this alone is left until the transaction ends.
@@ -39,17 +39,18 @@ private[statemark] final class ScanCursors private (
 
 private[statemark] object ScanCursors {
 
-  /** Opens both sides; where one of them cannot be read, neither is left open.
+  /** Opens the staged side of a scan beside that of the base; where it cannot be read, neither is left open.
     * @param onClose is told of the end of those that were opened
     */
   def open(
-      base: => RowCursor,
-      staged: => StagedCursor
-  )(onClose: ScanCursors => Unit): ScanCursors = {
-    val rows = base
+      base: RowCursor,
+      staged: StagedScans,
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]]
+  )(onClose: ScanCursors => Unit): ScanCursors =
     try {
-      val writes = staged
-      try new ScanCursors(rows, writes, onClose)
+      val writes = staged.scan(begin, end)
+      try new ScanCursors(base, writes, onClose)
       catch {
         case e: Throwable =>
           writes.close()
@@ -57,8 +58,7 @@ private[statemark] object ScanCursors {
       }
     } catch {
       case e: Throwable =>
-        rows.close()
+        base.close()
         throw e
     }
-  }
 }

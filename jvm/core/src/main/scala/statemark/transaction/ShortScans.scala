@@ -17,20 +17,30 @@ private[transaction] final class ShortScans {
   // How often the base has changed.
   private var changes = 0L
 
-  /** Returns the rows of `[begin, end)`: as they are remembered, or as `open` finds them, which is remembered. */
-  def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]])(open: => RowCursor): RowCursor =
-    (begin, end) match {
-      case (Some(from), Some(to)) =>
-        last.find(_.isOf(from, to)) match {
-          case Some(found) => new Replay(found.rows)
-          case None =>
-            newest.foreach(_.stop())
-            val scan = new Recording(from, to, open)
-            newest = Some(scan)
-            scan
-        }
-      case _ => open
+  /** Returns the rows of `[begin, end)`, where they are remembered. */
+  def find(begin: Option[Array[Byte]], end: Option[Array[Byte]]): Option[RowCursor] =
+    if (last.isEmpty || begin.isEmpty || end.isEmpty) None
+    else last.find(_.isOf(begin.get, end.get)).map(found => new Replay(found.rows))
+
+  /** Returns the rows of `[begin, end)` as `found`, which are remembered. */
+  def record(
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]],
+      found: RowCursor
+  ): RowCursor =
+    if (begin.isEmpty || end.isEmpty) found
+    else {
+      newest.foreach(_.stop())
+      val scan = new Recording(begin.get, end.get, found)
+      newest = Some(scan)
+      scan
     }
+
+  /** Tells whether the base has a row of `key`, where one of them has shown it. */
+  def tells(key: Array[Byte]): Option[Boolean] =
+    if (last.isEmpty) None
+    else
+      last.find(_.holds(key)).map(found => found.rows.exists(row => Arrays.equals(row.key, key)))
 
   /** Forgets all of them, as the base has changed. */
   def forget(): Unit = {
@@ -95,6 +105,10 @@ private object ShortScans {
   private final case class Found(begin: Array[Byte], end: Array[Byte], rows: Array[Row]) {
     def isOf(from: Array[Byte], to: Array[Byte]): Boolean =
       Arrays.equals(begin, from) && Arrays.equals(end, to)
+
+    /** Tells whether it has looked at the place of a key. */
+    def holds(key: Array[Byte]): Boolean =
+      Arrays.compareUnsigned(begin, key) <= 0 && Arrays.compareUnsigned(key, end) < 0
   }
 
   private final class Replay(rows: Array[Row]) extends RowCursor {

@@ -49,6 +49,10 @@ final class Transaction private[statemark] (
   private var openedChangelog: Option[ChangelogWriter] = None
   private var scans = Set.empty[ScanCursors]
   private var newestScan: Option[TransactionScan] = None
+  // Of every scan: to make them anew for each takes time, and the compiler's for what is in them.
+  private val closed = (cursors: ScanCursors) => scans -= cursors
+  private val merged = (base: Option[Array[Byte]], operands: Array[Byte]) =>
+    buffer.merged(base, operands)
   // Readers look at it beside the owner.
   @volatile private var families_ = base.families
   @volatile private var isOpen_ = true
@@ -138,14 +142,16 @@ final class Transaction private[statemark] (
     finally rows.close()
 
   /** Opens a scan. The end of the transaction closes it, where its reader has not. */
-  override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan =
-    inside {
-      val cursors = ScanCursors.open(engine.scan(begin, end), buffer.scan(begin, end))(scans -= _)
+  override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
+    val wasInside = enter()
+    try {
+      val cursors = ScanCursors.open(engine.scan(begin, end), buffer, begin, end)(closed)
       scans += cursors
-      val scan = new TransactionScan(cursors, buffer.merged(_, _), gate)
+      val scan = new TransactionScan(cursors, merged, gate)
       newestScan = Some(scan)
       scan
-    }
+    } finally gate.leave(wasInside)
+  }
 
   /** Id of the column family `name`, created where it is absent. */
   def createColumnFamily(name: String, isInternal: Boolean): Short = inside {
@@ -343,10 +349,14 @@ final class Transaction private[statemark] (
       finally deleted.close()
     }
 
-  /** Operators evict the row that a scan stands at: the base has it, no read need tell. */
-  private def rememberScanned(key: Array[Byte]): Unit =
-    if (base.counts.isTracked && newestScan.exists(_.hasFound(key)))
-      buffer.rememberBase(key, exists = true)
+  /** Operators evict the row that a scan stands at, and write a row of a group that they have scanned: no read need tell
+    * whether the base has it.
+    */
+  private def rememberScanned(key: Array[Byte]): Unit = if (base.counts.isTracked) {
+    val found =
+      if (newestScan.exists(_.hasFound(key))) Transaction.Found else engine.scanned(key)
+    found.foreach(buffer.rememberBase(key, _))
+  }
 
   private def resolveExistence(): Unit = {
     val table = buffer.entries
@@ -379,6 +389,8 @@ private[statemark] object Transaction {
 
   /** The buffer of a transaction that has ended: no write goes there. */
   private val Ended = new TransactionBuffer(Bytes.empty)
+
+  private val Found = Some(true)
 
   /** The number of keys that the base is asked for in one call. */
   private val KeysAtOnce = 8192

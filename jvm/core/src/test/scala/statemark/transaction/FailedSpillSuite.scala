@@ -11,7 +11,7 @@ import statemark.staging._
   * write threw. Scans go on as they were opened (I7).
   */
 class FailedSpillSuite extends AnyFunSuite with TestStores {
-  private def rest(scan: StagedScan): Seq[String] = {
+  private def rest(scan: StagedCursor): Seq[String] = {
     val all = Seq.newBuilder[String]
     while (scan.head.isDefined) {
       scan.head.foreach {

@@ -370,6 +370,38 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     assert(rowsOf("a").nonEmpty && base.asked == asked + 1)
   }
 
+  test("a scan of few rows tells which keys of its range are there, until the base changes") {
+    val base = new Base
+    val cache = new RowCache(base, delimiter, roomy, isEmpty = false)
+    write(base, cache, puts(10 until 20))
+    def scan(prefix: String, isWhole: Boolean): Unit = {
+      val rows = cache.scan(Some(bytes(prefix)), Bytes.prefixEnd(bytes(prefix)))
+      while (isWhole && rows.keyOrEnd().isDefined) rows.next()
+      rows.close()
+    }
+    def told(key: String): Option[Boolean] = cache.scanned(bytes(key))
+    scan("key 1", isWhole = false)
+    assert(told("key 11").isEmpty)
+    scan("key 1", isWhole = true)
+    val expected = Seq("key 10" -> true, "key 19" -> true, "key 190" -> false, "key 1" -> false)
+    for ((key, isThere) <- expected) assert(told(key).contains(isThere), key)
+    assert(told("key 2").isEmpty && told("key 09").isEmpty && told("key ").isEmpty)
+    write(base, cache, puts(11 until 12))
+    assert(told("key 11").isEmpty)
+  }
+
+  test("no rows are kept where ranges are read and no keys") {
+    val base = new Base
+    val pages = new RowPages(8L << 20)
+    val cache = new RowCache(base, delimiter, pages, isEmpty = true)
+    cache.scan(Some(bytes("a")), Some(bytes("b"))).close()
+    write(base, cache, puts(0 until 100))
+    assert(pages.usedBytes == 0)
+    cache.get(bytes("key 1"))
+    write(base, cache, puts(0 until 100))
+    assert(pages.usedBytes > 0)
+  }
+
   test("the table: as a map, with few tags to search by, and with what grows and shrinks") {
     // Many keys to split slots, hashes that collide in every part that is looked at, and little memory.
     for (

@@ -41,9 +41,25 @@ class ShortMemorySuite extends AnyFunSuite with TestStores {
       case 14 =>
         transaction.merge(bytes(k), bytes("m"))
         rows + (k -> rows.get(k).fold("m")(_ + ",m"))
-      case 15 | 16 =>
+      case 15 =>
         transaction.remove(bytes(k))
         rows - k
+      case 16 =>
+        // As an operator of sessions: rows of a group are read, then some are written.
+        val group = k.dropRight(1)
+        val scan = transaction.prefix(bytes(group))
+        val found = Iterator.continually(scan.next()).takeWhile(identity)
+          .map(_ => (text(scan.key), text(scan.value))).toVector
+        assert(found == rows.rangeFrom(group).takeWhile(_._1.startsWith(group)).toVector)
+        Seq.fill(3)(group + random.nextInt(10)).foldLeft(rows) { (rows, k) =>
+          if (random.nextInt(3) == 0) {
+            transaction.remove(bytes(k))
+            rows - k
+          } else {
+            transaction.put(bytes(k), bytes("session"))
+            rows + (k -> "session")
+          }
+        }
       case _ =>
         // As an operator evicts.
         val until = key(random.nextInt(keys))

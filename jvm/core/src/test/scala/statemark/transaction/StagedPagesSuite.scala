@@ -153,8 +153,8 @@ class StagedPagesSuite extends AnyFunSuite {
       val random = new Random(seed)
       val buffer = newBuffer(pool)
       var model = SortedMap.empty[Int, String]
-      var open = Vector.empty[(StagedScan, Iterator[(Int, String)])]
-      def step(scan: StagedScan, expected: Iterator[(Int, String)]): Boolean = {
+      var open = Vector.empty[(StagedCursor, Iterator[(Int, String)])]
+      def step(scan: StagedCursor, expected: Iterator[(Int, String)]): Boolean = {
         val wanted = expected.nextOption()
         assert(scan.head.map { case (k, w) => (new String(k), text(w)) } ==
           wanted.map { case (i, v) => (new String(key(i)), v) })

@@ -34,7 +34,7 @@ class TransactionBufferSuite extends AnyFunSuite {
   private def look(buffer: TransactionBuffer, k: String): String = shown(buffer.lookup(key(k)))
   private def steps(writes: (TransactionBuffer => Unit)*): Seq[TransactionBuffer => Unit] = writes
   private def scan(buffer: TransactionBuffer): Seq[String] = rest(buffer.scan(None, None))
-  private def rest(scan: StagedScan): Seq[String] = {
+  private def rest(scan: StagedCursor): Seq[String] = {
     val all = Seq.newBuilder[String]
     while (scan.head.isDefined) {
       scan.head.foreach { case (k, w) => all += new String(k) + shown(w) }
@@ -275,7 +275,7 @@ class TransactionBufferSuite extends AnyFunSuite {
       val buffer = newBuffer
       // What a store with base rows b=base.. would show; None where deleted.
       var model = SortedMap.empty[String, String]
-      var open = Seq.empty[(StagedScan, SortedMap[String, String])]
+      var open = Seq.empty[(StagedCursor, SortedMap[String, String])]
       def k() = s"k${random.nextInt(20)}"
       for (_ <- 1 to 120) random.nextInt(12) match {
         case 0 | 1 | 2 | 3 =>
@@ -319,13 +319,56 @@ class TransactionBufferSuite extends AnyFunSuite {
     }
   }
 
+  test("groups written nearly in order, each after it was scanned, agree with a sorted map") {
+    for (seed <- 1 to 20) withClue(s"seed $seed: ") {
+      val random = new Random(seed)
+      val buffer = newBuffer
+      var model = SortedMap.empty[String, String]
+      var open = Vector.empty[(StagedCursor, SortedMap[String, String])]
+      def within(begin: String, end: String) = model.rangeFrom(begin).rangeUntil(end)
+      def shownIn(model: SortedMap[String, String]) = model.map { case (k, w) => k + w }.toSeq
+      for (next <- 0 until 1500) {
+        // Most come behind all others, some a little before, few anywhere.
+        val group = random.nextInt(20) match {
+          case 0 => random.nextInt(next + 1)
+          case 1 | 2 => math.max(0, next - random.nextInt(30))
+          case _ => next
+        }
+        val (begin, end) = (f"g$group%05d", f"g${group + 1}%05d")
+        val scan = buffer.scan(Some(key(begin)), Some(key(end)))
+        val expected = within(begin, end)
+        // What is written now it does not see.
+        for (_ <- 0 to random.nextInt(3)) {
+          val at = begin + random.nextInt(4)
+          if (random.nextInt(4) == 0) {
+            buffer.remove(key(at))
+            model += at -> "Deleted"
+          } else {
+            buffer.put(key(at), key(s"$next"))
+            model += at -> s"=$next"
+          }
+        }
+        if (random.nextInt(50) == 0) open :+= ((scan, expected))
+        else assert(rest(scan) == shownIn(expected))
+        if (random.nextInt(100) == 0) {
+          val ends = Seq.fill(2)(f"g${random.nextInt(next + 1)}%05d").sorted
+          val found = buffer.scan(Some(key(ends.head)), Some(key(ends.last)))
+          assert(rest(found) == shownIn(within(ends.head, ends.last)))
+        }
+      }
+      open.foreach { case (scan, expected) => assert(rest(scan) == shownIn(expected)) }
+      assert(scan(buffer) == shownIn(model))
+      assert(keysOf(buffer).map(new String(_)) == model.keys.toSeq)
+    }
+  }
+
   test("what is kept for open scans is what they see, and is counted") {
     var (most, counted) = (0, 0L)
     for (seed <- 1 to 40) withClue(s"seed $seed: ") {
       val random = new Random(seed)
       val (buffer, plain) = (newBuffer, newBuffer)
       var model = SortedMap.empty[String, String]
-      var open = Vector.empty[(StagedScan, SortedMap[String, String])]
+      var open = Vector.empty[(StagedCursor, SortedMap[String, String])]
       var needed = 0
       def shownIn(model: SortedMap[String, String]) = model.map { case (k, w) => k + w }.toSeq
       def both(write: TransactionBuffer => Unit): Unit = Seq(buffer, plain).foreach(write)

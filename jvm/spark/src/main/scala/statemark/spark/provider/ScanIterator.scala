@@ -4,17 +4,21 @@ import statemark.transaction.RowScan
 
 /** The keys of a scan; its values are read beside it. */
 private final class ScanIterator(scan: RowScan) extends Iterator[Array[Byte]] {
-  private var ahead: Option[Boolean] = None
+  // Whether the scan stands at a row that was not given yet.
+  private var isAhead = false
+  private var isAtEnd = false
 
-  override def hasNext: Boolean = ahead.getOrElse {
-    val found = scan.next()
-    ahead = Some(found)
-    found
+  override def hasNext: Boolean = {
+    if (!isAhead && !isAtEnd) {
+      isAhead = scan.next()
+      isAtEnd = !isAhead
+    }
+    isAhead
   }
 
   override def next(): Array[Byte] = {
     if (!hasNext) throw new NoSuchElementException("The scan has no more rows.")
-    ahead = None
+    isAhead = false
     scan.key
   }
 }
