@@ -20,7 +20,11 @@ from headline import draw  # noqa: E402
 from headline import section as headline  # noqa: E402
 from measured import text as measured  # noqa: E402
 from nexmark.page import section as nexmark  # noqa: E402
+from queries.page import details, matrix  # noqa: E402
 from queries.page import section as queries  # noqa: E402
+from soak_page import PICTURE as SOAK  # noqa: E402
+from soak_page import draw as draw_soak  # noqa: E402
+from soak_page import section as soak  # noqa: E402
 from tables import table, wrapped  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -148,7 +152,7 @@ def readme(results: dict[str, Any], providers: list[str], images: list[str]) -> 
     """Render the table, the way it was measured and the pictures."""
     ratios = list(dict.fromkeys(r for f in results["figures"] for r in f["ratio"]))
     lines = [
-        "## State store providers side by side",
+        "## Calls of the store, by provider",
         "",
         *table(
             ["median", *providers, *ratios],
@@ -311,23 +315,32 @@ def main() -> None:
             images.append(name)
     parts = {
         "queries": queries,
+        "matrix": matrix,
         "restart": restart,
         "scale": scale,
         "live": live,
         "nexmark": nexmark,
         "sink": sink,
         "compaction": compaction,
+        "soak": soak,
     }
     others = {
         name: json.loads(file.read_text())
         for name in parts
         if (file := options.results / f"{name}.json").exists()
     }
+    if "resident MB" not in others.get("soak", {}):
+        others.pop("soak", None)  # measured before memory was noted as it goes
     known = {"micro": results, **others}
     goal_table = goals(known)
     draw(known, options.out / "headline.svg", COLORS)
+    if "soak" in others:
+        draw_soak(others["soak"], options.out / SOAK)
     rendered = {name: render(others[name]) for name, render in parts.items() if name in others}
     whole = [rendered.pop("queries")] if "queries" in rendered else []
+    titles = {"queries": "Whole queries", "matrix": "Other sizes, keys and writes"}
+    behind = {title: others[name] for name, title in titles.items() if name in others}
+    (options.out / "queries.md").write_text(details(behind))
     calls = [readme(results, providers, images), goal_table]
     sections = [headline(known, "headline.svg"), *whole, *calls, *rendered.values()]
     (options.out / "README.md").write_text("\n".join(sections))

@@ -1,5 +1,7 @@
 """Half an hour of a query whose state outgrows its cache, in an executor of limited memory.
 
+Heap, uncommitted rows and native memory are bounded, and what the process has is noted as it goes.
+
 The executor runs in a control group that is as large as a cluster manager would make its container:
 heap and memory overhead. Linux ends a process that wants more. The state grows to six million keys.
 At the end every row must be counted, and nothing may have restarted. Needs Linux, and the right to
@@ -36,6 +38,10 @@ PARTITIONS = 16
 KEYS = 6_000_000
 ROWS = 30_000
 PAUSE_S = 1
+#: Of uncommitted rows, and of native memory.
+BOUND_MB = 64
+#: Between two looks at the process.
+LOOK_S = 5
 
 
 @dataclass(frozen=True)
@@ -114,11 +120,16 @@ def main() -> None:
             "spark.executor.memoryOverhead": f"{OVERHEAD_MB}m",
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.shuffle.partitions": str(PARTITIONS),
+            "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": str(BOUND_MB),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
         }
         builder = SparkSession.builder.master(f"local-cluster[1,2,{HEAP_MB}]").appName("soak")
-        builder = statemark.configure(builder, local_dir=str(scratch / "state"))
+        builder = statemark.configure(
+            builder,
+            local_dir=str(scratch / "state"),
+            max_uncommitted_bytes=BOUND_MB * 2**20,
+        )
         for key, value in settings.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
@@ -127,10 +138,15 @@ def main() -> None:
             results = _soak(spark, group, scratch / "checkpoint", options.minutes)
         finally:
             spark.stop()
-    results = results | {"limit MB": limit_mb, "heap MB": HEAP_MB, "command": "make bench-soak"}
+    results |= {
+        "limit MB": limit_mb,
+        "heap MB": HEAP_MB,
+        "bound MB": BOUND_MB,
+        "command": f"make bench-soak MINUTES={options.minutes:.0f}",
+    }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results, indent=1))
+    options.out.write_text(json.dumps(results) + "\n")
+    print(json.dumps({key: value for key, value in results.items() if key != "resident MB"}))
 
 
 def _soak(spark: SparkSession, group: Group, checkpoint: Path, minutes: float) -> dict[str, object]:
@@ -149,25 +165,24 @@ def _soak(spark: SparkSession, group: Group, checkpoint: Path, minutes: float) -
         .start()
     )
     executor = ""
-    resident = 0.0
-    end = time.monotonic() + 60 * minutes
-    said = 0.0
-    while time.monotonic() < end:
+    begin = time.monotonic()
+    resident: list[tuple[float, float]] = []
+    while (now := time.monotonic() - begin) < 60 * minutes:
         if error := query.exception():
             raise error
-        time.sleep(1)
+        time.sleep(LOOK_S)
         # It may start others, for a moment.
         pids = group.processes()
         executor = executor or pids[0]
         if executor not in pids:
             problem = f"the executor {executor} became {pids}: its memory did not suffice"
             raise SystemExit(problem)
-        resident = max(resident, _resident_mb(executor))
-        if time.monotonic() - said > 60:
-            said = time.monotonic()
+        resident.append((round(now / 60, 2), round(_resident_mb(executor))))
+        if now // 60 != (now - LOOK_S) // 60:
             print(
-                f"[{end - said:5.0f} s left] batch {_batches(query)}, {resident:,.0f} MB resident"
-                f" at most, {group.used_mb():,.0f} MB with page cache",
+                f"[{minutes - now / 60:3.0f} min left] batch {_batches(query)},"
+                f" {resident[-1][1]:,.0f} MB resident, {group.used_mb():,.0f} MB at most with page"
+                " cache",
                 flush=True,
             )
     query.stop()
@@ -183,7 +198,8 @@ def _soak(spark: SparkSession, group: Group, checkpoint: Path, minutes: float) -
         "rows": rows,
         "keys": keys,
         "partitions": PARTITIONS,
-        "peak resident MB": round(resident),
+        "peak resident MB": max(mb for _, mb in resident),
+        "resident MB": resident,
         "peak with page cache MB": round(group.used_mb()),
     }
 

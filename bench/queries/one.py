@@ -138,12 +138,15 @@ def _writer(
 ) -> DataStreamWriter:
     if operator.topics:
         rows = topics.rows(spark, source)
-        writer = topics.written(_observed(operator.stream(rows)), source)
-        return writer.outputMode(operator.mode)
-    rows = spark.readStream.schema(operator.schema).option("maxFilesPerTrigger", 1).parquet(source)
+    else:
+        reader = spark.readStream.schema(operator.schema).option("maxFilesPerTrigger", 1)
+        rows = reader.parquet(source)
     if contender == "floor":
-        return rows.writeStream.foreachBatch(_without_state(operator))
-    return _observed(operator.stream(rows)).writeStream.format("noop").outputMode(operator.mode)
+        return rows.writeStream.foreachBatch(_without_state(operator, source))
+    results = _observed(operator.stream(rows))
+    if operator.topics:
+        return topics.written(results, source).outputMode(operator.mode)
+    return results.writeStream.format("noop").outputMode(operator.mode)
 
 
 def _observed(frame: DataFrame) -> DataFrame:
@@ -156,9 +159,13 @@ def _observed(frame: DataFrame) -> DataFrame:
     )
 
 
-def _without_state(operator: Operator) -> Callable[[DataFrame, int], None]:
-    def write(batch: DataFrame, _: int) -> None:
-        (operator.floor or operator.query)(batch).write.format("noop").mode("overwrite").save()
+def _without_state(operator: Operator, source: str) -> Callable[[DataFrame, int], None]:
+    def write(batch: DataFrame, number: int) -> None:
+        results = (operator.floor or operator.query)(batch)
+        if operator.topics:
+            topics.write(results, source, number)
+        else:
+            results.write.format("noop").mode("overwrite").save()
 
     return write
 
@@ -173,6 +180,7 @@ def _batch(progress: dict[str, Any], seen: Progress) -> dict[str, Any]:
         "updates ms": sum(o["allUpdatesTimeMs"] for o in state),
         "removals ms": sum(o["allRemovalsTimeMs"] for o in state),
         "commit ms": sum(o["commitTimeMs"] for o in state),
+        "confirm ms": sum(o["customMetrics"].get("statemarkConfirmLatencyMs", 0) for o in state),
         "answer": progress.get("observedMetrics", {}).get("answer"),
         "used": seen.used.get(progress["batchId"], {}),
     }

@@ -55,8 +55,7 @@ class Operator:
     floor
         The query without its state, where it is another one.
     topics
-        Whether input and output are topics of Kafka: it has no floor, as `statemark-kafka` writes
-        streams alone.
+        Whether input and output are topics of Kafka.
     """
 
     name: str
@@ -80,7 +79,7 @@ class Operator:
 
     def takes(self, contender: str) -> bool:
         """Tell whether a contender can run it."""
-        return {"memory": self.in_memory, "floor": not self.topics}.get(contender, True)
+        return self.in_memory or contender != "memory"
 
     def of_size(self, share: float) -> Operator:
         """Return the same with fewer rows and keys."""

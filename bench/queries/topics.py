@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from statemark import kafka_batch, kafka_sink
 from support import topics
 from support.brokers import Brokers, jars
 
@@ -76,7 +77,15 @@ def rows(spark: SparkSession, place: str) -> DataFrame:
 
 def written(results: DataFrame, place: str) -> DataStreamWriter:
     """Write results to a topic, exactly once."""
-    totals = sf.to_json(sf.struct("rows", "sum"))
-    writer = results.select("key", totals.alias("value")).writeStream.format("statemark-kafka")
     bootstrap, _ = place.split("/")
-    return writer.option("kafka.bootstrap.servers", bootstrap).option("topic", _OUTPUT)
+    return kafka_sink(_records(results), bootstrap_servers=bootstrap, topic=_OUTPUT)
+
+
+def write(results: DataFrame, place: str, batch: int) -> None:
+    """Write the results of a micro-batch to the topic, exactly once."""
+    bootstrap, _ = place.split("/")
+    kafka_batch(_records(results), batch, bootstrap_servers=bootstrap, topic=_OUTPUT)
+
+
+def _records(results: DataFrame) -> DataFrame:
+    return results.select("key", sf.to_json(sf.struct("rows", "sum")).alias("value"))
