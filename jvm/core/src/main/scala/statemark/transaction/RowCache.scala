@@ -220,7 +220,7 @@ private[statemark] object RowCache {
     var asked = 0L
     var answered = 0L
 
-    /** Whether a range was asked for: an operator of sessions reads no other way. */
+    // A range was asked for: an operator of sessions reads no other way.
     var hasScanned = false
 
     /** Keys that the filter was asked for, and those of them that have no row. */
