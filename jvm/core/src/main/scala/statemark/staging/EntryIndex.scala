@@ -35,15 +35,24 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
   def from(begin: Option[Array[Byte]]): Cursor = {
     if (small.length + unordered.length > MinSmall + 4 * math.sqrt(large.length.toDouble).toInt)
       merge()
-    else if (unordered.length > 0) {
-      for (i <- 0 until unordered.length) {
-        val entry = unordered(i)
-        if (!isAddedLast(entry)) small.insert(firstFrom(small)(table.compare(_, entry)), entry)
-      }
-      unordered.resize(0)
-      changes += 1
-    }
+    else if (unordered.length > 0) place()
     new Cursor(begin)
+  }
+
+  /** Puts what is new in its place, one by one. Where there is no memory for one of them, it and the rest stay. */
+  private def place(): Unit = {
+    changes += 1
+    var done = 0
+    try
+      while (done < unordered.length) {
+        val entry = unordered(done)
+        if (!isAddedLast(entry)) small.insert(firstFrom(small)(table.compare(_, entry)), entry)
+        done += 1
+      }
+    finally {
+      for (i <- done until unordered.length) unordered(i - done) = unordered(i)
+      unordered.resize(unordered.length - done)
+    }
   }
 
   /** Puts an entry into the large list, where its place is near the end of that; false where it is not. */
@@ -62,13 +71,14 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
   private def last(list: LongList): Long = list(list.length - 1)
 
   private def merge(): Unit = if (small.length + unordered.length > 0) {
-    for (i <- 0 until small.length) unordered += small(i)
+    changes += 1
+    val before = unordered.length
+    unordered.resize(before + small.length)
+    for (i <- 0 until small.length) unordered(before + i) = small(i)
     small.resize(0)
     new EntrySort(table, pool).sort(unordered)
-    val added = unordered
+    large = if (large.length == 0) unordered else merged(unordered)
     unordered = new LongList(pool)
-    large = if (large.length == 0) added else merged(added)
-    changes += 1
   }
 
   /** Returns both what is in order already and `added`, which are used no more. */

@@ -56,7 +56,7 @@ private[statemark] final class RowCache(
     } finally lock.unlock()
 
   override def get(key: Array[Byte]): Option[Array[Byte]] = {
-    use.asked += 1
+    use.read()
     wasKept_ = false
     kept match {
       case None => base.get(key)
@@ -220,8 +220,9 @@ private[statemark] object RowCache {
     var asked = 0L
     var answered = 0L
 
-    // A range was asked for: an operator of sessions reads no other way.
+    // An operator of sessions reads ranges alone, others evict by them.
     var hasScanned = false
+    private var isReadByKey = false
 
     /** Keys that the filter was asked for, and those of them that have no row. */
     var filtered = 0L
@@ -232,12 +233,19 @@ private[statemark] object RowCache {
     private var unasked = 0
     private var versionsToPass = 0
 
+    /** Counts a read of a key by an operator. */
+    def read(): Unit = {
+      asked += 1
+      isReadByKey = true
+    }
+
     /** Tells whether the filter spares lookups. */
     def filterPays: Boolean = filtered < FewestFiltered || absent >= filtered / FewestAnswered
 
     /** Ends a version; tells whether to keep its rows. */
     def pays(wereKept: Boolean): Boolean = {
-      unasked = if (asked > 0) 0 else if (hasScanned) Recent else unasked + 1
+      unasked =
+        if (hasScanned && !isReadByKey) Recent else if (asked > 0) 0 else unasked + 1
       if (wereKept) {
         versions += 1
         recentlyAsked += asked - recentlyAsked / Recent

@@ -98,8 +98,8 @@ final class Transaction private[statemark] (
   def put(key: Array[Byte], value: Array[Byte]): Unit = {
     val wasInside = enter()
     try {
-      rememberScanned(key)
       buffer.put(key, value)
+      rememberScanned(key)
       changelog.put(key, value)
       checkMemory()
     } finally gate.leave(wasInside)
@@ -109,8 +109,8 @@ final class Transaction private[statemark] (
   def remove(key: Array[Byte]): Unit = {
     val wasInside = enter()
     try {
-      rememberScanned(key)
       buffer.remove(key)
+      rememberScanned(key)
       changelog.delete(key)
       checkMemory()
     } finally gate.leave(wasInside)

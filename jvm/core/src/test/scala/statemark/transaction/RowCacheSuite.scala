@@ -397,9 +397,26 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     cache.scan(Some(bytes("a")), Some(bytes("b"))).close()
     write(base, cache, puts(0 until 100))
     assert(pages.usedBytes == 0)
+    cache.exist(IndexedSeq(bytes("key 1")), 0): Unit
+    cache.scan(Some(bytes("a")), Some(bytes("b"))).close()
+    write(base, cache, puts(0 until 100))
+    assert(pages.usedBytes == 0, "rows are counted, and not read")
     cache.get(bytes("key 1"))
     write(base, cache, puts(0 until 100))
     assert(pages.usedBytes > 0)
+  }
+
+  test("a version that evicts by a scan and reads nothing else leaves rows, and what is absent") {
+    val base = new Base
+    val cache = new RowCache(base, delimiter, roomy, isEmpty = true)
+    cache.get(bytes("key 1"))
+    write(base, cache, puts(0 until 100))
+    cache.scan(Some(bytes("key")), Some(bytes("key 2"))).close()
+    write(base, cache, puts(0 until 10).map { case (key, _) => key -> Delete })
+    base.asked = 0
+    for (i <- 0 until 200)
+      assert(cache.get(bytes(s"key $i")).isDefined == (10 until 100).contains(i))
+    assert(base.asked == 0)
   }
 
   test("the table: as a map, with few tags to search by, and with what grows and shrinks") {
