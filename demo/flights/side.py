@@ -50,7 +50,14 @@ class Side:
         jvm: Any = self.spark._jvm
         self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
         self.load = self.started = Load.now(self.pid)
+        self.compiled_s = self.compiler_s()
         self.say(f"{provider}, Spark {self.spark.version}")
+
+    def compiler_s(self) -> float:
+        """Return the seconds that Java's compiler (JIT) has taken so far."""
+        jvm: Any = self.spark._jvm
+        compiler = jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
+        return float(compiler.getTotalCompilationTime()) / 1000
 
     def say(self, text: str) -> None:
         """Print one line of progress."""
@@ -168,7 +175,12 @@ class Side:
         """Stop a query, say what it did, and return its measures."""
         query.stop()
         before, self.load = self.load, Load.now(self.pid)
-        measures = {**measure(query), "cpu_s": self.load.own - before.own}
+        compiled, self.compiled_s = self.compiled_s, self.compiler_s()
+        measures = {
+            **measure(query),
+            "cpu_s": self.load.own - before.own,
+            "jit_s": self.compiled_s - compiled,
+        }
         self.say(
             f"{query.name}: {title}, {measures['rows']:,} rows in {measures['batches']} batches, "
             f"{measures['seconds']:.1f} s"
