@@ -180,7 +180,6 @@ def _batch(progress: dict[str, Any], seen: Progress) -> dict[str, Any]:
         "updates ms": sum(o["allUpdatesTimeMs"] for o in state),
         "removals ms": sum(o["allRemovalsTimeMs"] for o in state),
         "commit ms": sum(o["commitTimeMs"] for o in state),
-        "confirm ms": sum(o["customMetrics"].get("statemarkConfirmLatencyMs", 0) for o in state),
         "answer": progress.get("observedMetrics", {}).get("answer"),
         "used": seen.used.get(progress["batchId"], {}),
     }

@@ -91,6 +91,10 @@ class Operator:
         """Columns of the input."""
         return f"key {self.key}, ts TIMESTAMP, value LONG, side INT"
 
+    def rows_of(self, batch: int) -> int:
+        """Return how many rows a micro-batch has."""
+        return self.rows if batch else max(self.first, self.rows)
+
     def write(self, directory: Path, batches: int) -> None:
         """Write the input, a file for each micro-batch: equal numbers give equal files."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,7 +102,7 @@ class Operator:
         known = 0
         for batch in range(batches):
             file = directory / f"{batch:04d}.parquet"
-            rows = self.rows if batch else max(self.first, self.rows)
+            rows = self.rows_of(batch)
             if self.keys is None:
                 new = rows if rows > self.rows else int(rows * self.new)
                 fresh = np.arange(known, known + new)
@@ -257,7 +261,7 @@ OPERATORS = {
         ),
         Operator(
             name="python",
-            title="`transformWithState` in Python: the same",
+            title="`transformWithState` in Python: value, list, map, timers",
             rows=500,
             keys=2_000,
             query=in_python,

@@ -56,15 +56,17 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--keep", type=Path, help="folder for the stacks, to look closer")
     options = parser.parse_args()
+    operator = ALL[options.operator]
     with tempfile.TemporaryDirectory(prefix="bench-profile-") as folder:
         source = Path(folder) / "input"
-        ALL[options.operator].write(source, options.batches)
+        operator.write(source, options.batches)
         found = {}
         for contender in options.contenders:
             stacks = (options.keep or Path(folder)) / f"{options.operator}-{contender}.collapsed"
             _run(options.profiler, options.operator, contender, source, stacks)
             found[contender] = samples(stacks.read_text().splitlines())
-    print("\n".join(text(found, ALL[options.operator].rows * options.batches)))
+    rows = sum(map(operator.rows_of, range(options.batches)))
+    print("\n".join(text(found, rows)))
 
 
 def _run(profiler: Path, operator: str, contender: str, source: Path, stacks: Path) -> None:
