@@ -1,10 +1,11 @@
 package statemark.staging
 
-import statemark.common.ArrayPool
+import java.util.Arrays
+import statemark.common.{ArrayPool, Bytes}
 
-/** The entries that have a write, in key order. What is new is put aside until somebody asks for the order. Much of
-  * it is sorted, and merged with what is in order already. Little is put in its place one by one: near the end of what
-  * is in order, where most of it belongs where an operator sorts its input, else in a small list beside that.
+/** The entries that have a write, in key order. What is new is put aside until somebody asks for the order. Who asks
+  * behind all of them, as an operator does that sorts its input, needs none. Much of what is new is sorted, and merged
+  * with what is in order already; little is put into a small list beside that, one by one.
   *
   * ''Thread:'' the owner of the transaction.
   */
@@ -14,6 +15,9 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
   private var large = new LongList(pool)
   private val small = new LongList(pool)
   private var unordered = new LongList(pool)
+  // The last key of all, but for those that are new since somebody asked; empty where there is none.
+  private var greatest = Bytes.empty
+  private var compared = 0
   // How often the lists have changed.
   private var changes = 0L
 
@@ -31,6 +35,19 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     large
   }
 
+  /** Tells whether `key` lies behind all entries. */
+  def isBehindAll(key: Array[Byte]): Boolean = {
+    compareNew()
+    Arrays.compareUnsigned(greatest, key) < 0
+  }
+
+  private def compareNew(): Unit =
+    while (compared < unordered.length) {
+      val entry = unordered(compared)
+      if (table.compareKey(entry, greatest) > 0) greatest = table.key(entry)
+      compared += 1
+    }
+
   /** Opens a cursor at the first entry from `begin` on. What is added meanwhile it may show or not. */
   def from(begin: Option[Array[Byte]]): Cursor = {
     if (small.length + unordered.length > MinSmall + 4 * math.sqrt(large.length.toDouble).toInt)
@@ -42,36 +59,24 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
   /** Puts what is new in its place, one by one. Where there is no memory for one of them, it and the rest stay. */
   private def place(): Unit = {
     changes += 1
+    compareNew()
     var done = 0
     try
       while (done < unordered.length) {
         val entry = unordered(done)
-        if (!isAddedLast(entry)) small.insert(firstFrom(small)(table.compare(_, entry)), entry)
+        small.insert(firstFrom(small)(table.compare(_, entry)), entry)
         done += 1
       }
     finally {
       for (i <- done until unordered.length) unordered(i - done) = unordered(i)
       unordered.resize(unordered.length - done)
+      compared = unordered.length
     }
   }
-
-  /** Puts an entry into the large list, where its place is near the end of that; false where it is not. */
-  private def isAddedLast(entry: Long): Boolean = {
-    val tail = math.max(0, large.length - Tail)
-    if (large.length == 0 || table.compare(last(large), entry) < 0) {
-      large += entry
-      true
-    } else {
-      val isNear = tail == 0 || table.compare(large(tail), entry) < 0
-      if (isNear) large.insert(firstFrom(large, tail, Tail)(table.compare(_, entry)), entry)
-      isNear
-    }
-  }
-
-  private def last(list: LongList): Long = list(list.length - 1)
 
   private def merge(): Unit = if (small.length + unordered.length > 0) {
     changes += 1
+    compared = 0
     val before = unordered.length
     unordered.resize(before + small.length)
     for (i <- 0 until small.length) unordered(before + i) = small(i)
@@ -79,6 +84,7 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     new EntrySort(table, pool).sort(unordered)
     large = if (large.length == 0) unordered else merged(unordered)
     unordered = new LongList(pool)
+    greatest = table.key(large(large.length - 1))
   }
 
   /** Returns both what is in order already and `added`, which are used no more. */
@@ -111,6 +117,8 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
 
   def clear(): Unit = {
     Seq(large, small, unordered).foreach(_.clear())
+    greatest = Bytes.empty
+    compared = 0
     changes += 1
   }
 
@@ -142,13 +150,8 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     private var known = changes
     private var entry = smaller
 
-    private def placeOf(list: LongList): Int = begin match {
-      case Some(key) if list.length > 0 =>
-        // Who reads in key order what it writes then asks behind all that there is.
-        if (table.compareKey(last(list), key) < 0) list.length
-        else firstFrom(list)(table.compareKey(_, key))
-      case _ => 0
-    }
+    private def placeOf(list: LongList): Int =
+      begin.fold(0)(key => firstFrom(list)(table.compareKey(_, key)))
 
     /** Returns the entry that it stands at, NoEntry at the end. */
     def current: Long = entry
@@ -181,7 +184,4 @@ private object EntryIndex {
     * a little, to merge costs all of them.
     */
   private val MinSmall = 64
-
-  /** The number of last entries among which one is put at once. */
-  private val Tail = 64
 }

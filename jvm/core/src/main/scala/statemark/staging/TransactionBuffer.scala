@@ -130,21 +130,31 @@ final class TransactionBuffer private[statemark] (
 
   /** Opens a scan of the writes staged in `[begin, end)` now, in key order; later writes do not show (I7). */
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor = {
-    val entries = index.from(begin)
-    // Most scans of a prefix: nothing has to be kept for them.
-    if (spilled_.isEmpty && tombstones_.isEmpty && !isBefore(entries.current, end)) NothingStaged
+    // Most scans of a group: nothing has to be kept for them.
+    def isBare = spilled_.isEmpty && tombstones_.isEmpty
+    if (isBare && begin.exists(index.isBehindAll)) NothingStaged
     else {
-      val at = seq
-      val memory = new MemoryLayer(table, entries, end, openScans.at(_, at))
-      val below = spilled_.map(_.scan(begin, end))
-      val scan = new StagedScan(memory, below, end, at, tombstones_, openScans.remove)
-      openScans.add(scan)
-      scan
+      val entries = index.from(begin)
+      if (isBare && !isBefore(entries.current, end)) NothingStaged
+      else openScan(entries, begin, end)
     }
   }
 
   private def isBefore(entry: Long, end: Option[Array[Byte]]): Boolean =
     entry != NoEntry && (end.isEmpty || table.compareKey(entry, end.get) < 0)
+
+  private def openScan(
+      entries: EntryIndex#Cursor,
+      begin: Option[Array[Byte]],
+      end: Option[Array[Byte]]
+  ): StagedScan = {
+    val at = seq
+    val memory = new MemoryLayer(table, entries, end, openScans.at(_, at))
+    val below = spilled_.map(_.scan(begin, end))
+    val scan = new StagedScan(memory, below, end, at, tombstones_, openScans.remove)
+    openScans.add(scan)
+    scan
+  }
 
   /** Moves what is in memory to disk. Open scans go on there: each distinct moment at which one was opened is
     * written before what came after it.

@@ -2,6 +2,7 @@ package statemark.transaction
 
 import java.util.Arrays
 import scala.collection.mutable
+import statemark.common.Bytes
 import statemark.engine.RowCursor
 
 /** The last scans of a base that found few rows. The operator of session windows reads the rows of a key twice, one or
@@ -12,15 +13,26 @@ import statemark.engine.RowCursor
 private[transaction] final class ShortScans {
   import ShortScans._
 
-  private var last = Vector.empty[Found]
+  // A ring.
+  private val last = Array.fill(Most)(Nothing)
+  private var turn = 0
+  private var isEmpty = true
   private var newest = Option.empty[Recording]
   // How often the base has changed.
   private var changes = 0L
 
   /** Returns the rows of `[begin, end)`, where they are remembered. */
-  def find(begin: Option[Array[Byte]], end: Option[Array[Byte]]): Option[RowCursor] =
-    if (last.isEmpty || begin.isEmpty || end.isEmpty) None
-    else last.find(_.isOf(begin.get, end.get)).map(found => new Replay(found.rows))
+  def find(begin: Option[Array[Byte]], end: Option[Array[Byte]]): Option[RowCursor] = {
+    var found = Option.empty[RowCursor]
+    if (!isEmpty && begin.isDefined && end.isDefined) {
+      var i = 0
+      while (i < Most && found.isEmpty) {
+        if (last(i).isOf(begin.get, end.get)) found = Some(new Replay(last(i).rows))
+        i += 1
+      }
+    }
+    found
+  }
 
   /** Returns the rows of `[begin, end)` as `found`, which are remembered. */
   def record(
@@ -37,15 +49,23 @@ private[transaction] final class ShortScans {
     }
 
   /** Tells whether the base has a row of `key`, where one of them has shown it. */
-  def tells(key: Array[Byte]): Option[Boolean] =
-    if (last.isEmpty) None
-    else
-      last.find(_.holds(key)).map(found => found.rows.exists(row => Arrays.equals(row.key, key)))
+  def tells(key: Array[Byte]): Option[Boolean] = {
+    var i = if (isEmpty) Most else 0
+    while (i < Most && !last(i).holds(key)) i += 1
+    if (i < Most) Some(last(i).has(key)) else None
+  }
 
   /** Forgets all of them, as the base has changed. */
   def forget(): Unit = {
-    last = Vector.empty
+    if (!isEmpty) last.indices.foreach(last(_) = Nothing)
+    isEmpty = true
     changes += 1
+  }
+
+  private def remember(scan: Found): Unit = {
+    last(turn) = scan
+    turn = (turn + 1) % Most
+    isEmpty = false
   }
 
   /** Passes rows on, and remembers them where the end comes soon and no other scan begins before. */
@@ -59,7 +79,7 @@ private[transaction] final class ShortScans {
     override def keyOrEnd(): Option[Array[Byte]] = {
       val key = rows.keyOrEnd()
       if (isRecording && key.isEmpty) {
-        if (openedAt == changes) last = Found(begin, end, seen.toArray) +: last.take(Most - 1)
+        if (openedAt == changes) remember(Found(begin, end, seen.toArray))
         stop()
       }
       key
@@ -109,7 +129,11 @@ private object ShortScans {
     /** Tells whether it has looked at the place of a key. */
     def holds(key: Array[Byte]): Boolean =
       Arrays.compareUnsigned(begin, key) <= 0 && Arrays.compareUnsigned(key, end) < 0
+
+    def has(key: Array[Byte]): Boolean = rows.exists(row => Arrays.equals(row.key, key))
   }
+
+  private val Nothing = Found(Bytes.empty, Bytes.empty, Array.empty)
 
   private final class Replay(rows: Array[Row]) extends RowCursor {
     private var at = 0

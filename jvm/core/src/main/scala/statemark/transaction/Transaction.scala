@@ -1,6 +1,7 @@
 package statemark.transaction
 
 import java.util.BitSet
+import scala.collection.mutable
 import statemark.changelog.ChangelogWriter
 import statemark.common.{ArrayPool, Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
@@ -47,10 +48,10 @@ final class Transaction private[statemark] (
   // Staged bytes at which memory is asked again.
   private var nextCheck = staging.fold(Long.MaxValue)(_.memory.step)
   private var openedChangelog: Option[ChangelogWriter] = None
-  private var scans = Set.empty[ScanCursors]
+  private val scans = mutable.HashSet.empty[ScanCursors]
   private var newestScan: Option[TransactionScan] = None
   // Of every scan: to make them anew for each takes time, and the compiler's for what is in them.
-  private val closed = (cursors: ScanCursors) => scans -= cursors
+  private val closed = (cursors: ScanCursors) => scans.subtractOne(cursors): Unit
   private val merged = (base: Option[Array[Byte]], operands: Array[Byte]) =>
     buffer.merged(base, operands)
   // Readers look at it beside the owner.
@@ -300,7 +301,7 @@ final class Transaction private[statemark] (
       isOpen_ = false
       bytesAtEnd = approximateNumUncommittedBytes
       newestScan = None
-      scans.foreach(_.close())
+      scans.toVector.foreach(_.close())
       engine.rest()
       buffer.close()
       buffer = Transaction.Ended
