@@ -32,7 +32,7 @@ class OpenScansSuite extends AnyFunSuite with TestStores {
     val limit = 64L * 1024
     val store = newStore(limit = Some(UncommittedLimit(memory, limit)))
     val transaction = begin(store)
-    val open = mutable.ArrayBuffer.empty[(TransactionScan, Int)]
+    val open = mutable.ArrayBuffer.empty[(RowScan, Int)]
     def valueOf(i: Int) = s"$i " + "v" * 1000
     for (i <- 0 until 600) {
       transaction.put(bytes("a"), bytes(valueOf(i)))
@@ -61,8 +61,8 @@ object OpenScansChild {
 
   private type Use = (Transaction, () => Unit) => Unit
 
-  private def peek(transaction: Transaction): TransactionScan = {
-    val scan = transaction.range(None, None)
+  private def peek(transaction: Transaction, end: Option[Array[Byte]] = None): RowScan = {
+    val scan = transaction.range(end.map(_ => "a".getBytes), end)
     scan.next(): Unit
     scan
   }
@@ -70,6 +70,10 @@ object OpenScansChild {
   val ways: Map[String, Use] = Map(
     "a scan left open before each" -> { (transaction, update) =>
       peek(transaction): Unit
+      update()
+    },
+    "a scan of long rows of the base left open before each" -> { (transaction, update) =>
+      peek(transaction, Some("l".getBytes)): Unit
       update()
     },
     "a scan closed before each inside a long one" -> { (transaction, update) =>
@@ -88,11 +92,16 @@ object OpenScansChild {
       CommitObserver.none,
       limit = Some(UncommittedLimit(new UncommittedMemory, 8L * 1024 * 1024))
     )
+    def update(transaction: Transaction, i: Int): Unit =
+      transaction.put("k".getBytes, s"$i ${"v" * 40000}".getBytes)
+    val before = store.newTransaction(() => ChangelogWriter.None)
+    before.put("j".getBytes, ("w" * 40000).getBytes)
+    store.commit(before, None, None): Unit
+    store.confirm()
     val transaction = store.newTransaction(() => ChangelogWriter.None)
-    def update(i: Int): Unit = transaction.put("k".getBytes, s"$i ${"v" * 40000}".getBytes)
-    update(0)
-    val first = transaction.range(None, None)
-    for (i <- 1 to Updates) ways(args(1))(transaction, () => update(i))
+    update(transaction, 0)
+    val first = transaction.range(Some("k".getBytes), None)
+    for (i <- 1 to Updates) ways(args(1))(transaction, () => update(transaction, i))
     require(first.next() && new String(first.value).startsWith("0 "))
     store.commit(transaction, None, None): Unit
     store.close()

@@ -82,10 +82,14 @@ private[statemark] final class EntryIndex(table: StagedTable, pool: ArrayPool) {
     for (i <- 0 until small.length) unordered(before + i) = small(i)
     small.resize(0)
     new EntrySort(table, pool).sort(unordered)
+    val isLastInLarge = large.length > 0 && table.compare(last(large), last(unordered)) > 0
+    val lastKey = table.key(if (isLastInLarge) last(large) else last(unordered))
     large = if (large.length == 0) unordered else merged(unordered)
     unordered = new LongList(pool)
-    greatest = table.key(large(large.length - 1))
+    greatest = lastKey
   }
+
+  private def last(list: LongList): Long = list(list.length - 1)
 
   /** Returns both what is in order already and `added`, which are used no more. */
   private def merged(added: LongList): LongList = {

@@ -4,13 +4,34 @@ import java.util.Arrays
 import statemark.common.ArrayPool
 
 /** Puts entries in key order: a radix sort by the eight bytes after what all keys share, as encoded rows begin
-  * with bytes that are the same in every key. Keys that agree in those as well are sorted among themselves.
+  * with bytes that are the same in every key. Keys that agree in those as well are sorted among themselves. What comes
+  * nearly in order, as from an operator that sorts its input, is looked at once.
   */
 private[statemark] final class EntrySort(table: StagedTable, pool: ArrayPool) {
   import EntrySort._
 
   def sort(entries: LongList): Unit =
-    sort(entries, 0, entries.length, minShared = 0, steps = 0)
+    if (!isPutInPlace(entries)) sort(entries, 0, entries.length, minShared = 0, steps = 0)
+
+  /** Moves each entry before those that come after it; false where that are too many, with some moved. */
+  private def isPutInPlace(entries: LongList): Boolean = {
+    var moves = 0
+    var areFew = true
+    var i = 1
+    while (i < entries.length && areFew) {
+      val entry = entries(i)
+      var at = i
+      while (at > 0 && areFew && table.compare(entries(at - 1), entry) > 0) {
+        entries(at) = entries(at - 1)
+        at -= 1
+        moves += 1
+        areFew = moves <= FewMoves + i
+      }
+      entries(at) = entry
+      i += 1
+    }
+    areFew
+  }
 
   /** @param minShared the number of leading bytes that are known to be the same, where no key ends before them
     * @param steps how often the entries were sorted by eight bytes already
@@ -151,6 +172,8 @@ private object EntrySort {
   // Below, comparing is faster than counting.
   private val MinForRadix = 64
   private val PrefixBytes = 8
+  // So many moves, and one for each entry, cost less than counting.
+  private val FewMoves = 16
   // Chosen keys, of which one ends after each eight bytes, would take a step for each key, and the stack with them.
   private val MostSteps = 32
 

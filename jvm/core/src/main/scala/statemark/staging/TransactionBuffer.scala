@@ -9,10 +9,10 @@ import statemark.common.{ArrayPool, Bytes, KeyHash, Sharing}
 
 /** The staged writes of one transaction.
   *
-  * A hash table serves point reads and writes. The first scan puts the entries in order beside it, and
-  * every later scan those that are new since: so a transaction that never scans pays
-  * for no order, and one that scans between writes pays the logarithm of what is staged, never its
-  * size (ADR 1). At commit the writes come in key order.
+  * A hash table serves point reads and writes. The first scan that does not begin behind all of them puts
+  * the entries in order beside it, and every later one those that are new since: so a transaction that scans ahead
+  * of its writes only, or never, pays for no order, and one that scans between writes pays little for what is
+  * staged, never all of its size (ADR 1, ADR 34). At commit the writes come in key order.
   *
   * Keys and values are copied into pages. Whatever is handed out is a copy, so that a page serves another
   * transaction when this one has closed, unless a reader on another thread may look at it still: then it is
@@ -128,17 +128,21 @@ final class TransactionBuffer private[statemark] (
       rememberedBytes += table.bytes - before
     }
 
+  /** Tells whether all that is staged, if anything, lies before `begin`; false where it takes longer to know. */
+  def isBehindAll(begin: Option[Array[Byte]]): Boolean =
+    isBare && begin.isDefined && index.isBehindAll(begin.get)
+
+  private def isBare = spilled_.isEmpty && tombstones_.isEmpty
+
   /** Opens a scan of the writes staged in `[begin, end)` now, in key order; later writes do not show (I7). */
-  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor = {
+  override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor =
     // Most scans of a group: nothing has to be kept for them.
-    def isBare = spilled_.isEmpty && tombstones_.isEmpty
-    if (isBare && begin.exists(index.isBehindAll)) NothingStaged
+    if (isBehindAll(begin)) NothingStaged
     else {
       val entries = index.from(begin)
       if (isBare && !isBefore(entries.current, end)) NothingStaged
       else openScan(entries, begin, end)
     }
-  }
 
   private def isBefore(entry: Long, end: Option[Array[Byte]]): Boolean =
     entry != NoEntry && (end.isEmpty || table.compareKey(entry, end.get) < 0)

@@ -4,7 +4,8 @@ import statemark.engine.RowCursor
 import statemark.staging.{StagedCursor, StagedScans}
 
 /** The cursors from which a scan reads, and which its transaction closes. They are apart from the scan, which holds a
-  * row: where a reader lets go of a scan without closing it, this alone is left until the transaction ends.
+  * row: where a reader lets go of a scan without closing it, this alone is left until the transaction ends, with a few
+  * rows of the base at most.
   *
   * ''Thread:'' as the scan, inside its gate.
   */

@@ -1,12 +1,12 @@
 package statemark.transaction
 
 import java.util.Arrays
-import scala.collection.mutable
 import statemark.common.Bytes
 import statemark.engine.RowCursor
 
 /** The last scans of a base that found few rows. The operator of session windows reads the rows of a key twice, one or
-  * two keys apart: to merge them, and to see which to write.
+  * two keys apart: to merge them, and to see which to write. What is found is read when the scan is opened, so that
+  * nothing of the base is held for it; a longer scan that is left open holds its first rows.
   *
   * ''Thread:'' one at a time.
   */
@@ -17,9 +17,6 @@ private[transaction] final class ShortScans {
   private val last = Array.fill(Most)(Nothing)
   private var turn = 0
   private var isEmpty = true
-  private var newest = Option.empty[Recording]
-  // How often the base has changed.
-  private var changes = 0L
 
   /** Returns the rows of `[begin, end)`, where they are remembered. */
   def find(begin: Option[Array[Byte]], end: Option[Array[Byte]]): Option[RowCursor] = {
@@ -27,26 +24,54 @@ private[transaction] final class ShortScans {
     if (!isEmpty && begin.isDefined && end.isDefined) {
       var i = 0
       while (i < Most && found.isEmpty) {
-        if (last(i).isOf(begin.get, end.get)) found = Some(new Replay(last(i).rows))
+        if (last(i).isOf(begin.get, end.get)) found = Some(new FoundRows(last(i).rows))
         i += 1
       }
     }
     found
   }
 
-  /** Returns the rows of `[begin, end)` as `found`, which are remembered. */
+  /** Returns the rows of `[begin, end)`, which `base` stands at, and remembers them where they are few. Then the base is
+    * closed.
+    */
   def record(
       begin: Option[Array[Byte]],
       end: Option[Array[Byte]],
-      found: RowCursor
+      base: RowCursor
   ): RowCursor =
-    if (begin.isEmpty || end.isEmpty) found
-    else {
-      newest.foreach(_.stop())
-      val scan = new Recording(begin.get, end.get, found)
-      newest = Some(scan)
-      scan
+    if (begin.isEmpty || end.isEmpty || begin.get.length + end.get.length > MostBytes) base
+    else
+      try read(begin.get, end.get, base)
+      catch {
+        case e: Throwable =>
+          base.close()
+          throw e
+      }
+
+  private def read(begin: Array[Byte], end: Array[Byte], base: RowCursor): RowCursor = {
+    val rows = new Array[Row](MostRows)
+    var count = 0
+    var left = MostBytes - begin.length - end.length
+    var key = base.keyOrEnd()
+    while (key.isDefined && count < MostRows && left >= 0) {
+      val row = Row(key.get, base.value)
+      left -= row.key.length + row.value.length
+      // One that is too long stays where it is.
+      if (left >= 0) {
+        rows(count) = row
+        count += 1
+        base.next()
+        key = base.keyOrEnd()
+      }
     }
+    val found = new FoundRows(Arrays.copyOf(rows, count))
+    if (key.isEmpty) {
+      remember(Found(begin, end, found.rows))
+      base.close()
+      found
+    } else if (count == 0) base
+    else new RowsAhead(found, base)
+  }
 
   /** Tells whether the base has a row of `key`, where one of them has shown it. */
   def tells(key: Array[Byte]): Option[Boolean] = {
@@ -59,7 +84,6 @@ private[transaction] final class ShortScans {
   def forget(): Unit = {
     if (!isEmpty) last.indices.foreach(last(_) = Nothing)
     isEmpty = true
-    changes += 1
   }
 
   private def remember(scan: Found): Unit = {
@@ -67,60 +91,18 @@ private[transaction] final class ShortScans {
     turn = (turn + 1) % Most
     isEmpty = false
   }
-
-  /** Passes rows on, and remembers them where the end comes soon and no other scan begins before. */
-  private final class Recording(begin: Array[Byte], end: Array[Byte], rows: RowCursor)
-      extends RowCursor {
-    private val openedAt = changes
-    private val seen = mutable.ArrayBuffer.empty[Row]
-    private var bytes = begin.length + end.length
-    private var isRecording = true
-
-    override def keyOrEnd(): Option[Array[Byte]] = {
-      val key = rows.keyOrEnd()
-      if (isRecording && key.isEmpty) {
-        if (openedAt == changes) remember(Found(begin, end, seen.toArray))
-        stop()
-      }
-      key
-    }
-
-    override def value: Array[Byte] = rows.value
-
-    override def next(): Unit = {
-      if (isRecording) rows.keyOrEnd().foreach(record)
-      rows.next()
-    }
-
-    private def record(key: Array[Byte]): Unit = {
-      val row = Row(key, rows.value)
-      bytes += row.key.length + row.value.length
-      if (seen.length < MostRows && bytes <= MostBytes) seen += row else stop()
-    }
-
-    /** Goes on without being remembered: a scan that is left open holds no rows. */
-    def stop(): Unit = {
-      isRecording = false
-      seen.clear()
-    }
-
-    override def close(): Unit = {
-      stop()
-      rows.close()
-    }
-  }
 }
 
-private object ShortScans {
+private[transaction] object ShortScans {
 
   /** The number of scans that are remembered, and of rows of each. */
   private val Most = 8
-  private val MostRows = 16
+  private val MostRows = 8
 
-  /** The bytes of bounds, keys and values above which a scan is not remembered. */
+  /** The bytes of bounds, keys and values up to which a scan is remembered. */
   private val MostBytes = 16 * 1024
 
-  private final case class Row(key: Array[Byte], value: Array[Byte])
+  final case class Row(key: Array[Byte], value: Array[Byte])
 
   private final case class Found(begin: Array[Byte], end: Array[Byte], rows: Array[Row]) {
     def isOf(from: Array[Byte], to: Array[Byte]): Boolean =
@@ -135,11 +117,25 @@ private object ShortScans {
 
   private val Nothing = Found(Bytes.empty, Bytes.empty, Array.empty)
 
-  private final class Replay(rows: Array[Row]) extends RowCursor {
+  /** All rows of a scan, in memory. */
+  final class FoundRows(val rows: Array[Row]) extends RowCursor {
     private var at = 0
     override def keyOrEnd(): Option[Array[Byte]] = Option.when(at < rows.length)(rows(at).key)
     override def value: Array[Byte] = rows(at).value
     override def next(): Unit = at += 1
     override def close(): Unit = ()
+  }
+
+  /** The first rows of a scan, one at least, and the rest. */
+  private final class RowsAhead(first: FoundRows, rest: RowCursor) extends RowCursor {
+    private var now: RowCursor = first
+    override def keyOrEnd(): Option[Array[Byte]] = now.keyOrEnd()
+    override def value: Array[Byte] = now.value
+
+    override def next(): Unit = {
+      now.next()
+      if ((now ne rest) && now.keyOrEnd().isEmpty) now = rest
+    }
+    override def close(): Unit = rest.close()
   }
 }

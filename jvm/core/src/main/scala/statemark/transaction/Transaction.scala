@@ -143,15 +143,20 @@ final class Transaction private[statemark] (
     finally rows.close()
 
   /** Opens a scan. The end of the transaction closes it, where its reader has not. */
-  override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): TransactionScan = {
+  override def range(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowScan = {
     val wasInside = enter()
-    try {
-      val cursors = ScanCursors.open(engine.scan(begin, end), buffer, begin, end)(closed)
-      scans += cursors
-      val scan = new TransactionScan(cursors, merged, gate)
-      newestScan = Some(scan)
-      scan
-    } finally gate.leave(wasInside)
+    try
+      engine.scan(begin, end) match {
+        case found: ShortScans.FoundRows if buffer.isBehindAll(begin) =>
+          new FoundScan(found.rows, this)
+        case rows =>
+          val cursors = ScanCursors.open(rows, buffer, begin, end)(closed)
+          scans += cursors
+          val scan = new TransactionScan(cursors, merged, gate)
+          newestScan = Some(scan)
+          scan
+      }
+    finally gate.leave(wasInside)
   }
 
   /** Id of the column family `name`, created where it is absent. */

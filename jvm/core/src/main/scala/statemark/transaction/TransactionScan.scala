@@ -44,10 +44,7 @@ final class TransactionScan private[statemark] (
 
   private def moved(): Boolean = {
     if (cursors.isClosed) {
-      throw new IllegalCallException(
-        "This scan is closed: it was closed by its reader, or its transaction has committed or " +
-          "rolled back. Open a new scan."
-      )
+      throw TransactionScan.closed
     }
     var found = false
     while (!found && !isAtEnd) found = step()
@@ -97,4 +94,39 @@ final class TransactionScan private[statemark] (
 
   /** Idempotent. */
   override def close(): Unit = gate.through(cursors.close())
+}
+
+private object TransactionScan {
+  def closed: IllegalCallException = new IllegalCallException(
+    "This scan is closed: it was closed by its reader, or its transaction has committed or " +
+      "rolled back. Open a new scan."
+  )
+}
+
+/** Rows of the base that are in memory, where a transaction has staged nothing in their range. It holds nothing that the
+  * end of the transaction has to free.
+  *
+  * ''Thread:'' the owner of the transaction; another one may close it.
+  */
+private[transaction] final class FoundScan(rows: Array[ShortScans.Row], transaction: Transaction)
+    extends RowScan {
+  private var at = -1
+  @volatile private var isClosed = false
+
+  override def key: Array[Byte] = rows(at).key
+
+  override def value: Array[Byte] = rows(at).value
+
+  /** Moves to the next row; false at the end.
+    * @throws IllegalCallException after the scan was closed before its end, also by the end of its transaction
+    */
+  override def next(): Boolean =
+    if (at == rows.length) false
+    else if (isClosed || !transaction.isOpen) throw TransactionScan.closed
+    else {
+      at += 1
+      at < rows.length
+    }
+
+  override def close(): Unit = isClosed = true
 }

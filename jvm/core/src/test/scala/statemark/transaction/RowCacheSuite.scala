@@ -19,6 +19,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
   private final class Base extends BaseRows {
     val rows = new JTreeMap[Array[Byte], Array[Byte]](Bytes.order)
     var asked = 0
+    var open = 0
     override def get(key: Array[Byte]): Option[Array[Byte]] = {
       asked += 1
       Option(rows.get(key))
@@ -29,13 +30,14 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
     }
     override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor = {
       asked += 1
+      open += 1
       val found = rows.subMap(begin.get, true, end.get, false).entrySet.iterator
       new RowCursor {
         private var current = found.asScala.nextOption()
         override def keyOrEnd(): Option[Array[Byte]] = current.map(_.getKey)
         override def value: Array[Byte] = current.get.getValue
         override def next(): Unit = current = found.asScala.nextOption()
-        override def close(): Unit = ()
+        override def close(): Unit = open -= 1
       }
     }
     override def rest(): Unit = ()
@@ -334,7 +336,7 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
         assert(rowsOf(prefix) == expected)
         val asked = base.asked
         assert(rowsOf(prefix) == expected)
-        assert(base.asked == asked || expected.length > 15, "it is remembered")
+        assert(base.asked == asked || expected.length > 8, "it is remembered")
       }
       write(
         base,
@@ -358,32 +360,50 @@ class RowCacheSuite extends AnyFunSuite with TestStores {
       }.toMap
     )
     assert(isRemembered("a") && isRemembered("b") && !isRemembered("c"), "one is too long")
-    // One that is left before its end tells nothing, nor does one behind which another began.
-    write(base, cache, puts(0 until 9))
+    val prefix = "p" * 10000
+    write(base, cache, Map(s"${prefix}1" -> Put(bytes("v"))))
+    assert(rowsOf(prefix) == Seq(s"${prefix}1" -> "v"))
+    // One that is not read is remembered as well, and holds nothing of the base; a long one does until it is closed.
     def open(prefix: String) = cache.scan(Some(bytes(prefix)), Bytes.prefixEnd(bytes(prefix)))
-    open("key").close()
-    assert(rowsOf("key").length >= 9)
     val (first, second) = (open("a"), open("b"))
-    for (scan <- Seq(second, first)) while (scan.keyOrEnd().isDefined) scan.next()
-    val asked = base.asked
-    assert(rowsOf("b").nonEmpty && base.asked == asked)
-    assert(rowsOf("a").nonEmpty && base.asked == asked + 1)
+    assert(isRemembered("a") && isRemembered("b") && base.open == 0)
+    for (scan <- Seq(second, first)) assert(scan.keyOrEnd().isDefined)
+    for (begin <- Seq("key", "c", prefix)) {
+      val long = open(begin)
+      assert(!isRemembered(begin) && base.open == 1)
+      long.close()
+      assert(base.open == 0)
+    }
+  }
+
+  test("a scan of few rows is closed where it cannot be read") {
+    var isOpen = true
+    val failing = new BaseRows {
+      override def get(key: Array[Byte]): Option[Array[Byte]] = None
+      override def exist(keys: IndexedSeq[Array[Byte]], rowCount: Long): Array[Boolean] =
+        keys.map(_ => false).toArray
+      override def rest(): Unit = ()
+      override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): RowCursor =
+        new RowCursor {
+          override def keyOrEnd(): Option[Array[Byte]] = Some(begin.get)
+          override def value: Array[Byte] = throw new IllegalStateException("no such block")
+          override def next(): Unit = ()
+          override def close(): Unit = isOpen = false
+        }
+    }
+    val cache = new RowCache(failing, delimiter, roomy, isEmpty = false)
+    intercept[IllegalStateException](cache.scan(Some(bytes("a")), Some(bytes("b"))))
+    assert(!isOpen)
   }
 
   test("a scan of few rows tells which keys of its range are there, until the base changes") {
     val base = new Base
     val cache = new RowCache(base, delimiter, roomy, isEmpty = false)
-    write(base, cache, puts(10 until 20))
-    def scan(prefix: String, isWhole: Boolean): Unit = {
-      val rows = cache.scan(Some(bytes(prefix)), Bytes.prefixEnd(bytes(prefix)))
-      while (isWhole && rows.keyOrEnd().isDefined) rows.next()
-      rows.close()
-    }
+    write(base, cache, puts(12 until 20))
     def told(key: String): Option[Boolean] = cache.scanned(bytes(key))
-    scan("key 1", isWhole = false)
     assert(told("key 11").isEmpty)
-    scan("key 1", isWhole = true)
-    val expected = Seq("key 10" -> true, "key 19" -> true, "key 190" -> false, "key 1" -> false)
+    cache.scan(Some(bytes("key 1")), Bytes.prefixEnd(bytes("key 1"))).close()
+    val expected = Seq("key 12" -> true, "key 19" -> true, "key 190" -> false, "key 1" -> false)
     for ((key, isThere) <- expected) assert(told(key).contains(isThere), key)
     assert(told("key 2").isEmpty && told("key 09").isEmpty && told("key ").isEmpty)
     write(base, cache, puts(11 until 12))

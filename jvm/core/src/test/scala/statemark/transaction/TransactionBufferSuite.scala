@@ -154,8 +154,12 @@ class TransactionBufferSuite extends AnyFunSuite {
     )
     for (shape <- shapes; count <- Seq(1, 63, 64, 65, 5000)) {
       val keys = Seq.fill(count)(shape()).distinctBy(_.toSeq)
-      val found = sorted(Random.shuffle(keys))
-      assert(found.map(_.toSeq) == keys.sorted(Bytes.order).map(_.toSeq))
+      val expected = keys.sorted(Bytes.order)
+      // Nearly in order: some a few places away, some anywhere.
+      val (some, most) = expected.partition(_ => random.nextInt(count) < 9)
+      val nearly = most.grouped(1 + random.nextInt(4)).flatMap(Random.shuffle(_)).toSeq ++ some
+      for (input <- Seq(Random.shuffle(keys), nearly, expected))
+        assert(sorted(input).map(_.toSeq) == expected.map(_.toSeq))
     }
   }
 

@@ -14,7 +14,7 @@ import statemark.spark.conf.StoreConf
 import statemark.spark.offline.checkpoint.ProviderClass
 import statemark.spark.process.TaskInfo
 import statemark.spark.provider.ProviderContext
-import statemark.transaction.{CommitObserver, TransactionScan}
+import statemark.transaction.{CommitObserver, RowScan}
 
 /** Loads a store as its provider does, from every snapshot up to the next: the rows must be those of that
   * next snapshot. So each changelog is replayed once.
@@ -136,7 +136,7 @@ final class DeepCheck(
       } finally generation.close()
     } catch { case StoreFiles.OfFile(e) => Left(s"it cannot be loaded: ${StoreFiles.reason(e)}") }
 
-  private def rowsOf(scan: TransactionScan): Iterator[(Array[Byte], Array[Byte])] =
+  private def rowsOf(scan: RowScan): Iterator[(Array[Byte], Array[Byte])] =
     Iterator.continually(scan).takeWhile(_.next()).map(s => (s.key, s.value))
 
   private def open(usesFamilies: Boolean): ProviderContext = {
