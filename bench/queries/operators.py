@@ -230,6 +230,7 @@ OPERATORS = {
             keys=None,
             query=lambda rows: rows.dropDuplicatesWithinWatermark(["key"]),
             delay="9 minutes",
+            floor=lambda rows: rows.dropDuplicates(["key"]),
         ),
         Operator(
             name="chained",
