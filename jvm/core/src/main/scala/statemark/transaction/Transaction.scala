@@ -52,6 +52,7 @@ final class Transaction private[statemark] (
   private var newestScan: Option[TransactionScan] = None
   // Of every scan: to make them anew for each takes time, and the compiler's for what is in them.
   private val closed = (cursors: ScanCursors) => scans.subtractOne(cursors): Unit
+  private val openNow = () => isOpen_
   private val merged = (base: Option[Array[Byte]], operands: Array[Byte]) =>
     buffer.merged(base, operands)
   // Readers look at it beside the owner.
@@ -148,7 +149,7 @@ final class Transaction private[statemark] (
     try
       engine.scan(begin, end) match {
         case found: ShortScans.FoundRows if buffer.isBehindAll(begin) =>
-          new FoundScan(found.rows, this)
+          new FoundScan(found.rows, openNow)
         case rows =>
           val cursors = ScanCursors.open(rows, buffer, begin, end)(closed)
           scans += cursors

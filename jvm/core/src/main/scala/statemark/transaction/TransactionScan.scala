@@ -107,8 +107,10 @@ private object TransactionScan {
   * end of the transaction has to free.
   *
   * ''Thread:'' the owner of the transaction; another one may close it.
+  *
+  * @param isOpen tells whether the transaction has not ended
   */
-private[transaction] final class FoundScan(rows: Array[ShortScans.Row], transaction: Transaction)
+private[transaction] final class FoundScan(rows: Array[ShortScans.Row], isOpen: () => Boolean)
     extends RowScan {
   private var at = -1
   @volatile private var isClosed = false
@@ -122,7 +124,7 @@ private[transaction] final class FoundScan(rows: Array[ShortScans.Row], transact
     */
   override def next(): Boolean =
     if (at == rows.length) false
-    else if (isClosed || !transaction.isOpen) throw TransactionScan.closed
+    else if (isClosed || !isOpen()) throw TransactionScan.closed
     else {
       at += 1
       at < rows.length
