@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import statemark
 from measured import environment, measured
 
 from queries import topics
@@ -33,7 +34,8 @@ from queries.page import text
 #: Batches by number: the first of a process, behind two in which Spark makes its plans; and those
 #: in which most code is compiled.
 COLD, WARM = range(2, 12), range(20, 28)
-_CACHE = Path(__file__).resolve().parents[2] / "target/queries"
+_ROOT = Path(__file__).resolve().parents[2]
+_CACHE = _ROOT / "target/queries"
 Run = dict[str, Any]
 #: What is compared, by name: of which batches, and the figure of a run.
 FIGURES: dict[str, Callable[[Run], float]] = {
@@ -61,6 +63,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the matrix")
     parser.add_argument("--out", type=Path, default=Path("bench/results/queries.json"))
     options = parser.parse_args()
+    _check_jar()
     names = options.operators or list(MATRIX if options.full else OPERATORS)
     start = time.monotonic()
     runs: dict[str, dict[str, list[Run]]] = {}
@@ -94,6 +97,17 @@ def main() -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(results, indent=1) + "\n")
     print("\n".join(text(results)))
+
+
+def _check_jar() -> None:
+    """Fail where the package's jar is older than what it is made of."""
+    jar = statemark.jar_path()
+    parts = (_ROOT / "jvm" / part / "src/main" for part in ("core", "kafka", "spark", "sink"))
+    sources = (file for part in parts for file in part.rglob("*.scala"))
+    newest = max(sources, key=lambda file: file.stat().st_mtime)
+    if jar.stat().st_mtime < newest.stat().st_mtime:
+        problem = f"{jar} would be measured, which is older than {newest}; run make bench-queries"
+        raise SystemExit(problem)
 
 
 def _run(operator: Operator, contender: str) -> Run:
