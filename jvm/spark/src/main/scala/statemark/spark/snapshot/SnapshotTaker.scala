@@ -4,7 +4,7 @@ import java.io.File
 import org.slf4j.LoggerFactory
 import statemark.common.Clock
 import statemark.engine.{StoreState, VersionId}
-import statemark.spark.checkpoint.{CommittedVersions, StoreFile}
+import statemark.spark.checkpoint.{CommittedVersions, NamedChangelog, StoreFile}
 import statemark.spark.conf.StoreConf
 import statemark.spark.local.{LoadedStore, LocalDirectory}
 import statemark.transaction.{CommitObserver, CommitPhase, PreparedTransaction}
@@ -32,7 +32,7 @@ final class SnapshotTaker(
     withImage(generation) { image =>
       prepare(generation)
       val (state, linked) = generation.store.snapshot(next, image)
-      upload(generation, image, state, linked)(keeps = true)
+      upload(generation, image, state, linked, checkpoint.namedBySnapshot(state.at))(keeps = true)
     }
 
   /** Takes a snapshot of a version that the query has committed, where enough versions have passed since the last
@@ -93,9 +93,12 @@ final class SnapshotTaker(
   private def take(generation: LoadedStore, due: StoreState): Boolean =
     withImage(generation) { image =>
       prepare(generation)
+      // Before the image is made: behind it the owner may commit more versions, and the name is known for the last two
+      // only. Where the owner has done so already, there is no image.
+      val changelog = checkpoint.namedBySnapshot(due.at)
       generation.store.snapshot(due.at, image).exists { case (state, linked) =>
         observer.reached(CommitPhase.SnapshotStarted)
-        val figures = upload(generation, image, state, linked)(keeps = stands(due))
+        val figures = upload(generation, image, state, linked, changelog)(keeps = stands(due))
         observer.reached(CommitPhase.SnapshotEnded)
         if (figures.isKept) generation.store.markSnapshot(state.at)
         figures.isKept
@@ -138,9 +141,11 @@ final class SnapshotTaker(
       generation: LoadedStore,
       image: File,
       state: StoreState,
-      linked: Set[String]
+      linked: Set[String],
+      changelog: Option[Option[NamedChangelog]]
   )(keeps: => Boolean): SnapshotStats = {
-    val figures = checkpoint.snapshots.upload(image, state, linked, generation.uploaded)(keeps)
+    val figures =
+      checkpoint.snapshots.upload(image, state, linked, changelog, generation.uploaded)(keeps)
     if (figures.isKept) {
       lastUploaded_ = math.max(lastUploaded_, state.version)
       generation.noteUploads()

@@ -18,25 +18,25 @@ final case class SnapshotStats(files: RocksDBFileManagerMetrics, totalMs: Long, 
   * ''Thread:'' any; one upload at a time.
   *
   * @param snapshotPath the path of a snapshot, as messages name it
-  * @param changelogOf returns the changelog that the signature of a snapshot names, if any; None where it needs no signature
   */
 final class SnapshotUploader(
     files: RocksDBFileManager,
     snapshotPath: VersionId => String,
     delete: VersionId => Unit,
-    changelogOf: StoreState => Option[Option[NamedChangelog]],
     conf: RocksDBConf,
     clock: Clock
 ) {
 
   /** @param image a directory as `TransactionalStore.snapshot` leaves it
     * @param linked names of its SST files that are hard links of the base's own
+    * @param changelog the changelog that its signature names, if any; None where it needs no signature
     * @param keeps tells, once the snapshot is uploaded, whether it is still wanted; else it is deleted
     */
   def upload(
       image: File,
       state: StoreState,
       linked: Set[String],
+      changelog: Option[Option[NamedChangelog]],
       uploaded: UploadedFiles
   )(keeps: => Boolean): SnapshotStats =
     synchronized {
@@ -56,7 +56,7 @@ final class SnapshotUploader(
         val mapping = planned.map { case (name, (file, since)) =>
           name -> UploadRules.file(file, since)
         }
-        changelogOf(state).foreach(SnapshotSignature.write(image, _))
+        changelog.foreach(SnapshotSignature.write(image, _))
         // The metadata are written into the image first. A disk without a free byte is full, whichever was written.
         def isLocal = image.getUsableSpace == 0
         DiskWrites.to(

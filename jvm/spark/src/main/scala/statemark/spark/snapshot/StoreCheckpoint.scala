@@ -12,6 +12,7 @@ import statemark.spark.checkpoint.{
   FileProofs,
   FileWriters,
   ListedVersions,
+  NamedChangelog,
   StoreFile,
   StoreLocation
 }
@@ -88,10 +89,15 @@ final class StoreCheckpoint(
     files,
     snapshotPath(_).toString,
     at => checkedFiles.delete(snapshotPath(at)),
-    state => Option.when(state.at.checkpointId.isEmpty)(changelogs.named(state.version)),
     conf.rocksDb,
     clock
   )
+
+  /** Returns the changelog that the signature of a snapshot of `at` names, if any; None where it needs no signature. It is
+    * known while the store has that version as its base or prepared.
+    */
+  def namedBySnapshot(at: VersionId): Option[Option[NamedChangelog]] =
+    Option.when(at.checkpointId.isEmpty)(changelogs.named(at.version))
 
   private def snapshotPath(at: VersionId) = new Path(location.directory, StoreFile.snapshotName(at))
 
