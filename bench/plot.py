@@ -329,8 +329,6 @@ def main() -> None:
         for name in parts
         if (file := options.results / f"{name}.json").exists()
     }
-    if "resident MB" not in others.get("soak", {}):
-        others.pop("soak", None)  # measured before memory was noted as it goes
     known = {"micro": results, **others}
     goal_table = goals(known)
     draw(known, options.out / "headline.svg", COLORS)
