@@ -14,21 +14,15 @@ private[transaction] final class ShortScans {
   import ShortScans._
 
   // A ring.
-  private val last = Array.fill(Most)(Nothing)
+  private val last = Array.fill(Most)(NoScan)
   private var turn = 0
   private var isEmpty = true
 
   /** Returns the rows of `[begin, end)`, where they are remembered. */
   def find(begin: Option[Array[Byte]], end: Option[Array[Byte]]): Option[RowCursor] = {
-    var found = Option.empty[RowCursor]
-    if (!isEmpty && begin.isDefined && end.isDefined) {
-      var i = 0
-      while (i < Most && found.isEmpty) {
-        if (last(i).isOf(begin.get, end.get)) found = Some(new FoundRows(last(i).rows))
-        i += 1
-      }
-    }
-    found
+    var i = if (isEmpty || begin.isEmpty || end.isEmpty) Most else 0
+    while (i < Most && !last(i).isOf(begin.get, end.get)) i += 1
+    if (i < Most) Some(new FoundRows(last(i).rows)) else None
   }
 
   /** Returns the rows of `[begin, end)`, which `base` stands at, and remembers them where they are few. Then the base is
@@ -82,7 +76,7 @@ private[transaction] final class ShortScans {
 
   /** Forgets all of them, as the base has changed. */
   def forget(): Unit = {
-    if (!isEmpty) last.indices.foreach(last(_) = Nothing)
+    if (!isEmpty) last.indices.foreach(last(_) = NoScan)
     isEmpty = true
   }
 
@@ -115,7 +109,7 @@ private[transaction] object ShortScans {
     def has(key: Array[Byte]): Boolean = rows.exists(row => Arrays.equals(row.key, key))
   }
 
-  private val Nothing = Found(Bytes.empty, Bytes.empty, Array.empty)
+  private val NoScan = Found(Bytes.empty, Bytes.empty, Array.empty)
 
   /** All rows of a scan, in memory. */
   final class FoundRows(val rows: Array[Row]) extends RowCursor {
