@@ -13,8 +13,6 @@ import statemark.spark.checkpoint.{
   SnapshotSignature,
   SnapshotWriter
 }
-import statemark.spark.process.JvmState
-import statemark.transaction.CommitPhase
 
 /** The signatures by which Statemark knows its own files in checkpoint format v1: their bytes, who has them, and that Spark's
   * provider does not see them (I10).
@@ -123,22 +121,17 @@ class FileSignaturesSuite extends AnyFunSuite with Providers {
 
   test("a snapshot names its changelog, whatever is committed while it is uploaded") {
     lazy val ours = open(everyTwo)
-    var isDone = false
-    JvmState.observer.set { phase =>
-      if (phase == CommitPhase.SnapshotStarted && !isDone) {
-        isDone = true
-        commit(ours, 2, Map("c" -> 1)): Unit
-        commit(ours, 3, Map("d" -> 1)): Unit
-      }
-    }
-    try {
+    besideSnapshot {
+      commit(ours, 2, Map("c" -> 1)): Unit
+      commit(ours, 3, Map("d" -> 1)): Unit
+    } {
       commit(ours, 0, Map("a" -> 1)): Unit
       commit(ours, 1, Map("b" -> 1)): Unit
       ours.getStore(2, None).abort()
       ours.doMaintenance()
-    } finally JvmState.observer.clear()
+    }
     ours.close()
-    assert(isDone && writerOf(2) == SnapshotWriter.Own(Some(namedBy(2))))
+    assert(writerOf(2) == SnapshotWriter.Own(Some(namedBy(2))))
   }
 
   test("Spark's provider reads a signed snapshot, and its next has none") {

@@ -17,9 +17,7 @@ import statemark.spark.offline.verify.{
   StoreVerifier,
   VerifySettings
 }
-import statemark.spark.process.JvmState
 import statemark.spark.snapshot.SnapshotSearch
-import statemark.transaction.CommitPhase
 
 /** I6 in checkpoint format v1, where changelog and snapshot of a version may be of two histories: Spark's provider writes
   * the one and leaves the other standing.
@@ -134,22 +132,17 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
 
   test("a snapshot that was uploaded beside commits is not taken for another history's") {
     lazy val provider = open(repairs)
-    var isDone = false
-    JvmState.observer.set { phase =>
-      if (phase == CommitPhase.SnapshotStarted && !isDone) {
-        isDone = true
-        (rollback + 1 to rollback + 2).foreach { v =>
-          commit(provider, v.toLong, Map(s"k$v" -> v)): Unit
-        }
+    besideSnapshot {
+      (rollback + 1 to rollback + 2).foreach { v =>
+        commit(provider, v.toLong, Map(s"k$v" -> v)): Unit
       }
-    }
-    try {
+    } {
       (0 to rollback).foreach(v => commit(provider, v.toLong, Map(s"k$v" -> v)): Unit)
       provider.getStore(rollback + 1L, None).abort()
       provider.doMaintenance()
-    } finally JvmState.observer.clear()
+    }
     provider.close()
-    assert(isDone && files(".zip") == Seq(s"${rollback + 1}.zip"))
+    assert(files(".zip") == Seq(s"${rollback + 1}.zip"))
     sparks(extra = withChangelogs)
     for (v <- rollback + 1 to newest) checkElsewhere(v, rewritten(v))
   }

@@ -12,6 +12,7 @@ import org.apache.spark.unsafe.types.UTF8String
 import org.scalatest.{BeforeAndAfterEach, Suite}
 import statemark.spark.process.JvmState
 import statemark.testkit.{CountingAbstractFileSystem, CountingFileSystem}
+import statemark.transaction.CommitPhase
 
 /** Providers on a checkpoint location that counts what is asked of it: keys are strings, values
   * integers.
@@ -52,6 +53,20 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
 
   /** The directory of the query in the local file system. */
   protected def queryDir: JPath = root.getOrElse(throw new IllegalStateException("no test runs"))
+
+  /** Runs `body`, and `beside` while the first snapshot of it is uploaded. Providers of `body` are opened there. */
+  protected def besideSnapshot(beside: => Unit)(body: => Unit): Unit = {
+    var isDone = false
+    JvmState.observer.set { phase =>
+      if (phase == CommitPhase.SnapshotStarted && !isDone) {
+        isDone = true
+        beside
+      }
+    }
+    try body
+    finally JvmState.observer.clear()
+    assert(isDone, "no snapshot was uploaded")
+  }
 
   protected def storeDir: JPath = queryDir.resolve("state/0/0")
 
