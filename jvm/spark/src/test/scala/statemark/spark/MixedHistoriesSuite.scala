@@ -293,6 +293,16 @@ class MixedHistoriesSuite extends AnyFunSuite with LocalStores {
     assert(!keeperOf(provider).load.isRepaired)
   }
 
+  test("a stale snapshot is none to a session of format v2 either") {
+    first()
+    sparks(extra = withChangelogs)
+    for (v <- rollback + 1 to newest) {
+      val provider = open(elsewhere ++ Providers.v2)
+      check(provider, v, Vector.fill(v + 1)(None), rewritten(v))
+      provider.close()
+    }
+  }
+
   // ---- what restored before does so now
 
   if (Line.hasStoreOf42) test("a snapshot of Statemark's beside its own changelog is repaired") {

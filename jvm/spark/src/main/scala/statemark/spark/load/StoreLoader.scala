@@ -60,7 +60,7 @@ final class StoreLoader(
   private val search = new SnapshotSearch(
     () => {
       listing = checkpoint.list()
-      writers = writersOf(listing)
+      writers = Some(checkpoint.writersOf(listing))
       listing.snapshots
     },
     lineages,
@@ -70,7 +70,7 @@ final class StoreLoader(
 
   private var listing = ListedVersions.none
 
-  // In checkpoint format v1, where files of one version may be of two histories.
+  // Of files in checkpoint format v1, where those of one version may be of two histories.
   private var writers = Option.empty[FileWriters]
 
   /** Returns an empty store at `version`. */
@@ -133,7 +133,7 @@ final class StoreLoader(
 
   /** Returns the store at `end`, from the snapshot at `start` and no other. */
   def restoreFrom(start: VersionId, end: VersionId): (LoadedStore, LoadStats) = {
-    if (!conf.usesCheckpointIds) writers = writersOf(checkpoint.list())
+    writers = Some(checkpoint.writersOf(checkpoint.list()))
     val (generation, snapshotMs) = Clock.timedMs(clock) {
       try importSnapshot(start, end)
       catch { case e: StaleSnapshotException => throw unreadable(start, e, Some(e)) }
@@ -266,6 +266,8 @@ final class StoreLoader(
   private def importSnapshot(at: VersionId, wanted: VersionId): LoadedStore = Interrupts.apart {
     val home = homes.create()
     val target = home.base
+    // The version says which format its files have: a session of the other one may read it.
+    val writersOfV1 = writers.filter(_ => wanted.checkpointId.isEmpty)
     try {
       // Before the snapshot is read: what is written in its place later is another file.
       val seen =
@@ -278,15 +280,15 @@ final class StoreLoader(
           val metadata = DiskWrites.to(Disk.Local, target.getPath) {
             files.loadCheckpointFromDfs(at.version, target, new RocksDBFileMapping, at.checkpointId)
           }
-          writers.foreach(_.note(at.version, SnapshotSignature.take(target)))
+          writersOfV1.foreach(_.note(at.version, SnapshotSignature.take(target)))
           val present =
             metadata.immutableFiles.map(f => f.localFileName -> UploadedFile(at.version, f))
           (stateOf(at, metadata, target), present.toMap)
         }
-      writers.foreach(checkHistory(at.version, wanted.version, _))
+      writersOfV1.foreach(checkHistory(at.version, wanted.version, _))
       checkpoint.reportSnapshot(at.version)
       // The rows are those of the snapshot: a changelog of another history beside it does not prove them.
-      val proof = seen.filterNot(_ => writers.exists(RestoreRules.isOvertaken(at.version, _)))
+      val proof = seen.filterNot(_ => writersOfV1.exists(RestoreRules.isOvertaken(at.version, _)))
       val generation = create(home, state.copy(fingerprint = proof), uploaded)
       if (verifies) verify(generation, at)
       generation
@@ -296,9 +298,6 @@ final class StoreLoader(
         throw e
     }
   }
-
-  private def writersOf(listed: ListedVersions): Option[FileWriters] =
-    Option.when(!conf.usesCheckpointIds)(checkpoint.writersOf(listed))
 
   /** Checks that a snapshot, and the changelogs after it up to `wanted`, are of one history. */
   private def checkHistory(snapshot: Long, wanted: Long, writers: FileWriters): Unit = {
