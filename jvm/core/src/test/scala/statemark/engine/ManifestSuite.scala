@@ -139,7 +139,10 @@ class ManifestSuite extends AnyFunSuite {
         }
       finally engine.close()
       val size = manifestOf(directory).length
-      assert(size > boundOfTest && size < EngineOptions.MaxManifestBytes, s"60 flushes: $size bytes")
+      assert(
+        size > boundOfTest && size < EngineOptions.MaxManifestBytes,
+        s"60 flushes: $size bytes"
+      )
     }
   }
 

@@ -4,15 +4,17 @@ import java.util.UUID
 import org.apache.hadoop.fs.Path
 import org.apache.spark.io.LZ4CompressionCodec
 import org.apache.spark.sql.execution.streaming.state._
+import scala.util.Try
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Clock, Disk, DiskWrites, Fingerprint}
+import statemark.common.{Clock, Disk, DiskWrites, Fingerprint, Interrupts}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{
   Before,
   ByteCount,
   ChangelogSignature,
   CountedFiles,
+  FileDamage,
   FileProofs,
   NamedChangelog,
   StoreFile
@@ -101,9 +103,7 @@ final class ChangelogFiles(
       // Before its bytes: if another takes its place meanwhile, this says so.
       val status = proofsOfLast.flatMap(_.statusOf(at.version))
       val path = new Path(directory, StoreFile.changelogName(at))
-      val (reader, count) = counted.follow(path) {
-        new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
-      }
+      val (reader, count) = counted.follow(path)(readerOf(manager, path))
       def ended() = {
         val signature = count.signature
         count.whole.foreach { bytes =>
@@ -134,14 +134,32 @@ final class ChangelogFiles(
     */
   def named(version: Long): Option[NamedChangelog] = known.get(version).flatMap(_.changelog)
 
-  /** Tells whether a changelog of checkpoint format v1 can be read to its end. */
-  def isWhole(version: Long): Boolean =
+  /** Tells whether a changelog of checkpoint format v1 can be read to its end and fits its checksum; false where it is gone,
+    * or may not be read.
+    * @throws IOException where its bytes cannot be had now, which says nothing about them
+    */
+  def isWhole(version: Long): Boolean = Interrupts.apart {
+    val path = new Path(directory, StoreFile.changelogName(VersionId(version, None)))
+    // Codecs report damage by exceptions that a network has as well, so each is asked for below them.
+    val (decoded, count) = counted.follow(path)(Try(readAll(counted, path)))
+    count.failure.filterNot(FileDamage.saysNotWhole).foreach(throw _)
+    decoded.isSuccess && fitsChecksum(path)
+  }
+
+  private def fitsChecksum(path: Path): Boolean =
     try {
-      val reader = files.getChangelogReader(version, None)
-      try reader.foreach(_ => ())
-      finally reader.closeIfNeeded()
+      readAll(manager, path)
       true
-    } catch { case NonFatal(_) => false }
+    } catch { case NonFatal(e) if FileDamage.saysNotWhole(e) => false }
+
+  private def readAll(manager: CheckpointFileManager, path: Path): Unit = {
+    val reader = readerOf(manager, path)
+    try reader.foreach(_ => ())
+    finally reader.closeIfNeeded()
+  }
+
+  private def readerOf(manager: CheckpointFileManager, path: Path): StateStoreChangelogReader =
+    new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
 
   private def before(base: Long): Before =
     if (base == 0) Before.Empty

@@ -1,6 +1,6 @@
 package statemark.spark.checkpoint
 
-import java.io.{FilterOutputStream, InputStream, OutputStream}
+import java.io.{FilterOutputStream, IOException, InputStream, OutputStream}
 import java.util.concurrent.ConcurrentHashMap
 import java.util.zip.CRC32C
 import org.apache.hadoop.fs._
@@ -19,6 +19,7 @@ final class ByteCount {
   private val crc = new CRC32C
   private var length = 0L
   private var isWhole = false
+  private var failure_ = Option.empty[IOException]
   private val last = new Array[Byte](ChangelogSignature.Length)
 
   /** Tells whether a stream that is closed before its end is read to the end, so that all of the file is counted. */
@@ -41,6 +42,18 @@ final class ByteCount {
 
   /** Ends the count: all of the file has passed, or the rest of it will not. */
   def end(isWhole: Boolean): Unit = this.isWhole = isWhole
+
+  /** Returns what the file's bytes could not be had for, if anything. */
+  def failure: Option[IOException] = failure_
+
+  /** Opens or reads the file, and records where that fails. */
+  def noting[A](body: => A): A =
+    try body
+    catch {
+      case e: IOException =>
+        failure_ = Some(e)
+        throw e
+    }
 
   /** Returns length and checksum, where the whole file has passed. */
   def whole: Option[FileBytes] = Option.when(isWhole)(FileBytes(length, crc.getValue.toInt))
@@ -77,10 +90,10 @@ final class CountedFiles(under: CheckpointFileManager) extends FilesAbove(under)
     countOf(path).fold(stream)(new CountedOutput(stream, _))
   }
 
-  override def open(path: Path): FSDataInputStream = {
-    val stream = under.open(path)
-    countOf(path).fold(stream)(count => new FSDataInputStream(new CountedInput(stream, count)))
-  }
+  override def open(path: Path): FSDataInputStream =
+    countOf(path).fold(under.open(path)) { count =>
+      new FSDataInputStream(new CountedInput(count.noting(under.open(path)), count))
+    }
 }
 
 private final class CountedOutput(stream: CancellableFSDataOutputStream, count: ByteCount)
@@ -123,13 +136,13 @@ private final class CountedInput(under: FSDataInputStream, count: ByteCount)
   private var isOpen = true
 
   override def read(): Int = {
-    val byte = under.read()
+    val byte = count.noting(under.read())
     if (byte >= 0) count.add(byte)
     byte
   }
 
   override def read(bytes: Array[Byte], from: Int, n: Int): Int = {
-    val got = under.read(bytes, from, n)
+    val got = count.noting(under.read(bytes, from, n))
     if (got > 0) count.add(bytes, from, got)
     got
   }

@@ -1,8 +1,10 @@
 package statemark.spark.checkpoint
 
-import java.io.EOFException
+import java.io.{EOFException, FileNotFoundException}
+import java.nio.file.AccessDeniedException
 import java.util.zip.ZipException
 import org.apache.hadoop.fs.ChecksumException
+import org.apache.hadoop.security.AccessControlException
 import org.apache.spark.SparkThrowable
 import statemark.common.Causes
 
@@ -14,6 +16,15 @@ private[spark] object FileDamage {
   def isCause(failure: Throwable): Boolean = Causes.of(failure).exists {
     case e: SparkThrowable => e.getCondition == Checksum
     case _: ChecksumException | _: ZipException | _: EOFException => true
+    case _ => false
+  }
+
+  /** Tells whether a read has failed for good: the file is damaged, gone, or may not be read. */
+  def saysNotWhole(failure: Throwable): Boolean = isCause(failure) || isOutOfReach(failure)
+
+  /** Tells whether a file is gone, or may not be read. */
+  def isOutOfReach(failure: Throwable): Boolean = failure match {
+    case _: FileNotFoundException | _: AccessControlException | _: AccessDeniedException => true
     case _ => false
   }
 }

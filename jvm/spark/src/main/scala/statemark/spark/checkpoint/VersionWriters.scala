@@ -1,10 +1,8 @@
 package statemark.spark.checkpoint
 
-import java.io.{EOFException, FileNotFoundException}
-import java.nio.file.AccessDeniedException
+import java.io.{EOFException, IOException}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{ChecksumFileSystem, FSDataInputStream, Path}
-import org.apache.hadoop.security.AccessControlException
 import scala.collection.mutable
 import scala.util.Using
 import statemark.engine.VersionId
@@ -118,8 +116,7 @@ final class FileWriters(
     }
     try Some(Using.resource(files.open(path))(body))
     catch {
-      case _: FileNotFoundException | _: EOFException => None
-      case _: AccessControlException | _: AccessDeniedException => None
+      case e: IOException if FileDamage.isOutOfReach(e) || e.isInstanceOf[EOFException] => None
     }
   }
 }

@@ -124,10 +124,15 @@ final class SnapshotTaker(
   private def isDue(state: StoreState): Boolean =
     conf.isSnapshotDue(state.version, state.lastSnapshot.version)
 
-  /** Tells whether the store's version is in the query's history now. */
+  /** Tells whether the store's version is in the query's history now. A version without an id needs a fingerprint, which a
+    * session of checkpoint format v2 has of none.
+    */
   private def stands(state: StoreState): Boolean = {
-    val isOfHistory = committedVersions.stands(state.at) &&
-      checkpoint.proofs.forall(proofs => state.fingerprint.exists(proofs.stands(state.version, _)))
+    def isProven = checkpoint.proofs.exists { proofs =>
+      state.fingerprint.exists(proofs.stands(state.version, _))
+    }
+    val isOfHistory =
+      committedVersions.stands(state.at) && (state.at.checkpointId.isDefined || isProven)
     if (!isOfHistory) {
       log.info(
         s"No snapshot is taken of version ${state.version} of ${checkpoint.location.storeId}, as nothing proves that it is of the " +
