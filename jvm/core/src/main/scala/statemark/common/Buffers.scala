@@ -60,22 +60,37 @@ private[statemark] object Buffers {
 
   /** Tells whether `length` bytes of a buffer and of an array are the same. */
   def isEqual(buffer: ByteBuffer, at: Int, bytes: Array[Byte], from: Int, length: Int): Boolean = {
+    def isSame(i: Int) = long(buffer, at + i) == (ArrayLongs.get(bytes, from + i): Long)
     var i = 0
-    while (i + 8 <= length && long(buffer, at + i) == (ArrayLongs.get(bytes, from + i): Long))
-      i += 8
-    i + 8 > length && {
+    if (length < 8) {
       while (i < length && buffer.get(at + i) == bytes(from + i)) i += 1
       i == length
+    } else {
+      while (i + 8 < length && isSame(i)) i += 8
+      i + 8 >= length && isSame(length - 8)
     }
   }
 
   /** Returns how many of the first `length` bytes are the same. */
   def shared(a: ByteBuffer, aFrom: Int, b: ByteBuffer, bFrom: Int, length: Int): Int = {
+    def sharedAt(i: Int) = sharedBytes(long(a, aFrom + i) ^ long(b, bFrom + i))
     var i = 0
-    while (i + 8 <= length && long(a, aFrom + i) == long(b, bFrom + i)) i += 8
-    while (i < length && a.get(aFrom + i) == b.get(bFrom + i)) i += 1
-    i
+    if (length < 8) {
+      while (i < length && a.get(aFrom + i) == b.get(bFrom + i)) i += 1
+      i
+    } else {
+      var same = 8
+      while (same == 8 && i + 8 < length) {
+        same = sharedAt(i)
+        i += same
+      }
+      if (same < 8) i else length - 8 + sharedAt(length - 8)
+    }
   }
+
+  /** Returns how many of the first bytes of two numbers are the same. */
+  private def sharedBytes(differing: Long): Int =
+    java.lang.Long.numberOfTrailingZeros(differing) / 8
 
   /** Compares two keys by their bytes, unsigned; one that the other begins with comes first. */
   def compare(

@@ -87,10 +87,13 @@ private[statemark] abstract class PagedTable(pool: ArrayPool, headerBytes: Int, 
   }
 
   /** Returns a page for several entries: as large as the `before` ones together, up to the largest, so that a small table
-    * is small.
+    * is small. One that is to fill more than the largest begins with that.
     */
   protected final def sharedPage(before: Int, atLeast: Int): ByteBuffer = {
-    val size = math.min(ArrayPool.LargestBytes, MinPage << math.min(before, PageBits))
+    val isLarge = expected.toLong * headerBytes >= ArrayPool.LargestBytes
+    val size =
+      if (isLarge) ArrayPool.LargestBytes
+      else math.min(ArrayPool.LargestBytes, MinPage << math.min(before, PageBits))
     pool.takePage(math.max(size, Integer.highestOneBit(atLeast) * 2))
   }
 

@@ -10,7 +10,7 @@ import statemark.engine.BatchWriter
   *
   * {{{
   *   entry   int64 sequence number of the write | int64 place of the value | int32 its length | int32 its room
-  *           | int8 kind of the write | int8 whether the base has the key | int16 | int32 length of the key | key
+  *           | int16 kind of the write | int16 whether the base has the key | int32 length of the key | key
   * }}}
   * A value is replaced where it lies, as long as it has room there; what a longer one leaves behind is lost.
   * Pages and slots go back to the pool with `clear`. Nothing that is returned refers to them.
@@ -20,7 +20,7 @@ import statemark.engine.BatchWriter
   */
 private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     extends PagedTable(pool, StagedTable.HeaderBytes, expected) {
-  import Buffers.{int, long, setInt, setLong}
+  import Buffers.{int, long, setInt, setLong, setShort, short}
   import PagedTable._
   import StagedTable._
 
@@ -86,13 +86,13 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
 
   def hasWrite(entry: Long): Boolean = op(entry) != NoWrite
 
-  def op(entry: Long): Byte = pageOf(entry).get(offsetOf(entry) + OpAt)
-  def inBase(entry: Long): Byte = pageOf(entry).get(offsetOf(entry) + InBaseAt)
+  def op(entry: Long): Byte = opAt(pageOf(entry), offsetOf(entry))
+  def inBase(entry: Long): Byte = short(pageOf(entry), offsetOf(entry) + InBaseAt).toByte
   def seq(entry: Long): Long = long(pageOf(entry), offsetOf(entry) + SeqAt)
   def valueLength(entry: Long): Int = int(pageOf(entry), offsetOf(entry) + ValueLengthAt)
 
   def setInBase(entry: Long, inBase: Byte): Unit =
-    pageOf(entry).put(offsetOf(entry) + InBaseAt, inBase): Unit
+    setShort(pageOf(entry), offsetOf(entry) + InBaseAt, inBase)
 
   /** Replaces the write of an entry. */
   def write(entry: Long, op: Byte, seq: Long, value: Array[Byte]): Unit = {
@@ -114,13 +114,13 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     val place = long(page, at + ValueAt)
     pageOf(place).put(offsetOf(place) + before, delimiter)
       .put(offsetOf(place) + before + delimiter.length, operand): Unit
-    written(page, at, page.get(at + OpAt), seq, length)
+    written(page, at, opAt(page, at), seq, length)
   }
 
   private def written(page: ByteBuffer, at: Int, op: Byte, seq: Long, length: Int): Unit = {
     setLong(page, at + SeqAt, seq)
     setInt(page, at + ValueLengthAt, length)
-    page.put(at + OpAt, op): Unit
+    setShort(page, at + OpAt, op)
   }
 
   /** Finds room for a value that has become longer: twice as much as before, so that all that a value leaves behind is
@@ -198,7 +198,7 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     val page = pageOf(entry)
     val at = offsetOf(entry)
     val place = long(page, at + ValueAt)
-    val tag = page.get(at + OpAt) match {
+    val tag = opAt(page, at) match {
       case Put => BatchWriter.Put
       case Delete => BatchWriter.Delete
       case _ => BatchWriter.Merge
@@ -246,6 +246,8 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
 
 private[statemark] object StagedTable {
 
+  import Buffers.short
+
   /** Reads of another thread than the owner's. */
   trait Beside {
     def apply[A](read: => A): A
@@ -268,7 +270,7 @@ private[statemark] object StagedTable {
   private final val ValueLengthAt = 16
   private final val RoomAt = 20
   private final val OpAt = 24
-  private final val InBaseAt = 25
+  private final val InBaseAt = 26
   private final val KeyLengthAt = 28
   final val HeaderBytes: Int = 32
 
@@ -280,6 +282,8 @@ private[statemark] object StagedTable {
   private final val MaxRoom = Int.MaxValue - 16L
 
   private val NoPage = ByteBuffer.allocate(0)
+
+  private def opAt(page: ByteBuffer, at: Int): Byte = short(page, at + OpAt).toByte
 }
 
 /** A write of an entry, whose place a later one may have taken.

@@ -129,7 +129,7 @@ final class TransactionBuffer private[statemark] (
     }
 
   /** Tells whether all that is staged, if anything, lies before `begin`; false where it takes longer to know. */
-  def isBehindAll(begin: Option[Array[Byte]]): Boolean =
+  private def isBehindAll(begin: Option[Array[Byte]]): Boolean =
     isBare && begin.isDefined && index.isBehindAll(begin.get)
 
   private def isBare = spilled_.isEmpty && tombstones_.isEmpty

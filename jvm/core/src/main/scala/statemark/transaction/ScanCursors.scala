@@ -9,7 +9,7 @@ import statemark.staging.{StagedCursor, StagedScans}
   *
   * ''Thread:'' as the scan, inside its gate.
   */
-private[statemark] final class ScanCursors private (
+private[statemark] final class ScanCursors(
     base: RowCursor,
     val staged: StagedCursor,
     onClose: ScanCursors => Unit

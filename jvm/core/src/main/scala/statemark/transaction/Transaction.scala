@@ -7,6 +7,7 @@ import statemark.common.{ArrayPool, Bytes, Gate, IllegalCallException, Position}
 import statemark.engine._
 import statemark.staging.{
   LongList,
+  NothingStaged,
   OpenRows,
   StagedLookup,
   StagedRows,
@@ -148,16 +149,21 @@ final class Transaction private[statemark] (
     val wasInside = enter()
     try
       engine.scan(begin, end) match {
-        case found: ShortScans.FoundRows if buffer.isBehindAll(begin) =>
-          new FoundScan(found.rows, openNow)
-        case rows =>
-          val cursors = ScanCursors.open(rows, buffer, begin, end)(closed)
-          scans += cursors
-          val scan = new TransactionScan(cursors, merged, gate)
-          newestScan = Some(scan)
-          scan
+        case found: ShortScans.FoundRows =>
+          buffer.scan(begin, end) match {
+            case NothingStaged => new FoundScan(found.rows, openNow)
+            case writes => opened(new ScanCursors(found, writes, closed))
+          }
+        case rows => opened(ScanCursors.open(rows, buffer, begin, end)(closed))
       }
     finally gate.leave(wasInside)
+  }
+
+  private def opened(cursors: ScanCursors): RowScan = {
+    scans += cursors
+    val scan = new TransactionScan(cursors, merged, gate)
+    newestScan = Some(scan)
+    scan
   }
 
   /** Id of the column family `name`, created where it is absent. */
