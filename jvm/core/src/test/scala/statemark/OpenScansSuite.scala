@@ -4,6 +4,7 @@ import java.io.File
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import statemark.changelog.ChangelogWriter
+import statemark.common.IllegalCallException
 import statemark.engine._
 import statemark.transaction._
 
@@ -52,6 +53,29 @@ class OpenScansSuite extends AnyFunSuite with TestStores {
     store.commit(transaction, None, None): Unit
     store.confirm()
     assert(baseRows(store) == Seq("a", "b").map(_ -> valueOf(599)))
+  }
+
+  test(
+    "a scan between staged writes, with none in its range, sees no later ones and ends with its transaction"
+  ) {
+    val store = newStore()
+    val first = begin(store)
+    for (key <- Seq("a", "m1", "m2", "m3", "z")) first.put(bytes(key), bytes("base"))
+    store.commit(first, None, None): Unit
+    store.confirm()
+    val transaction = begin(store)
+    for (key <- Seq("z", "a", "b")) transaction.put(bytes(key), bytes("staged"))
+    def scan() = transaction.range(Some(bytes("m")), Some(bytes("n")))
+    val (read, unread) = (scan(), scan())
+    assert(read.next() && text(read.key) == "m1")
+    transaction.remove(bytes("m1"))
+    transaction.put(bytes("m15"), bytes("later"))
+    transaction.put(bytes("m2"), bytes("later"))
+    transaction.deleteRange(bytes("m3"), bytes("n"))
+    assert(drain(read) == Seq("m2", "m3").map(_ -> "base"))
+    assert(drain(scan()) == Seq("m15", "m2").map(_ -> "later"))
+    transaction.rollback()
+    intercept[IllegalCallException](unread.next())
   }
 }
 

@@ -1,6 +1,7 @@
 package statemark.spark
 
 import java.io.{
+  EOFException,
   FileNotFoundException,
   FilterInputStream,
   IOException,
@@ -61,10 +62,16 @@ class UnreadChangelogSuite extends AnyFunSuite with LocalStores {
 
   private val wanted = Map("k0" -> 0, "k1" -> 1, "k2" -> 102, "k3" -> 103)
 
-  private val faults = Seq[(String, Int, () => IOException)](
-    ("is not answered", 0, () => new IOException("the location does not answer")),
-    ("breaks off", 8, () => new IOException("the location does not answer")),
-    ("is interrupted", 8, () => new InterruptedIOException("the location does not answer"))
+  private val away = "the location does not answer"
+
+  private val faults = Seq[(String, Int, () => Throwable)](
+    ("is not answered", 0, () => new IOException(away)),
+    ("breaks off", 8, () => new IOException(away)),
+    ("ends too soon, as a lost connection looks like", 0, () => new EOFException(away)),
+    ("ends too soon in the middle", 8, () => new IOException(away, new EOFException)),
+    ("fails as Hadoop's local files do", 8, () => new Error(away)),
+    ("finds its client closed", 8, () => new IllegalStateException(away)),
+    ("is interrupted", 8, () => new InterruptedIOException(away))
   )
 
   for ((how, after, failure) <- faults; codec <- Seq("lz4", "zstd"))
@@ -79,7 +86,8 @@ class UnreadChangelogSuite extends AnyFunSuite with LocalStores {
         finally store.abort()
       }
       val causes = Causes.of(e).toSeq
-      assert(causes.exists(_.getMessage.contains("the location does not answer")), causes)
+      assert(causes.exists(_.getMessage.contains("4.changelog cannot be read")), causes)
+      assert(causes.exists(_.getMessage.contains(away)), causes)
       assert(causes.exists(_.isInstanceOf[InterruptedException]) == (how == "is interrupted"))
       UnreadFiles.fault = None
       check(provider, 4, Vector.fill(5)(None), wanted)
@@ -130,7 +138,7 @@ object UnreadFiles {
   val Scheme = "unread"
 
   /** @param after how many bytes of a read from the file's beginning are had */
-  final case class Fault(name: String, after: Int, failure: () => IOException)
+  final case class Fault(name: String, after: Int, failure: () => Throwable)
 
   @volatile var fault: Option[Fault] = None
 }

@@ -1,5 +1,6 @@
 package statemark.spark.changelog
 
+import java.io.IOException
 import java.util.UUID
 import org.apache.hadoop.fs.Path
 import org.apache.spark.io.LZ4CompressionCodec
@@ -7,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import scala.util.Try
 import scala.util.control.NonFatal
 import statemark.changelog.ChangelogWriter
-import statemark.common.{Clock, Disk, DiskWrites, Fingerprint, Interrupts}
+import statemark.common.{Clock, Disk, DiskWrites, Fingerprint}
 import statemark.engine.{StoreState, VersionId}
 import statemark.spark.checkpoint.{
   Before,
@@ -103,7 +104,7 @@ final class ChangelogFiles(
       // Before its bytes: if another takes its place meanwhile, this says so.
       val status = proofsOfLast.flatMap(_.statusOf(at.version))
       val path = new Path(directory, StoreFile.changelogName(at))
-      val (reader, count) = counted.follow(path)(readerOf(manager, path))
+      val (reader, count) = counted.follow(path)(readerOf(path))
       def ended() = {
         val signature = count.signature
         count.whole.foreach { bytes =>
@@ -138,27 +139,23 @@ final class ChangelogFiles(
     * or may not be read.
     * @throws IOException where its bytes cannot be had now, which says nothing about them
     */
-  def isWhole(version: Long): Boolean = Interrupts.apart {
+  def isWhole(version: Long): Boolean = {
     val path = new Path(directory, StoreFile.changelogName(VersionId(version, None)))
-    // Codecs report damage by exceptions that a network has as well, so each is asked for below them.
-    val (decoded, count) = counted.follow(path)(Try(readAll(counted, path)))
-    count.failure.filterNot(FileDamage.saysNotWhole).foreach(throw _)
-    decoded.isSuccess && fitsChecksum(path)
+    // Readers report damage by exceptions that a network has as well: what the location itself throws is told apart.
+    val ((read, ofSidecar), ofFile) =
+      counted.follow(path)(counted.follow(path.suffix(".crc"))(Try(readAll(path))))
+    for (failure <- ofFile.failure.orElse(ofSidecar.failure); if !FileDamage.saysNotWhole(failure))
+      throw new IOException(s"$path cannot be read: $failure", failure)
+    read.isSuccess
   }
 
-  private def fitsChecksum(path: Path): Boolean =
-    try {
-      readAll(manager, path)
-      true
-    } catch { case NonFatal(e) if FileDamage.saysNotWhole(e) => false }
-
-  private def readAll(manager: CheckpointFileManager, path: Path): Unit = {
-    val reader = readerOf(manager, path)
+  private def readAll(path: Path): Unit = {
+    val reader = readerOf(path)
     try reader.foreach(_ => ())
     finally reader.closeIfNeeded()
   }
 
-  private def readerOf(manager: CheckpointFileManager, path: Path): StateStoreChangelogReader =
+  private def readerOf(path: Path): StateStoreChangelogReader =
     new StateStoreChangelogReaderFactory(manager, path, codec).constructChangelogReader()
 
   private def before(base: Long): Before =

@@ -1,9 +1,10 @@
 package statemark.spark.checkpoint
 
-import java.io.{FilterOutputStream, IOException, InputStream, OutputStream}
+import java.io.{FilterOutputStream, InputStream, OutputStream}
 import java.util.concurrent.ConcurrentHashMap
 import java.util.zip.CRC32C
 import org.apache.hadoop.fs._
+import scala.util.control.NonFatal
 import statemark.spark.process.FilesAbove
 import statemark.spark.process.Relocated.CheckpointFileManager
 import statemark.spark.process.Relocated.CheckpointFileManager.CancellableFSDataOutputStream
@@ -19,7 +20,7 @@ final class ByteCount {
   private val crc = new CRC32C
   private var length = 0L
   private var isWhole = false
-  private var failure_ = Option.empty[IOException]
+  private var failure_ = Option.empty[Throwable]
   private val last = new Array[Byte](ChangelogSignature.Length)
 
   /** Tells whether a stream that is closed before its end is read to the end, so that all of the file is counted. */
@@ -43,17 +44,25 @@ final class ByteCount {
   /** Ends the count: all of the file has passed, or the rest of it will not. */
   def end(isWhole: Boolean): Unit = this.isWhole = isWhole
 
-  /** Returns what the file's bytes could not be had for, if anything. */
-  def failure: Option[IOException] = failure_
+  /** Returns the first failure of the location to open or to read the file, by this stream or one before it. */
+  def failure: Option[Throwable] = failure_
 
   /** Opens or reads the file, and records where that fails. */
   def noting[A](body: => A): A =
     try body
     catch {
-      case e: IOException =>
-        failure_ = Some(e)
+      // Hadoop's local files throw an Error.
+      case NonFatal(e) =>
+        failure_ = failure_.orElse(Some(e))
         throw e
     }
+
+  /** Returns the count of another stream on the same file. */
+  def next: ByteCount = {
+    val result = new ByteCount
+    result.failure_ = failure_
+    result
+  }
 
   /** Returns length and checksum, where the whole file has passed. */
   def whole: Option[FileBytes] = Option.when(isWhole)(FileBytes(length, crc.getValue.toInt))
@@ -83,7 +92,7 @@ final class CountedFiles(under: CheckpointFileManager) extends FilesAbove(under)
 
   /** Returns a count for one more stream on `path`, where the path has a follower. */
   private def countOf(path: Path): Option[ByteCount] =
-    Option(followed.computeIfPresent(path, (_, _) => new ByteCount))
+    Option(followed.computeIfPresent(path, (_, before) => before.next))
 
   override def createAtomic(path: Path, overwrite: Boolean): CancellableFSDataOutputStream = {
     val stream = under.createAtomic(path, overwrite)

@@ -19,8 +19,12 @@ private[spark] object FileDamage {
     case _ => false
   }
 
-  /** Tells whether a read has failed for good: the file is damaged, gone, or may not be read. */
-  def saysNotWhole(failure: Throwable): Boolean = isCause(failure) || isOutOfReach(failure)
+  /** Tells whether a failure of the location, below codecs and Spark's checksums, says that a file is not whole: it does
+    * not fit the location's own checksum, is gone, or may not be read. An end that comes too soon is none there, as a
+    * connection that is lost looks like one.
+    */
+  def saysNotWhole(failure: Throwable): Boolean =
+    failure.isInstanceOf[ChecksumException] || isOutOfReach(failure)
 
   /** Tells whether a file is gone, or may not be read. */
   def isOutOfReach(failure: Throwable): Boolean = failure match {

@@ -91,9 +91,13 @@ final class FileWriters(
     version,
     read(StoreFile.changelogName(VersionId(version, None))) { in =>
       val length = listed.changelogs.getOrElse(version, 0L)
-      in.seek(math.max(length - ChangelogSignature.Length, 0))
-      // A file that has grown since it was listed is another one.
-      in.readNBytes(ChangelogSignature.Length)
+      // A file that has grown or shrunk since it was listed is another one.
+      val isThere =
+        try {
+          in.seek(math.max(length - ChangelogSignature.Length, 0))
+          true
+        } catch { case _: EOFException => false }
+      if (isThere) in.readNBytes(ChangelogSignature.Length) else Array.emptyByteArray
     }.getOrElse(Array.emptyByteArray)
   )
 

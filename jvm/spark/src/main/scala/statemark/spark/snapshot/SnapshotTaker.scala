@@ -128,15 +128,16 @@ final class SnapshotTaker(
     * session of checkpoint format v2 has of none.
     */
   private def stands(state: StoreState): Boolean = {
-    def isProven = checkpoint.proofs.exists { proofs =>
-      state.fingerprint.exists(proofs.stands(state.version, _))
+    def isProven = checkpoint.proofs match {
+      case Some(proofs) => state.fingerprint.exists(proofs.stands(state.version, _))
+      case None => state.at.checkpointId.isDefined
     }
-    val isOfHistory =
-      committedVersions.stands(state.at) && (state.at.checkpointId.isDefined || isProven)
+    val isOfHistory = committedVersions.stands(state.at) && isProven
     if (!isOfHistory) {
       log.info(
         s"No snapshot is taken of version ${state.version} of ${checkpoint.location.storeId}, as nothing proves that it is of the " +
-          "query's history: the query was rolled back and has gone on, or the version was just restored."
+          "query's history: the query was rolled back and has gone on, or the version was just restored, or is of " +
+          "checkpoint format v1 and the session's is v2."
       )
     }
     isOfHistory
