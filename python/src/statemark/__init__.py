@@ -1,7 +1,25 @@
 """Transactional state for Spark Structured Streaming, controlled from Python.
 
-`configure` sets up a session, `MetricsListener` collects what its queries commit, `live` and `get`
-read their state while they run.
+What people use, in the order in which they need it::
+
+    configure        set up a session that is to be built
+    conf, jar_path   the same for spark-submit, as words; where the jar lies
+    use              set up a session that runs already, in a `with` block or for good
+    MetricsListener  what queries did, batch by batch; `report` says what is odd
+    live             the state of a running query as a table
+    get, get_many    the rows of one key, or of several, of a running query
+    operators        which operators of a query have state, and of what columns
+    state            one of them, for all of these reads
+    position         how far a running query has read its sources
+    plots            pictures of what a listener has seen
+    doctor           what is odd on this machine, in settings, and with a checkpoint
+    kafka_source     rows of topics, of committed transactions alone
+    kafka_sink       a query's exactly-once output to Kafka
+    kafka_batch      the same in `foreachBatch`, and for a batch query
+    latest           the records that compaction by KIP-280 keeps of a topic
+    error_of         what Statemark's failure says, of any exception that Spark throws
+
+The command line has the rest: ``statemark --help``, or ``python -m statemark --help``.
 
 Examples
 --------

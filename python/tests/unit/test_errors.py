@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,13 @@ def test_everything_public_is_there() -> None:
         assert getattr(statemark, name) is not None
     with pytest.raises(AttributeError, match="module 'statemark' has no attribute 'nothing'"):
         _ = statemark.nothing
+
+
+def test_help_begins_with_every_function() -> None:
+    rows = re.findall(r"^    (\w+(?:, \w+)*)  +\w", statemark.__doc__ or "", re.MULTILINE)
+    listed = {name for row in rows for name in row.split(", ")}
+    functions = {name for name in statemark.__all__ if name.islower() and name[0] != "_"}
+    assert listed == functions | {"MetricsListener"}
 
 
 def test_a_module_that_stands_in_for_pyspark_is_taken_for_it() -> None:
