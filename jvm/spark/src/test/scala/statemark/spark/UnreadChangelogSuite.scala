@@ -13,8 +13,12 @@ import java.util.UUID
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs._
 import org.apache.hadoop.security.AccessControlException
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+import org.apache.spark.sql.internal.SQLConf
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Causes
+import statemark.spark.offline.verify.{CommittedVersion, StoreTask, StoreVerifier, VerifySettings}
+import statemark.spark.snapshot.SnapshotSearch
 
 /** I6 where the checkpoint location does not answer while a load asks whether a snapshot is of a history that is gone: only
   * a changelog that is known to be damaged says nothing against the snapshot beside it.
@@ -92,6 +96,23 @@ class UnreadChangelogSuite extends AnyFunSuite with LocalStores {
       UnreadFiles.fault = None
       check(provider, 4, Vector.fill(5)(None), wanted)
     }
+
+  test("verify calls no version restorable whose load fails for it") {
+    twoHistories()
+    assert(restorable == (1L to 4L).toSeq)
+    for (fault <- Seq(new IOException(away), new Error(away))) {
+      UnreadFiles.fault = Some(UnreadFiles.Fault("4.changelog", 8, () => fault))
+      assert(restorable == (1L to 3L).toSeq)
+    }
+  }
+
+  private def restorable: Seq[Long] = {
+    val versions = (1 to 4).map(v => CommittedVersion(v.toLong, None))
+    val task = StoreTask(0, 0, "default", s"$location/0/0", "state/0/0", versions)
+    val limits = SnapshotSearch.limits(new StateStoreConf(new SQLConf()))
+    val settings = VerifySettings("lz4", false, ",", 5, Map.empty, limits, true, isDeep = false)
+    new StoreVerifier(task, settings, hadoopConf(UUID.randomUUID())).run().restorable
+  }
 
   for (why <- Seq(new FileNotFoundException("gone"), new AccessControlException("not yours")))
     test(s"a changelog that is ${why.getMessage} says nothing against the snapshot beside it") {

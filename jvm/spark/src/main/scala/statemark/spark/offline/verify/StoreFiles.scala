@@ -6,9 +6,10 @@ import java.nio.file.{Files, StandardCopyOption}
 import java.util.zip.{CRC32C, CheckedInputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
+import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.DiskWrites
-import statemark.spark.checkpoint.StoreFile
+import statemark.spark.checkpoint.{FileDamage, StoreFile}
 import statemark.spark.local.LocalDirectory
 import statemark.spark.offline.checkpoint.StoreListing
 import statemark.spark.process.Relocated.CheckpointFileManager
@@ -30,8 +31,12 @@ final class StoreFiles(
     unread: Problem => Unit
 ) {
   val manager: CheckpointFileManager = CheckpointFileManager.create(directory, hadoopConf)
+  private val away = mutable.Set.empty[String]
   private var copies = 0
   private var bytesRead_ = 0L
+
+  /** Tells whether the bytes of a file could not be had, which says nothing about them. */
+  def isAway(name: String): Boolean = away(name)
 
   def bytesRead: Long = bytesRead_
 
@@ -75,6 +80,7 @@ final class StoreFiles(
         Left(Problem(name, FindingKind.Missing, "it is not there"))
       case StoreFiles.OfFile(e) =>
         LocalDirectory.deleteTree(target)
+        if (!FileDamage.saysNotWhole(e)) away += name
         Left(StoreFiles.unreadable(name, e))
     }
   }
