@@ -243,7 +243,7 @@ bench-compaction: build $(KAFKA_JARS) ## the right record of each key: `latest`,
 	PYTHONPATH=tests $(PY) bench/compaction.py $(if $(QUICK),--quick) --out $(RESULTS)/compaction.json
 	$(MEASURED)/compaction.json
 
-bench-queries: build $(BENCH) $(KAFKA_JARS) ## whole queries on each provider, time, processors and memory beside goals, 25 minutes; OPERATORS="dedup join" CONTENDERS="statemark tuned memory floor" ROUNDS=3, FULL=1 for other sizes, keys and writes
+bench-queries: build $(BENCH) $(KAFKA_JARS) ## whole queries on each provider, time, processors and memory beside goals, half an hour; OPERATORS="dedup join" CONTENDERS="statemark tuned memory floor" ROUNDS=3, FULL=1 for other sizes, keys and writes
 	mkdir -p $(RESULTS)
 	PYTHONPATH=bench:tests $(PY) -m queries $(if $(QUICK),--quick) $(if $(FULL),--full) \
 	  $(if $(OPERATORS),--operators $(OPERATORS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
