@@ -19,7 +19,7 @@ batches 20 to 27. *Tuned* is Spark's RocksDB provider with the settings of
 `bench/queries/tuned.conf`, *memory* its in-memory provider with defaults. *Above the floor* is
 what state costs: the processor time of a warm batch, less that of the query with its state left
 out, where each micro-batch is computed by itself. Peak MB is the most that the process has had
-in memory. What misses its goal is bold. [All figures](queries.md).
+in memory. What misses its goal is bold: [why](misses.md). [All figures](queries.md).
 """
 MATRIX = """\
 The same queries, measured the same way. Where a batch has few rows, the first one has filled the
