@@ -97,6 +97,21 @@ class UnreadChangelogSuite extends AnyFunSuite with LocalStores {
       check(provider, 4, Vector.fill(5)(None), wanted)
     }
 
+  test("a read of a changelog's end that breaks off fails the load") {
+    twoHistories()
+    val lost = UnreadFiles.Fault("4.changelog", 0, () => new EOFException(away), isOfEnd = true)
+    UnreadFiles.fault = Some(lost)
+    val provider = open()
+    val e = intercept[Throwable] {
+      val store = provider.getStore(4, None)
+      try fail(s"it has ${rows(store)}")
+      finally store.abort()
+    }
+    assert(Causes.of(e).exists(_.getMessage.contains(away)), e)
+    UnreadFiles.fault = None
+    check(provider, 4, Vector.fill(5)(None), wanted)
+  }
+
   test("verify calls no version restorable whose load fails for it") {
     twoHistories()
     assert(restorable == (1L to 4L).toSeq)
@@ -158,13 +173,20 @@ class UnreadFs(uri: URI, conf: Configuration)
 object UnreadFiles {
   val Scheme = "unread"
 
-  /** @param after how many bytes of a read from the file's beginning are had */
-  final case class Fault(name: String, after: Int, failure: () => Throwable)
+  /** @param after how many bytes of a read from the file's beginning are had
+    * @param isOfEnd whether it is in reads of the file's end instead
+    */
+  final case class Fault(
+      name: String,
+      after: Int,
+      failure: () => Throwable,
+      isOfEnd: Boolean = false
+  )
 
   @volatile var fault: Option[Fault] = None
 }
 
-/** Fails within a read from the beginning, not where only the end is read. */
+/** Fails within a read from the beginning, or where only the end is read. */
 private final class UnreadStream(under: FSDataInputStream, fault: UnreadFiles.Fault)
     extends FilterInputStream(under: InputStream)
     with Seekable
@@ -178,11 +200,12 @@ private final class UnreadStream(under: FSDataInputStream, fault: UnreadFiles.Fa
 
   override def read(bytes: Array[Byte], from: Int, n: Int): Int = {
     check()
-    val left = if (isAtEnd) n else (fault.after - under.getPos).toInt
+    val left = if (isAtEnd || fault.isOfEnd) n else (fault.after - under.getPos).toInt
     super.read(bytes, from, math.min(n, left))
   }
 
-  private def check(): Unit = if (!isAtEnd && under.getPos >= fault.after) throw fault.failure()
+  private def check(): Unit =
+    if (isAtEnd == fault.isOfEnd && under.getPos >= fault.after) throw fault.failure()
 
   override def seek(position: Long): Unit = {
     isAtEnd = true

@@ -119,8 +119,6 @@ final class FileWriters(
       case other => other
     }
     try Some(Using.resource(files.open(path))(body))
-    catch {
-      case e: IOException if FileDamage.isOutOfReach(e) || e.isInstanceOf[EOFException] => None
-    }
+    catch { case e: IOException if FileDamage.isOutOfReach(e) => None }
   }
 }
