@@ -95,6 +95,7 @@ final class TransactionalStore private[statemark] (
     checkUsable()
     require(versions.open.forall(!_.isOpen), s"a transaction on version ${base.version} is open")
     require(prepared.isEmpty, s"version ${prepared.map(_.state.version)} is prepared")
+    engine.countNothing()
     val transaction =
       new Transaction(rows, base, mergeDelimiter, openChangelog, staging, expected)
     versions = versions.copy(open = Some(transaction))

@@ -1,9 +1,11 @@
 package statemark
 
 import java.io.File
+import org.rocksdb.{Options, PerfLevel, RocksDB}
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
 import scala.ref.WeakReference
+import scala.util.Using
 import statemark.changelog.{ChangelogCommit, ChangelogWriter}
 import statemark.common.{
   Fingerprint,
@@ -356,6 +358,16 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     store.confirm()
     // The report is the caller's.
     assert(passed == CommitPhase.all.filterNot(_ == CommitPhase.CommitReported))
+  }
+
+  test("RocksDB counts nothing for the thread that begins a transaction") {
+    Using.resources(new Options().setCreateIfMissing(true), newStore()) { (options, store) =>
+      Using.resource(RocksDB.open(options, new File(root, "counts").getPath)) { db =>
+        db.setPerfLevel(PerfLevel.ENABLE_COUNT)
+        begin(store).rollback()
+        assert(db.getPerfLevel == PerfLevel.DISABLE)
+      }
+    }
   }
 
   test("an isolation level is found by its name in either case") {

@@ -2,7 +2,7 @@ package statemark.spark.offline
 
 import org.apache.spark.sql.streaming.OutputMode
 import statemark.common.InvalidInputException
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.repartition.RepartitionCommand
 
 /** What these lines of Spark cannot do is said, and nothing is changed. */

@@ -9,7 +9,7 @@ import scala.collection.mutable
 import statemark.common.InvalidInputException
 import statemark.spark.Line
 import statemark.spark.live.LiveLookup
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.inspect.InspectCommand
 import statemark.spark.offline.repartition.RepartitionCommand

@@ -2,7 +2,8 @@ package statemark.spark.offline
 
 import java.nio.file.{Path => JPath}
 import statemark.spark.checkpoint.StoreFile
-import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.repartition.{Repartition, RepartitionResult}
 
 /** Repartitions, rollbacks and switches of one checkpoint at once. */

@@ -5,7 +5,7 @@ import org.apache.spark.sql.streaming.StreamingQueryException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
 import statemark.common.InvalidInputException
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.repartition.RepartitionResult
 
 /** What a repartition refuses, and what is left of one that dies. */

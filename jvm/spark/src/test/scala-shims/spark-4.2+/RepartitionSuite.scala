@@ -7,7 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.streaming.StreamingQuery
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
-import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.repartition.{Repartition, RepartitionProgress, RepartitionResult}
 import statemark.spark.{OneSession, StatemarkExtensions, StatemarkStateStoreProvider}
 

@@ -9,8 +9,7 @@ import org.scalatest.time.{Seconds, Span}
 import scala.jdk.CollectionConverters._
 import statemark.common.{Causes, Clock}
 import statemark.spark.StoppedMaintenance
-import statemark.spark.conf.StoreSettings
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.{ProviderClass, StoreSettings}
 import statemark.spark.offline.cli.{CommandContext, ExitCode}
 import statemark.spark.offline.repartition.RepartitionResult
 import statemark.spark.offline.verify.VerifyCommand

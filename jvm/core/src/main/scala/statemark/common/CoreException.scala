@@ -92,8 +92,18 @@ sealed abstract class CoreException(
     ownRemedy: Option[String] = None
 ) extends StatemarkException(kind, (problem +: ownRemedy.toSeq).mkString(" "), cause) {
 
+  // Some have all three lines, as users see them, in one text.
+  final override def why: String =
+    problem.split(CoreException.Remedy).head.replace(CoreException.Reason, ": ")
+
   /** Returns what to do about it: the remedy of its kind, where it has none of its own. */
-  final def remedy: String = ownRemedy.getOrElse(kind.remedy)
+  final override def remedy: String =
+    ownRemedy.orElse(problem.split(CoreException.Remedy).lift(1)).getOrElse(kind.remedy)
+}
+
+private object CoreException {
+  private val Reason = "\n  reason: "
+  private val Remedy = "\n  remedy: "
 }
 
 /** A setting, an argument or an option is wrong: change it as the message says.

@@ -22,4 +22,17 @@ abstract class StatemarkException(
     cause: Option[Throwable]
 ) extends RuntimeException(message, cause.orNull) {
   final def isRetryable: Boolean = kind.isRetryable
+
+  /** Returns what has failed, and why. */
+  def why: String
+
+  /** Returns what to do about it. */
+  def remedy: String
+}
+
+object Causes {
+
+  /** Returns the failure, its cause, and so on. */
+  def of(failure: Throwable): Iterator[Throwable] =
+    Iterator.iterate(failure)(_.getCause).takeWhile(_ != null)
 }

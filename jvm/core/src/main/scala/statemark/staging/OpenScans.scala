@@ -1,5 +1,6 @@
 package statemark.staging
 
+import java.nio.ByteBuffer
 import java.util.Arrays
 import scala.collection.mutable
 
@@ -69,10 +70,20 @@ private[statemark] final class OpenScans(table: StagedTable) {
   /** Returns the earlier writes of `entry` that are kept, newest first. */
   def olderWrites(entry: Long): List[OlderWrite] = older.getOrElse(entry, Nil)
 
-  /** Returns the write of `entry` that stood at `seq`. */
-  def at(entry: Long, seq: Long): Option[OlderWrite] =
-    if (table.seq(entry) <= seq) Some(OlderWrite.newest(table, entry))
-    else olderWrites(entry).find(_.seq <= seq)
+  /** Tells whether `entry` had a write at `seq`. */
+  def isSeen(entry: Long, seq: Long): Boolean =
+    table.seq(entry) <= seq || olderWrites(entry).exists(_.seq <= seq)
+
+  /** Returns the write of `entry` that stood at `seq`, where there was one. */
+  def at(entry: Long, seq: Long): StagedLookup =
+    if (table.seq(entry) <= seq) table.standing(entry)
+    else olderWrites(entry).find(_.seq <= seq) match {
+      case Some(write) => StagedLookup(write.op, write.valueIn(table, entry))
+      case None =>
+        throw new IllegalStateException(
+          s"The write of an entry at $seq is needed, and was not kept."
+        )
+    }
 
   /** Drops what is not needed any more, where that may be as much as what is; after each write. */
   def tidy(): Unit = if (bytes_ >= pruneAt) {
@@ -114,4 +125,43 @@ private object OpenScans {
 
   // An object with its place in a list, and an array header.
   private val WriteOverhead = 72L
+}
+
+/** Writes in memory of an open transaction, in key order: where they are, not what they give.
+  *
+  * @param scans keeps the writes that were replaced since
+  * @param seq the sequence number of the newest write that the scan sees
+  */
+private[statemark] final class MemoryLayer(
+    table: StagedTable,
+    entries: EntryIndex#Cursor,
+    end: Option[Array[Byte]],
+    scans: OpenScans,
+    seq: Long
+) extends StagedLayer {
+  private val endKey = end.map(ByteBuffer.wrap)
+  private var key = toNext()
+
+  private def toNext(): Option[Array[Byte]] = {
+    while (!isAtEnd && !scans.isSeen(entries.current, seq)) entries.advance()
+    if (isAtEnd) None else Some(table.key(entries.current))
+  }
+
+  private def isAtEnd: Boolean =
+    entries.current == PagedTable.NoEntry ||
+      (endKey.isDefined && table.compareKey(entries.current, endKey.get) >= 0)
+
+  override def headKey: Option[Array[Byte]] = key
+
+  override def head: Option[(Array[Byte], StagedLookup)] = key match {
+    case Some(k) => Some((k, scans.at(entries.current, seq)))
+    case None => None
+  }
+
+  override def advance(): Unit = {
+    entries.advance()
+    key = toNext()
+  }
+
+  override def close(): Unit = ()
 }

@@ -76,41 +76,6 @@ private[statemark] class LayeredCursor(
   }
 }
 
-/** Writes in memory of an open transaction, in key order: where they are, not what they give.
-  *
-  * @param standing the write of an entry that the scan sees, if any
-  */
-private[statemark] final class MemoryLayer(
-    table: StagedTable,
-    entries: EntryIndex#Cursor,
-    end: Option[Array[Byte]],
-    standing: Long => Option[OlderWrite]
-) extends StagedLayer {
-  private var key = toNext()
-
-  private def toNext(): Option[Array[Byte]] = {
-    while (!isAtEnd && standing(entries.current).isEmpty) entries.advance()
-    if (isAtEnd) None else Some(table.key(entries.current))
-  }
-
-  private def isAtEnd: Boolean =
-    entries.current == PagedTable.NoEntry ||
-      (end.isDefined && table.compareKey(entries.current, end.get) >= 0)
-
-  override def headKey: Option[Array[Byte]] = key
-
-  override def head: Option[(Array[Byte], StagedLookup)] =
-    for (k <- key; write <- standing(entries.current))
-      yield (k, StagedLookup(write.op, write.valueIn(table, entries.current)))
-
-  override def advance(): Unit = {
-    entries.advance()
-    key = toNext()
-  }
-
-  override def close(): Unit = ()
-}
-
 /** Writes in key order. */
 private[statemark] class IteratorLayer(writes: Iterator[(Array[Byte], StagedLookup)])
     extends StagedLayer {

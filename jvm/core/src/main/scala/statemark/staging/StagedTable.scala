@@ -153,6 +153,10 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
     copied(pageOf(place), offsetOf(place), length)
   }
 
+  /** Returns the write of an entry. */
+  def standing(entry: Long): StagedLookup =
+    StagedLookup(op(entry), value(entry, valueLength(entry)))
+
   /** Copies no more than there is, whatever a reader beside the owner has read. */
   private def copied(page: ByteBuffer, from: Int, length: Int): Array[Byte] = {
     java.util.Objects.checkFromIndexSize(from, length, page.capacity): Unit
@@ -164,8 +168,10 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
   def compare(a: Long, b: Long): Int = compareKey(a, pageOf(b), keyFrom(b), keyLength(b))
 
   /** Compares the key of an entry with `key`. */
-  def compareKey(entry: Long, key: Array[Byte]): Int =
-    compareKey(entry, ByteBuffer.wrap(key), 0, key.length)
+  def compareKey(entry: Long, key: Array[Byte]): Int = compareKey(entry, ByteBuffer.wrap(key))
+
+  /** Compares the key of an entry with all bytes of a buffer. */
+  def compareKey(entry: Long, key: ByteBuffer): Int = compareKey(entry, key, 0, key.limit())
 
   private def compareKey(entry: Long, other: ByteBuffer, from: Int, length: Int): Int =
     Buffers.compare(pageOf(entry), keyFrom(entry), keyLength(entry), other, from, length)

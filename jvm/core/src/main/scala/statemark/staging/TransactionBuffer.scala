@@ -70,13 +70,19 @@ final class TransactionBuffer private[statemark] (
 
   def lookup(key: Array[Byte]): StagedLookup = {
     val entry = find(key)
-    if (entry != NoEntry && table.hasWrite(entry)) standing(entry)
+    if (entry != NoEntry && table.hasWrite(entry)) table.standing(entry)
     else
-      spilled_.flatMap(_.lookup(key)).getOrElse(
-        if (entry != NoEntry && table.inBase(entry) == Absent) StagedLookup.KnownAbsent
-        else if (tombstones_.covers(key)) StagedLookup.Deleted
-        else StagedLookup.NotStaged
-      )
+      lookupSpilled(key) match {
+        case Some(write) => write
+        case None if entry != NoEntry && table.inBase(entry) == Absent => StagedLookup.KnownAbsent
+        case None if tombstones_.covers(key) => StagedLookup.Deleted
+        case None => StagedLookup.NotStaged
+      }
+  }
+
+  private def lookupSpilled(key: Array[Byte]): Option[StagedLookup] = spilled_ match {
+    case Some(spilled) => spilled.lookup(key)
+    case None => None
   }
 
   def put(key: Array[Byte], value: Array[Byte]): Unit = write(key, Put, value)
@@ -153,7 +159,7 @@ final class TransactionBuffer private[statemark] (
       end: Option[Array[Byte]]
   ): StagedScan = {
     val at = seq
-    val memory = new MemoryLayer(table, entries, end, openScans.at(_, at))
+    val memory = new MemoryLayer(table, entries, end, openScans, at)
     val below = spilled_.map(_.scan(begin, end))
     val scan = new StagedScan(memory, below, end, at, tombstones_, openScans.remove)
     openScans.add(scan)
@@ -238,7 +244,7 @@ final class TransactionBuffer private[statemark] (
   private[statemark] def lookupBeside(key: Array[Byte]): StagedLookup =
     beside {
       val entry = find(key)
-      if (entry != NoEntry && table.hasWrite(entry)) Left(standing(entry))
+      if (entry != NoEntry && table.hasWrite(entry)) Left(table.standing(entry))
       else Right(spilled_)
     } match {
       case Left(write) => write
@@ -262,7 +268,7 @@ final class TransactionBuffer private[statemark] (
     }
     val memory = (0 until PagedTable.Tables).iterator.flatMap { part =>
       table.copyBeside(part, reads) { entry =>
-        Option.when(isWanted(entry))((table.key(entry), standing(entry)))
+        Option.when(isWanted(entry))((table.key(entry), table.standing(entry)))
       }
     }.flatten.toArray.sortBy(_._1)(Bytes.order)
     // In this order: what memory has lost is spilled, what was spilled no more lies under a range.
@@ -311,10 +317,6 @@ final class TransactionBuffer private[statemark] (
     VarHandle.loadLoadFence()
     changes.getOpaque == since
   }
-
-  /** Returns the write that stands. */
-  private def standing(entry: Long): StagedLookup =
-    StagedLookup(table.op(entry), table.value(entry, table.valueLength(entry)))
 
   /** Returns a base value with staged operands appended. */
   def merged(base: Option[Array[Byte]], operands: Array[Byte]): Array[Byte] =

@@ -27,7 +27,8 @@ private[transaction] final class PageDirectory[A <: PageDirectory.Slots: ClassTa
 
   /** Gives half of what a page is for to another one, and what it has of that. */
   def split(full: A, other: A): Unit = {
-    val all = Array.tabulate(full.count)(full(_))
+    val all = new Array[Long](full.count)
+    for (i <- all.indices) all(i) = full(i)
     if (full.depth == depth) {
       parts = Array.tabulate(parts.length * 2)(i => parts(i >>> 1))
       depth += 1
@@ -37,12 +38,11 @@ private[transaction] final class PageDirectory[A <: PageDirectory.Slots: ClassTa
     for (i <- parts.indices if parts(i) eq full)
       if (((i >>> (depth - full.depth)) & 1) != 0) parts(i) = other
     full.clear()
-    all.foreach { slot =>
-      if (slot != 0) {
-        val to = of(full.hashOf(slot))
-        to.add(slot)
+    for (i <- all.indices)
+      if (all(i) != 0) {
+        val to = of(full.hashOf(all(i)))
+        to.add(all(i))
       }
-    }
   }
 
   /** Returns all pages, which it has no more. */

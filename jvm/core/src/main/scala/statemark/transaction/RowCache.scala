@@ -3,6 +3,8 @@ package statemark.transaction
 import java.nio.ByteBuffer
 import java.util.{Arrays, BitSet}
 import java.util.concurrent.locks.ReentrantLock
+import scala.collection.immutable.ArraySeq
+import scala.collection.mutable
 import statemark.common.KeyHash
 import statemark.engine.{BaseRows, BatchReader, BatchWriter, HeapBatch, RowCursor, SerializedBatch}
 import statemark.staging.TransactionBuffer
@@ -95,14 +97,18 @@ private[statemark] final class RowCache(
       case None => base.exist(keys, rowCount)
       case Some(table) =>
         val found = new Array[Boolean](keys.length)
-        val others = locked(keys.indices.filter { i =>
-          val hash = KeyHash.of(keys(i))
-          found(i) = table.has(hash, keys(i))
-          !found(i) && !knowsAbsent(table, hash)
-        })
+        val unknown = new mutable.ArrayBuilder.ofInt
+        locked {
+          for (i <- keys.indices) {
+            val hash = KeyHash.of(keys(i))
+            found(i) = table.has(hash, keys(i))
+            if (!found(i) && !knowsAbsent(table, hash)) (unknown += i): Unit
+          }
+        }
+        val others = unknown.result()
         use.answered += keys.length - others.length
         if (others.nonEmpty) {
-          val rest = base.exist(others.map(keys), rowCount)
+          val rest = base.exist(ArraySeq.unsafeWrapArray(others.map(keys)), rowCount)
           for (i <- others.indices) found(others(i)) = rest(i)
         }
         found
@@ -187,26 +193,38 @@ private[statemark] final class RowCache(
         keyLength: Int,
         value: Int,
         valueLength: Int
-    ): Unit = kept.foreach { table =>
-      val hash = KeyHash.of(in, key, keyLength)
-      val isInBase = rowsBefore.exists(_.get(records))
-      records += 1
-      if (isInBase && tag == BatchWriter.Delete) filter.foreach(_.remove(hash))
-      else if (!isInBase && tag != BatchWriter.Delete && !filter.forall(_.add(hash)))
-        closeFilter(): Unit
-      tag match {
-        case BatchWriter.Put => table.put(hash, in, key, keyLength, in, value, valueLength)
-        case BatchWriter.Delete => table.remove(hash, in, key, keyLength)
-        case BatchWriter.Merge =>
-          val name = Arrays.copyOfRange(in, key, key + keyLength)
-          val before = table.get(hash, name)
-          if (before.isDefined || table.isWhole) {
-            val operand = Arrays.copyOfRange(in, value, value + valueLength)
-            table.put(hash, name, TransactionBuffer.merged(before, operand, mergeDelimiter))
-          }
-        // A range: which keys lie in it, the table does not know.
-        case _ => forget()
+    ): Unit = kept match {
+      case None => ()
+      case Some(table) =>
+        val hash = KeyHash.of(in, key, keyLength)
+        filter match {
+          case Some(keys) => count(keys, hash, tag != BatchWriter.Delete)
+          case None => ()
+        }
+        records += 1
+        tag match {
+          case BatchWriter.Put => table.put(hash, in, key, keyLength, in, value, valueLength)
+          case BatchWriter.Delete => table.remove(hash, in, key, keyLength)
+          case BatchWriter.Merge =>
+            val name = Arrays.copyOfRange(in, key, key + keyLength)
+            val before = table.get(hash, name)
+            if (before.isDefined || table.isWhole) {
+              val operand = Arrays.copyOfRange(in, value, value + valueLength)
+              table.put(hash, name, TransactionBuffer.merged(before, operand, mergeDelimiter))
+            }
+          // A range: which keys lie in it, the table does not know.
+          case _ => forget()
+        }
+    }
+
+    /** Counts a key that is there after the record, or is not, in the filter. */
+    private def count(keys: KeyFilter, hash: Long, isRow: Boolean): Unit = {
+      val wasRow = rowsBefore match {
+        case Some(rows) => rows.get(records)
+        case None => false
       }
+      if (wasRow && !isRow) keys.remove(hash)
+      else if (!wasRow && isRow && !keys.add(hash)) closeFilter(): Unit
     }
   }
 }

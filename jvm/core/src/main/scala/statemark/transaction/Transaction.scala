@@ -1,6 +1,7 @@
 package statemark.transaction
 
 import java.util.BitSet
+import scala.collection.immutable.ArraySeq
 import scala.collection.mutable
 import statemark.changelog.ChangelogWriter
 import statemark.common.{ArrayPool, Bytes, Gate, IllegalCallException, Position}
@@ -366,9 +367,14 @@ final class Transaction private[statemark] (
     * whether the base has it.
     */
   private def rememberScanned(key: Array[Byte]): Unit = if (base.counts.isTracked) {
-    val found =
-      if (newestScan.exists(_.hasFound(key))) Transaction.Found else engine.scanned(key)
-    found.foreach(buffer.rememberBase(key, _))
+    val isFound = newestScan match {
+      case Some(scan) => scan.hasFound(key)
+      case None => false
+    }
+    (if (isFound) Transaction.Found else engine.scanned(key)) match {
+      case Some(isInBase) => buffer.rememberBase(key, isInBase)
+      case None => ()
+    }
   }
 
   private def resolveExistence(): Unit = {
@@ -379,9 +385,10 @@ final class Transaction private[statemark] (
     var from = 0
     while (from < unknown.length) {
       val length = math.min(unknown.length - from, Transaction.KeysAtOnce)
-      val keys = Array.tabulate(length)(i => table.key(unknown(from + i)))
+      val keys = new Array[Array[Byte]](length)
+      for (i <- keys.indices) keys(i) = table.key(unknown(from + i))
       // So many rows lie beside these keys, if they are spread as all keys are.
-      val found = engine.exist(keys.toIndexedSeq, rows * length / unknown.length)
+      val found = engine.exist(ArraySeq.unsafeWrapArray(keys), rows * length / unknown.length)
       for (i <- 0 until length) table.setInBase(
         unknown(from + i),
         if (found(i)) StagedTable.Present else StagedTable.Absent

@@ -98,6 +98,12 @@ class ClientErrorsSuite extends AnyFunSuite {
       case e => fail(e)
     }
     assert(reasonOf(new KafkaException("odd"))._2.startsWith("nobody knows"))
+    DriverFailures.ofRecovery(new TimeoutException("no node"), context) match {
+      case e: SinkException.Unavailable =>
+        assert(e.problem.startsWith(s"The brokers at ${context.settings.bootstrapServers} gave no"))
+        assert(e.reason.endsWith("no node"))
+      case e => fail(e)
+    }
   }
 
   test("a disk that is full stays what it is") {

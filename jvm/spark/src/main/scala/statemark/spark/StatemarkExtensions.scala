@@ -6,10 +6,10 @@ import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, Statemark
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import statemark.spark.checkpoint.CheckpointFormat
 import statemark.spark.cluster.{JarOnExecutors, JarVersions, Placement, SourcePosition}
-import statemark.spark.conf.{LocalRoot, ProviderName, StoreSettings}
+import statemark.spark.conf.{LocalRoot, PinnedProvider, ProviderName, StoreSettings}
 import statemark.spark.latest.Latest
 import statemark.spark.plan.{StatefulNodes, StreamStart, StreamStarts}
-import statemark.spark.process.Relocated.StatefulOperator
+import statemark.spark.process.Relocated.{StatefulOperator, StatefulOperatorStateInfo}
 import statemark.spark.process.TaskInfo
 
 /** What Statemark adds to a Spark session: transformWithState runs on Statemark's provider, and its
@@ -47,33 +47,37 @@ object StatemarkExtensions {
   }
 
   private object StatefulPlans extends Rule[SparkPlan] {
-    override def apply(plan: SparkPlan): SparkPlan = {
-      val keepsState = plan.exists(isStateful)
-      if (keepsState) StreamStart.check(conf)
-      if (!keepsState || !ProviderName.isUsed(conf)) plan
+    override def apply(plan: SparkPlan): SparkPlan =
+      plan.collectFirst {
+        case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
+      }.flatten match {
+        case Some(info) => stateful(plan, info)
+        case None => plan
+      }
+
+    private def stateful(plan: SparkPlan, info: StatefulOperatorStateInfo): SparkPlan = {
+      StreamStart.check(conf)
+      PinnedProvider.look(info.queryRunId, info.checkpointLocation, conf.stateStoreProviderClass)
+      if (!ProviderName.isUsed(conf)) plan
       else {
         LocalRoot.place(StoreSettings.from(conf.getAllConfs, Runtime.getRuntime.maxMemory)): Unit
-        plan.collectFirst {
-          case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
-        }.flatten.foreach { info =>
-          StatemarkBridge.beforeBatch().foreach { batch =>
-            CheckpointFormat.check(
-              info.queryRunId,
-              info.checkpointLocation,
-              info.operatorId,
-              new StateStoreConf(conf).enableStateStoreCheckpointIds,
-              StatemarkBridge.hadoopConf(batch.spark)
-            )
-            JarOnExecutors.check(batch.spark.sparkContext)
-            JarVersions.check()
-            batch.setProperty(
-              SourcePosition.Property,
-              SourcePosition.property(batch.position).orNull
-            )
-            // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
-            batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)
-            Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
-          }
+        StatemarkBridge.beforeBatch().foreach { batch =>
+          CheckpointFormat.check(
+            info.queryRunId,
+            info.checkpointLocation,
+            info.operatorId,
+            new StateStoreConf(conf).enableStateStoreCheckpointIds,
+            StatemarkBridge.hadoopConf(batch.spark)
+          )
+          JarOnExecutors.check(batch.spark.sparkContext)
+          JarVersions.check()
+          batch.setProperty(
+            SourcePosition.Property,
+            SourcePosition.property(batch.position).orNull
+          )
+          // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
+          batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)
+          Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
         }
         StatefulNodes.opened(plan)
       }

@@ -21,7 +21,7 @@ import statemark.spark.cluster.{
   WriterOf
 }
 import statemark.spark.conf.StoreSettings
-import statemark.spark.live.ReadRouter
+import statemark.spark.live.{EndedQueries, ReadRouter}
 import statemark.spark.local.{ReusableStores, StoreDirectory}
 import statemark.spark.memory.{NativePool, UncommittedStores}
 import statemark.spark.process.{Executors, JvmState}
@@ -80,6 +80,7 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
     JvmState.applicationBegan()
     JarOnExecutors.watch(sc)
     JarVersions.watch(sc)
+    EndedQueries.watch(sc)
     LiveRead.remote.set(Some(ReadRouter.ask(_)))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
     JarVersions.own.map(JarVersions.Key -> _).toMap.asJava

@@ -244,6 +244,8 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner wi
     context.stateMachine.verifyForMaintenance()
     try maintenance.synchronized(work)
     catch {
+      case NonFatal(e) if StatemarkBridge.isEnding(e) =>
+        log.info(s"Maintenance of $stateStoreId ends with the application.")
       case NonFatal(e) =>
         log.warn(s"Maintenance of $stateStoreId failed; the next tick tries again.", e)
     }

@@ -4,6 +4,7 @@ import java.io.{ByteArrayInputStream, ByteArrayOutputStream, ObjectInputStream, 
 import java.nio.channels.ClosedByInterruptException
 import java.util.UUID
 import org.apache.spark.SparkException
+import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common._
 import statemark.spark.errors._
@@ -41,6 +42,15 @@ class FailureKindsSuite extends AnyFunSuite {
     val ofJavasOwn = Set[FailureKind](CoreKind.CallInterrupted, StoreKind.LiveRead).map(_.name)
     assert(all.toSet == exceptions.map(_.kind.name).toSet ++ ofJavasOwn)
     assert(FailureKinds.all.size == all.size)
+  }
+
+  test(
+    "the end of an application is told from other failures of a call, by Spark's own exception"
+  ) {
+    val ofSpark = Class.forName("org.apache.spark.rpc.RpcEnvStoppedException")
+      .getDeclaredConstructor().newInstance().asInstanceOf[Throwable]
+    assert(StatemarkBridge.isEnding(new SparkException("Exception thrown in awaitResult", ofSpark)))
+    assert(!StatemarkBridge.isEnding(new SparkException("Exception thrown in awaitResult", cause)))
   }
 
   test("a kind is found behind a lookup, an exception of Spark's, and a copy from another JVM") {

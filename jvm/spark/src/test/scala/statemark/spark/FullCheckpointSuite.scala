@@ -42,7 +42,7 @@ class FullCheckpointSuite extends AnyFunSuite with LocalStores {
   }
 
   private def assertSays(failure: Throwable, file: String): Unit = {
-    val said = FailureKinds.messageOf(failure)
+    val said = s"${FailureKinds.whyOf(failure)} ${FailureKinds.remedyOf(failure)}"
     assert(FailureKinds.nameOf(failure) == "DiskUnwritable", failure)
     assert(said.startsWith("The checkpoint location is full: "))
     Seq(file, "No space left on device", "Make room there", "Nothing is lost").foreach(words =>

@@ -228,7 +228,7 @@ class FullDiskSuite extends AnyFunSuite with LocalStores {
 
     /** Checks that a failure says which disk it is, why, and what to do; nothing of damage. */
     def assertSays(failure: Throwable): Unit = if (isFull) {
-      val said = FailureKinds.messageOf(failure)
+      val said = s"${FailureKinds.whyOf(failure)} ${FailureKinds.remedyOf(failure)}"
       assert(FailureKinds.nameOf(failure) == "DiskUnwritable", failure)
       assert(said.startsWith("The local directory is full: "))
       Seq(

@@ -6,7 +6,7 @@ import org.apache.spark.sql.SQLContext
 import org.apache.spark.TaskContext
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Position
-import statemark.spark.cluster.SourcePosition
+import statemark.spark.cluster.{SourceNames, SourcePosition}
 import statemark.spark.process.JvmState
 import statemark.transaction.CommitPhase
 
@@ -16,6 +16,24 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
   test("every offset reads back, known or not") {
     val position = Position(Vector(Some("""{"topic":{"0":42}}"""), None, Some("5")))
     assert(SourcePosition.decode(SourcePosition.encode(position)) == position)
+  }
+
+  test("sources can be told apart, and are called the same in each process") {
+    val files = "FileStreamSource[file:/in]"
+    val described = Seq(files, "MemoryStream[key#12L, value#13]", files, files)
+    assert(SourceNames.of(Seq("0", "1", "2", "3"), described) == Seq(
+      files,
+      "MemoryStream[key, value]",
+      s"$files (2)",
+      s"$files (3)"
+    ))
+    val eleven = (0 to 10).map(n => s"s$n")
+    val asText = eleven.indices.map(_.toString).sorted
+    assert(SourceNames.of(asText, eleven) == asText.map(n => s"s$n"))
+    assert(SourceNames.of(Seq("0"), Seq("a.b.Stream@1f2a3b")) == Seq("a.b.Stream"))
+    // The log has the names that the query's code gives, in an order of its own.
+    assert(SourceNames.of(Seq("clicks", "orders"), Seq("b", "a")) == Seq("clicks", "orders"))
+    assert(SourceNames.of(Seq("0", "1"), Seq("one")) == Seq("0", "1"))
   }
 
   test("offsets of thousands of partitions do not travel with each task") {

@@ -59,8 +59,16 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       val message = intercept[InvalidInputException](parse(key -> value)).getMessage
       for (part <- Seq(StoreSettings.Prefix + key, value, allowed)) assert(message.contains(part))
     }
-    val unknown = intercept[InvalidInputException](parse("isolationLevle" -> "x")).getMessage
-    assert(unknown.contains("isolationLevle") && unknown.contains("isolationLevel"))
+    def said(key: String) = {
+      val refused = intercept[InvalidInputException](parse(key -> "x"))
+      (refused.problem, refused.remedy)
+    }
+    def unknown(key: String) = s"Unknown setting ${StoreSettings.Prefix}$key (its value is 'x')."
+    val meant = s"Did you mean ${StoreSettings.Prefix}isolationLevel?"
+    assert(said("isolationLevle") == ((unknown("isolationLevle"), meant)))
+    val (problem, remedy) = said("rocksdb.x")
+    assert(problem == unknown("rocksdb.x"))
+    assert(StoreSettings.all.forall(setting => remedy.contains(setting.name)))
   }
 
   test("whether queries are warned is read without looking at other settings") {

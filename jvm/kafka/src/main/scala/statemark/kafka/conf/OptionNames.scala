@@ -1,6 +1,7 @@
 package statemark.kafka.conf
 
 import java.util.Locale
+import statemark.common.NearNames
 
 /** Finds options that are misspelt: nobody would hear of them otherwise. Other names that are unknown are let pass, as
   * Spark has options of its own; those that begin with `kafka.`, [[ClientOptions]] looks at.
@@ -32,8 +33,6 @@ private[kafka] object OptionNames {
   /** By the spelling that options are compared in. */
   private val known: Map[String, String] =
     (ours ++ kafkas).map(name => name.toLowerCase(Locale.ROOT) -> name).toMap
-  private val MostEdits = 2
-  private val LeastLetters = 5
 
   /** @throws SinkException.RefusedSetting where a name is nearly one that is known */
   def check(names: Set[String]): Unit = names.toSeq.sorted.foreach { name =>
@@ -48,24 +47,6 @@ private[kafka] object OptionNames {
   }
 
   /** The name that is meant, if the one that is there is not known and nearly one that is. */
-  private[kafka] def nearest(name: String): Option[String] = {
-    val lower = name.toLowerCase(Locale.ROOT)
-    if (name.length < LeastLetters || known.contains(lower)) None
-    else
-      known.toSeq.map { case (spelling, meant) => edits(lower, spelling) -> meant }.minOption
-        .collect { case (count, meant) if count <= MostEdits => meant }
-  }
-
-  /** How many letters have to be put in, taken out or changed. */
-  private def edits(a: String, b: String): Int =
-    if (math.abs(a.length - b.length) > MostEdits) MostEdits + 1
-    else {
-      val last = b.indices.foldLeft((0 to a.length).toVector) { (before, j) =>
-        a.indices.foldLeft(Vector(j + 1)) { (row, i) =>
-          val changed = before(i) + (if (a(i) == b(j)) 0 else 1)
-          row :+ math.min(changed, math.min(row.last, before(i + 1)) + 1)
-        }
-      }
-      last.last
-    }
+  private[kafka] def nearest(name: String): Option[String] =
+    if (known.contains(name.toLowerCase(Locale.ROOT))) None else NearNames.of(name, known.values)
 }

@@ -9,6 +9,7 @@ sealed abstract class SinkKind(override val name: String, override val isRetryab
     extends FailureKind
 
 object SinkKind {
+  case object MissingLibrary extends SinkKind("MissingLibrary", isRetryable = false)
   case object RefusedSetting extends SinkKind("RefusedSetting", isRetryable = false)
   case object UnfitCluster extends SinkKind("UnfitCluster", isRetryable = false)
   case object WrongHistory extends SinkKind("WrongHistory", isRetryable = false)
@@ -22,6 +23,7 @@ object SinkKind {
   case object UnreadableRecord extends SinkKind("UnreadableRecord", isRetryable = false)
 
   val kinds: Seq[SinkKind] = Seq(
+    MissingLibrary,
     RefusedSetting,
     UnfitCluster,
     WrongHistory,
@@ -46,16 +48,29 @@ sealed abstract class SinkException(
     kind: FailureKind,
     val problem: String,
     val reason: String,
-    val remedy: String,
+    override val remedy: String,
     val values: Map[String, String],
     cause: Option[Throwable]
-) extends StatemarkException(kind, SinkException.text(problem, reason, remedy, values), cause)
+) extends StatemarkException(kind, SinkException.text(problem, reason, remedy, values), cause) {
+  final override def why: String = SinkException.why(problem, reason, values)
+}
 
 object SinkException {
 
   /** What a remedy has to say that begins a new history of a sink. */
   private[kafka] val Repeats =
     "the batch that was not finished may then be written twice"
+
+  /** Kafka's client library is not there: give Spark its jar. */
+  final class MissingLibrary(reason: String, remedy: String, cause: Throwable)
+      extends SinkException(
+        SinkKind.MissingLibrary,
+        "Rows cannot be written to Kafka",
+        reason,
+        remedy,
+        Map.empty,
+        Some(cause)
+      )
 
   /** An option, or what it asks for together with the topic's own settings, is refused: change it. */
   final class RefusedSetting(
@@ -187,6 +202,9 @@ object SinkException {
       values: Map[String, String]
   ): String =
     s"$problem: $reason. $remedy.${shown(values)}"
+
+  private def why(problem: String, reason: String, values: Map[String, String]): String =
+    s"$problem: $reason.${shown(values)}"
 
   /** The values as an error ends with them. */
   private[kafka] def shown(values: Map[String, String]): String = {

@@ -93,13 +93,10 @@ private[kafka] object DriverFailures {
     KafkaFailures.unwrapped(failure) match {
       case e: TimeoutException =>
         new SinkException.Unavailable(
-          NotTakenOver,
-          s"the brokers gave no answer: ${KafkaFailures.textOf(e)}",
+          s"The brokers at ${context.settings.bootstrapServers} gave no answer in time",
+          s"the sink asked for what an earlier run has left: ${KafkaFailures.textOf(e)}",
           "Is kafka.bootstrap.servers right, and are all brokers up? Start the query again",
-          Map(
-            "sink" -> context.identity.toString,
-            "kafka.bootstrap.servers" -> context.settings.bootstrapServers
-          ),
+          Map("sink" -> context.identity.toString),
           Some(e)
         )
       case e =>

@@ -10,6 +10,7 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import statemark.kafka.sink.conf.{KafkaLibrary, SinkFormat}
+import statemark.spark.errors.FormatRefusedException
 
 /** Format `statemark-kafka`: output of a streaming query, or of a batch, to Kafka, each row exactly once for readers at
   * `read_committed`.
@@ -29,7 +30,7 @@ final class KafkaSinkProvider
       partitioning: Array[Transform],
       properties: JavaMap[String, String]
   ): Table = {
-    KafkaLibrary.require(getClass.getClassLoader)
+    requireLibrary()
     SinkTable.of(properties.asScala.toMap)
   }
 
@@ -40,10 +41,15 @@ final class KafkaSinkProvider
       parameters: Map[String, String],
       data: DataFrame
   ): BaseRelation = {
-    KafkaLibrary.require(getClass.getClassLoader)
+    requireLibrary()
     BatchWrites.write(mode, KafkaSinkProvider.asWritten(parameters), data)
     new Written(sqlContext)
   }
+
+  private def requireLibrary(): Unit =
+    FormatRefusedException.where(s"Format '${SinkFormat.Name}' cannot be written") {
+      KafkaLibrary.require(getClass.getClassLoader)
+    }
 }
 
 private[sink] object KafkaSinkProvider {

@@ -4,6 +4,7 @@ import java.net.URLClassLoader
 import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.util.Using
+import statemark.kafka.conf.SinkException
 import statemark.kafka.decision.{BatchFingerprint, PlanKind}
 import statemark.kafka.sink.conf.KafkaLibrary
 import statemark.kafka.sink.driver.SourceOffsets
@@ -100,9 +101,11 @@ class SourceOffsetsSuite extends AnyFunSuite {
 
   test("a class path without Kafka's client is an error that says what to add") {
     val withoutKafka = new URLClassLoader(Array.empty, ClassLoader.getPlatformClassLoader)
-    val message = intercept[IllegalStateException](KafkaLibrary.require(withoutKafka)).getMessage
-    assert(message.contains("org.apache.kafka:kafka-clients"))
-    assert(message.contains(s"spark-sql-kafka-0-10_2.13:${org.apache.spark.SPARK_VERSION}"))
+    val missing =
+      intercept[SinkException.MissingLibrary](KafkaLibrary.require(withoutKafka))
+    assert(missing.reason.contains("org.apache.kafka:kafka-clients"))
+    assert(missing.remedy.contains(s"spark-sql-kafka-0-10_2.13:${org.apache.spark.SPARK_VERSION}"))
+    assert(missing.remedy.contains("--jars"))
     KafkaLibrary.require(getClass.getClassLoader)
   }
 }

@@ -66,15 +66,18 @@ private final class CommittedFormats(stateRoot: Path, hadoopConf: Configuration)
 
   private def other(hasIds: Boolean) = new InvalidInputException(
     s"$Key is ${number(!hasIds)}, but the checkpoint ${stateRoot.getParent} is of format ${number(hasIds)}: a query " +
-      s"keeps the format of its first batch. Set it back to ${number(hasIds)}, or start with a new checkpoint."
+      "keeps the format of its first batch.",
+    remedy = Some(s"Set it back to ${number(hasIds)}, or start with a new checkpoint.")
   )
 
   private def mixed(last: Long, hasIds: Boolean) = new InvalidInputException(
     s"The checkpoint ${stateRoot.getParent} has two formats: up to batch $last it is of format ${number(!hasIds)}, " +
       s"since then $Key was ${number(hasIds)}, and no snapshot was taken in that format, so that the batches " +
-      s"after $last cannot be restored. To go on from batch $last, stop the query, delete the entries above " +
-      s"$last in offsets and commits, their .crc files too, and set $Key to ${number(!hasIds)}; what " +
-      "came after that batch is processed again."
+      s"after $last cannot be restored.",
+    remedy = Some(
+      s"To go on from batch $last, stop the query, delete the entries above $last in offsets and commits, their " +
+        s".crc files too, and set $Key to ${number(!hasIds)}; what came after that batch is processed again."
+    )
   )
 
   private def usesIdsIn(batch: Long): Boolean = entries.ids(batch).isDefined

@@ -4,7 +4,7 @@ import java.util.Locale
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
 import statemark.{IsolationLevel, ReadRetention}
-import statemark.common.InvalidInputException
+import statemark.common.{InvalidInputException, NearNames}
 
 /** Statemark's own settings of one store.
   *
@@ -209,8 +209,14 @@ object StoreSettings {
       case (key, _) => key.startsWith(Prefix) && all.exists(_.isNamed(key.drop(Prefix.length)))
     }
     unknown.toSeq.sorted.headOption.foreach { case (key, value) =>
+      val remedy = NearNames.of(key.drop(Prefix.length), all.map(_.name)) match {
+        case Some(meant) => s"Did you mean $Prefix$meant?"
+        case None =>
+          s"Remove it, or use ${all.map(_.name).mkString(" or ")}, each after $Prefix"
+      }
       throw new InvalidInputException(
-        s"Unknown setting $key (its value is '$value'); Statemark knows ${all.map(_.key).mkString(", ")}."
+        s"Unknown setting $key (its value is '$value').",
+        remedy = Some(remedy)
       )
     }
     all.foreach { setting =>

@@ -34,14 +34,29 @@ object FailureKinds {
   /** Returns the name of a failure's kind; empty where it is none of Statemark's. */
   def nameOf(failure: Throwable): String = find(failure).fold("")(_.name)
 
-  /** Returns the message of the first failure of Statemark's among `failure` and its causes, without what Spark has put
-    * around it; that of `failure` itself where none is.
+  /** Returns what has failed and why, by the first failure of Statemark's among `failure` and its causes, without what
+    * Spark has put around it; the message of `failure` itself where none is.
     */
-  def messageOf(failure: Throwable): String =
+  def whyOf(failure: Throwable): String =
+    ours(failure).map(_.why).orElse(Option(failure.getMessage)).getOrElse(failure.toString)
+
+  /** Returns what is to be done about it, as its kind has it where it does not say so itself; empty where it has none. */
+  def remedyOf(failure: Throwable): String = find(failure) match {
+    case Some(CoreKind.CallInterrupted) => CoreKind.CallInterrupted.remedy
+    case Some(kind) => ours(failure).map(_.remedy).getOrElse(
+        if (kind == StoreKind.CheckpointDamaged)
+          "bring the file back from a copy: `statemark verify` shows which batches can be restored"
+        else ""
+      )
+    case None => ""
+  }
+
+  /** Returns both for who gets nothing but a message. */
+  private[errors] def linesOf(failure: Throwable): String =
+    ours(failure).fold(whyOf(failure))(e => s"${e.why}\n  remedy: ${e.remedy}")
+
+  private def ours(failure: Throwable): Option[StatemarkException] =
     Causes.of(failure).collectFirst { case e: StatemarkException => e }
-      .orElse(Option(failure))
-      .flatMap(said => Option(said.getMessage))
-      .getOrElse(failure.toString)
 
   /** Returns the names of all kinds, and whether each is retryable. */
   def all: JMap[String, Boolean] = {

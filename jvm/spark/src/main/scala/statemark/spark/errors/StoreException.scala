@@ -39,9 +39,11 @@ object StoreKind {
 sealed abstract class StoreException(
     kind: StoreKind,
     val problem: String,
-    val remedy: String,
+    override val remedy: String,
     cause: Option[Throwable]
-) extends StatemarkException(kind, s"$problem $remedy", cause)
+) extends StatemarkException(kind, s"$problem $remedy", cause) {
+  final override def why: String = problem
+}
 
 /** A store was open on an executor and is not any more: read again. */
 final class StoreMovedException(store: String)
@@ -120,11 +122,11 @@ final class StaleTaskException(store: String, version: Long, newest: Long)
 final class CheckpointDamagedException(problem: String, remedy: String, cause: Option[Throwable])
     extends StoreException(StoreKind.CheckpointDamaged, problem, remedy, cause)
 
-/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause.
+/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause, with a line for the remedy.
   *
   * The base class is Java's, as py4j and Spark Connect pass on the message of that class and nothing else. Of classes
   * that Spark Connect does not know it passes the name as well; and where an error is Spark's own, py4j raises it as
   * that.
   */
 final class LookupException(cause: Throwable)
-    extends IllegalArgumentException(FailureKinds.messageOf(cause), cause)
+    extends IllegalArgumentException(FailureKinds.linesOf(cause), cause)

@@ -4,7 +4,7 @@ import java.io.IOException
 import org.apache.spark.{SparkException, SparkThrowable}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import scala.jdk.CollectionConverters._
-import statemark.common.{Causes, CoreException, CoreKind, Interrupts, StatemarkException}
+import statemark.common.{Causes, CoreKind, Interrupts, StatemarkException}
 
 /** Puts the reason into the messages of failures that end a task of a query.
   *
@@ -79,11 +79,8 @@ object StoreFailures {
       if (Interrupts.isInterrupt(failure))
         ("the task was interrupted", CoreKind.CallInterrupted.remedy)
       else
-        causes.collectFirst {
-          case e: StoreException => (e.problem, e.remedy)
-          case e: CoreException => (e.problem, e.remedy)
-          case e: StatemarkException => (e.getMessage, "do what the reason names")
-        }.getOrElse((byCauses(causes), byCondition(causes)))
+        causes.collectFirst { case e: StatemarkException => (e.why, e.remedy) }
+          .getOrElse((byCauses(causes), byCondition(causes)))
     (
       (reason +: passedOver.map(_.problem)).mkString(" ").trim,
       (passedOver.map(_.remedy).take(1) :+ remedy).distinct.mkString(" ")

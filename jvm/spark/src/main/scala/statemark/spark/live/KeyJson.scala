@@ -15,12 +15,14 @@ import scala.util.Try
 import statemark.common.InvalidInputException
 
 /** Keys as JSON: an array with an object for each, which has a field for each column, or with an array of the values
-  * in the order of the columns. The one field of a key of one column may have any name: Spark makes up the name of a
+  * in the order of the columns; Python gives a list of values as one value, which a key of several columns is not. The one
+  * field of a key of one column may have any name: Spark makes up the name of a
   * column that is computed. What JSON has no value for is an object: `{"float": "nan"}`, also `inf` and `-inf`; `{"base64": …}`; `{"micros": …}` of an interval; and
   * `{"instant": …, "wall": …}` of a time, in microseconds since 1970: the moment, and what a clock shows then.
   *
   * A text may stand for a number or a time, and a number for a text; any other value of another type than the
-  * column's is refused. One that the column cannot hold is part of no key.
+  * column's is refused, as is a fraction for a column of whole numbers. One that the column cannot hold is part of no
+  * key.
   *
   * ''Thread:'' any, several at once.
   *
@@ -37,6 +39,9 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
         items.map {
           case JObject(List((_, only))) if schema.length == 1 => row(Seq(only))
           case JObject(fields) => row(fields, schema, "a key")
+          case JArray(List(JArray(values)))
+              if schema.length > 1 && values.length == schema.length =>
+            row(values)
           case JArray(values) if values.length == schema.length => row(values)
           case JArray(values) => throw bad(
               s"a key has ${values.length} value${if (values.length == 1) "" else "s"} without a name where " +
@@ -77,12 +82,12 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
           .map(values => new GenericArrayData(values.toArray[Any]))
       case (JBool(b), BooleanType) => Some(b)
       case (JDouble(d), FloatType) => finite(d.toFloat)
-      case (Number(n), of: NumericType) => fitted(n, of)
+      case (Number(n), of: NumericType) => number(n, of, json, path)
       case (NotFinite(d), DoubleType) => Some(d)
       case (NotFinite(d), FloatType) => Some(d.toFloat)
-      case (NotFinite(_), _: NumericType) => None
+      case (NotFinite(_), of: NumericType) if !isWhole(of) => None
       case (JString(text), of: NumericType) => Try(new JBigDecimal(text)).toOption match {
-          case Some(n) => fitted(n, of)
+          case Some(n) => number(n, of, json, path)
           case None => Some(cast(text, of, path))
         }
       case (JString(text), _: StringType) => encoded(text).map(UTF8String.fromBytes)
@@ -103,6 +108,10 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
         )
       case _ => throw misfit(json, dataType, path)
     }
+
+  private def number(n: JBigDecimal, to: NumericType, json: JValue, path: String): Option[Any] =
+    if (isWhole(to) && n.stripTrailingZeros.scale > 0) throw misfit(json, to, path)
+    else fitted(n, to)
 
   /** None where the column cannot hold the number; fractions of a FLOAT or DOUBLE are rounded. */
   private def fitted(n: JBigDecimal, to: NumericType): Option[Any] = {
@@ -137,8 +146,9 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
   private def misfit(json: JValue, dataType: DataType, path: String) =
     bad(s"$path is ${compact(json)}, no ${dataType.sql}")
 
-  private def bad(why: String) = new InvalidInputException(
-    s"Keys do not fit: $why. A key of this operator has ${schema.sql}, all of them."
+  private def bad(why: String): InvalidInputException = LiveQueries.wrong(
+    s"Keys do not fit: $why.",
+    s"Give all columns of a key of this operator: ${schema.sql}."
   )
 }
 
@@ -155,6 +165,11 @@ private object KeyJson {
     case DateType | TimestampType | TimestampNTZType => true
     case _: DayTimeIntervalType | _: YearMonthIntervalType => true
     case other => other.typeName.startsWith("time(")
+  }
+
+  private def isWhole(dataType: NumericType): Boolean = dataType match {
+    case ByteType | ShortType | IntegerType | LongType => true
+    case _ => false
   }
 
   private def finite(f: Float): Option[Float] = Some(f).filterNot(_.isInfinite)

@@ -5,16 +5,23 @@ import org.apache.spark.sql.catalyst.{InternalRow, ProjectingInternalRow}
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.datasources.v2.state.StateStoreInputPartition
-import org.apache.spark.sql.sources.{DataSourceRegister, Filter}
-import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.sources.{
+  BaseRelation,
+  CreatableRelationProvider,
+  DataSourceRegister,
+  Filter
+}
+import org.apache.spark.sql.{DataFrame, SQLContext, SaveMode, SparkSession}
 import org.apache.spark.sql.types.{IntegerType, LongType, StringType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 import scala.jdk.CollectionConverters._
-import statemark.common.InvalidInputException
 import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.cluster.SourceNames
+import statemark.spark.errors.FormatRefusedException
 import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
 
 /** Format `statemark`: the state of a query that runs in this application, while it runs.
@@ -22,8 +29,8 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   * Options and columns are those of Spark's format `statestore`, without `path` and what belongs to the past of a
   * checkpoint; and `queryId` or `queryName`, `isolationLevel`, `positionBound` (what `position` gives) and `timeout`
   * (how long a bound, or the first batch, is waited for, and by a lookup also a task; a duration such as `10s`). With
-  * `what` set to `position` it has a row for each source of the query instead: the offset that the last committed batch
-  * ends at. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
+  * `what` set to `position` it has a row for each source of the query instead: its name ([[SourceNames]]), and the offset
+  * that the last committed batch ends at. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
   * what else a read may name of it. Set to `installation` it has a row for the driver and one for each executor: which version
   * of the plugin it has. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
   * each row's key in that array ([[KeyJson]]); of the first keys, where the rows are more than a page: option `asOf` with
@@ -34,12 +41,13 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   *
   * ''Source:'' Spark 4.2 `StateDataSource`, which makes schema, layout and rows of each operator.
   */
-final class LiveDataSource extends TableProvider with DataSourceRegister {
+final class LiveDataSource extends TableProvider with DataSourceRegister
+    with CreatableRelationProvider {
   override def shortName(): String = "statemark"
 
   override def inferSchema(options: CaseInsensitiveStringMap): StructType =
     if (LiveOptions.isLookup(options)) LiveLookup.explained(schemaOf(LiveOptions(options)))
-    else schemaOf(LiveOptions(options))
+    else LiveOptions.refusing(options)(schemaOf(LiveOptions(options)))
 
   private def schemaOf(read: LiveOptions): StructType =
     read.what match {
@@ -54,9 +62,26 @@ final class LiveDataSource extends TableProvider with DataSourceRegister {
       schema: StructType,
       partitioning: Array[Transform],
       properties: JMap[String, String]
-  ): Table = new LiveTable(schema, LiveOptions(new CaseInsensitiveStringMap(properties)))
+  ): Table = {
+    val options = new CaseInsensitiveStringMap(properties)
+    LiveOptions.refusing(options)(new LiveTable(schema, LiveOptions(options)))
+  }
 
   override def supportsExternalMetadata(): Boolean = false
+
+  /** Refuses a write, for which Spark takes this way where a table offers none. */
+  override def createRelation(
+      session: SQLContext,
+      mode: SaveMode,
+      options: Map[String, String],
+      rows: DataFrame
+  ): BaseRelation = throw new FormatRefusedException(
+    "Format 'statemark' cannot be written",
+    LiveQueries.wrong(
+      "It shows the state of a running query, which only the query itself changes.",
+      "Write rows where the query reads them, or to another format."
+    )
+  )
 }
 
 private final class LiveTable(override val schema: StructType, options: LiveOptions)
@@ -67,12 +92,15 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
   override def capabilities(): JSet[TableCapability] = Set(TableCapability.BATCH_READ).asJava
 
   override def newScanBuilder(scanOptions: CaseInsensitiveStringMap): ScanBuilder =
+    LiveOptions.refusing(options.all)(scanBuilder())
+
+  private def scanBuilder(): ScanBuilder =
     options.what match {
       case LiveContent.Lookup(keys) => () => new LookupScan(schema, options, keys)
       case LiveContent.Installation => () => new InstallationScan(SparkSession.active)
       case LiveContent.Position =>
         val (pin, _) = options.pinned()
-        () => new PositionScan(pin)
+        () => new PositionScan(pin, options.sourcesOf(pin))
       case LiveContent.Operators =>
         val (pin, theirs) = options.pinned()
         () => new OperatorsScan(pin, theirs)
@@ -206,19 +234,29 @@ private final class LiveReaderFactory(
 }
 
 /** The offset that each source has reached with the pinned batch; no job runs for it. */
-private final class PositionScan(pin: PinnedBatch) extends LocalScan {
+private final class PositionScan(pin: PinnedBatch, sources: Seq[SparkDataStream])
+    extends LocalScan {
   override def readSchema(): StructType = PositionScan.schema
   override def description(): String = s"statemark ${pin.query.id}, position of batch ${pin.batch}"
 
-  override def rows(): Array[InternalRow] =
-    pin.query.positionOf(pin.batch).toSeq.flatMap(_.offsets).zipWithIndex.map { case (offset, i) =>
-      InternalRow(i, offset.map(UTF8String.fromString).orNull, pin.batch)
+  override def rows(): Array[InternalRow] = {
+    val ends = pin.query.endsOf(pin.batch).getOrElse(Vector.empty)
+    val names = SourceNames.of(ends.map(_._1), sources.map(_.toString))
+    ends.zip(names).zipWithIndex.map { case (((_, offset), name), i) =>
+      InternalRow(
+        i,
+        UTF8String.fromString(name),
+        offset.map(UTF8String.fromString).orNull,
+        pin.batch
+      )
     }.toArray
+  }
 }
 
 private object PositionScan {
   val schema: StructType = new StructType()
     .add("source", IntegerType, nullable = false)
+    .add("name", StringType, nullable = false)
     .add("offset", StringType)
     .add("batch_id", LongType, nullable = false)
 }
@@ -235,8 +273,9 @@ private final class LookupScan(
     val page = LiveLookup.find(options, keys)
     // A table may be kept for longer than a run, and Spark reads the bytes of a row as the table says.
     if (LookupScan.schema(page.schema) != readSchema)
-      throw new InvalidInputException(
-        s"The query was started again with other state: its rows are ${page.schema.sql} now. Load format 'statemark' anew."
+      throw LiveQueries.wrong(
+        s"The query was started again with other state: its rows are ${page.schema.sql} now.",
+        "Load format 'statemark' anew."
       )
     val asOf = UTF8String.fromString(page.asOf)
     page.rows.zipWithIndex.map { case (row, place) => InternalRow(place, row.orNull, asOf) }.toArray

@@ -15,7 +15,7 @@ import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
-import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
+import statemark.common.{Causes, Clock, ViewClosedException}
 import statemark.IsolationLevel
 import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
 import statemark.spark.process.{JvmState, RecentlyUsed}
@@ -52,7 +52,8 @@ object LiveLookup {
     *
     * @param options those of format `statemark`, as a JSON object of strings
     * @param keys a JSON array with an object for each key, which has a field for each of its columns
-    * @return a pickled list: what option `asOf` takes, and a list that has for each of the first keys its Row, or None
+    * @return a pickled list: what option `asOf` takes, a list that has for each of the first keys its Row, or None, and the
+    *   names of the columns of a key
     * @throws LookupException where the keys are not the operator's, one has several rows, or the query gives no answer
     */
   def get(options: String, keys: String): Array[Byte] = {
@@ -83,7 +84,7 @@ object LiveLookup {
 
   /** Returns the rows of the first of some keys, all as of one batch, and what they consist of.
     *
-    * @throws InvalidInputException where the keys are not the operator's, or one has several rows
+    * @throws statemark.common.InvalidInputException where the keys are not the operator's, or one has several rows
     * @throws statemark.spark.errors.LookupTimeoutException where a store is open nowhere, and no executor has read it within `timeout`
     */
   private[live] def find(asked: LiveOptions, keys: String): LookupPage = {
@@ -132,9 +133,10 @@ object LiveLookup {
   private def pickled(page: LookupPage, spark: SparkSession): Array[Byte] = {
     val conf = StatemarkBridge.settings(spark)
     EvaluatePython.registerPicklers()
+    val key = page.schema("key").dataType.asInstanceOf[StructType]
     val values = page.rows.map(_.map(VersionedReads.pythonRow(_, page.schema, conf)).orNull)
     new Pickler( /* useMemo = */ true, /* valueCompare = */ false)
-      .dumps(Array[Any](page.asOf, values.toArray[Any]))
+      .dumps(Array[Any](page.asOf, values.toArray[Any], key.fieldNames.toArray[Any]))
   }
 
   private def withActive[A](spark: SparkSession)(body: => A): A = {
@@ -164,8 +166,9 @@ private[live] final case class LookupPage(
 private final class LookupPlan(read: StateRead) {
   val schema: StructType = read.schema
   private val key: StructType = read.key.getOrElse(
-    throw new InvalidInputException(
-      s"The rows have no key columns, but ${schema.fieldNames.mkString(", ")}; read them with format 'statemark'."
+    throw LiveQueries.wrong(
+      s"The rows have no key columns, but ${schema.fieldNames.mkString(", ")}.",
+      "Read them with format 'statemark' and without keys (statemark.live)."
     )
   )
   private val keyAt = schema.fieldIndex("key")
@@ -227,8 +230,9 @@ private final class LookupPlan(read: StateRead) {
     keys.rows.map { key =>
       key.flatMap(byKey.get).map {
         case Seq(row) => row
-        case several => throw new InvalidInputException(
-            s"The key has ${several.length} rows or more; read them with format 'statemark' and a filter on the key."
+        case several => throw LiveQueries.wrong(
+            s"The key has ${several.length} rows or more.",
+            "Read them with format 'statemark' and a filter on the key (statemark.live)."
           )
       }
     }

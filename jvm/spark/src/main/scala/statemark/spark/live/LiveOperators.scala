@@ -15,6 +15,7 @@ import scala.util.control.NonFatal
 import scala.util.Try
 import statemark.common.InvalidInputException
 import statemark.spark.checkpoint.OperatorFacts
+import statemark.spark.conf.PinnedProvider
 import statemark.spark.errors.FailureKinds
 
 /** The stateful operators of a running query, and what a read may name of them. They are looked for only where somebody
@@ -50,9 +51,9 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
     val named = new JHashMap[String, String](theirs.asCaseSensitiveMap)
     named.put("operatorId", operator.id.toString)
     sidesOf(operator).headOption.foreach(named.put("joinSide", _))
-    operator.variables.headOption.foreach(named.put("stateVarName", _))
+    variablesOf(operator).headOption.foreach(named.put("stateVarName", _))
     Try(pin.bySpark(new StateDataSource().inferSchema(new CaseInsensitiveStringMap(named))))
-      .toEither.left.map(FailureKinds.messageOf)
+      .toEither.left.map(FailureKinds.whyOf)
       .map(_.find(_.name == "key").map(_.dataType)
         .collect { case key: StructType => key.fieldNames.toSeq }
         .getOrElse(Nil))
@@ -65,21 +66,29 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
     // A checkpoint that cannot be read fails in the step, with what is wrong with it.
     def problem = Try(misnamed(theirs)).toOption.flatten
     if (StatemarkBridge.hasOldStateSource)
-      problem.foreach(words => throw new InvalidInputException(words))
+      problem.foreach(_.fail(None))
     try step
     catch {
-      case NonFatal(e) => throw problem.fold(e)(new InvalidInputException(_, Some(e)))
+      case NonFatal(e) =>
+        problem.foreach(_.fail(Some(e)))
+        throw e
     }
   }
 
-  private def misnamed(theirs: CaseInsensitiveStringMap): Option[String] = {
+  private def misnamed(theirs: CaseInsensitiveStringMap): Option[Misnamed] = {
     val id = Option(theirs.get("operatorId")).getOrElse("0").trim
     if (!isStateful)
-      Some(s"Query ${pin.query.id} has no stateful operator, and so no state to read.")
+      Some(Misnamed(
+        s"Query ${pin.query.id} has no stateful operator, and so no state to read.",
+        "Read its output, or the state of another query."
+      ))
     else if (all.isEmpty) None
     else all.find(_.id.toString == id) match {
       case None =>
-        Some(s"The query has no stateful operator $id. It has ${all.map(shown).mkString("; ")}.")
+        Some(Misnamed(
+          s"The query has no stateful operator $id.",
+          s"Name one that it has: ${all.map(shown).mkString("; ")}."
+        ))
       case Some(operator) => misnamedOf(operator, theirs)
     }
   }
@@ -87,7 +96,7 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
   private def misnamedOf(
       operator: OperatorFacts,
       theirs: CaseInsensitiveStringMap
-  ): Option[String] = {
+  ): Option[Misnamed] = {
     def named(option: String) = Option(theirs.get(option)).map(_.trim)
     def is(a: String)(b: String) = a.equalsIgnoreCase(b)
     val sides = sidesOf(operator)
@@ -95,29 +104,39 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
     val store = named("storeName").filterNot(_ == StateStoreId.DEFAULT_STORE_NAME)
     val variable = named("stateVarName")
     val here = s"operator ${operator.id}, ${operator.name},"
-    def oneOf(names: Seq[String]) = names.mkString(", ")
+    def refused(problem: String, remedy: String) = Some(Misnamed(problem, remedy))
+    def useOneOf(names: Seq[String]) = s"Name one that it has: ${names.mkString(", ")}."
     if (side.isDefined && sides.isEmpty)
-      Some(s"Join side '${side.get}' is asked for, and $here has no sides; leave the side out.")
+      refused(
+        s"Join side '${side.get}' is asked for, and $here has no sides.",
+        "Leave the side out."
+      )
     else if (side.exists(s => !sides.exists(is(s))))
-      Some(s"Join side '${side.get}' is asked for, and $here has ${oneOf(sides)}.")
+      refused(s"Join side '${side.get}' is asked for, and $here has no such side.", useOneOf(sides))
     else if (store.exists(!operator.stores.contains(_)))
-      Some(s"Store '${store.get}' is asked for, and $here has ${oneOf(operator.stores)}.")
+      refused(
+        s"Store '${store.get}' is asked for, and $here has no such store.",
+        useOneOf(operator.stores)
+      )
     else if (variable.isDefined && operator.variables.isEmpty)
-      Some(
-        s"State variable '${variable.get}' is asked for, and $here has none; leave the variable out."
+      refused(
+        s"State variable '${variable.get}' is asked for, and $here has none.",
+        "Leave the variable out."
       )
     else if (variable.exists(!operator.variables.contains(_)))
-      Some(
-        s"State variable '${variable.get}' is asked for, and $here has ${oneOf(operator.variables)}."
+      refused(
+        s"State variable '${variable.get}' is asked for, and $here has no such variable.",
+        useOneOf(variablesOf(operator))
       )
     else if (sides.nonEmpty && side.isEmpty && store.isEmpty)
-      Some(s"A join has rows of two sides, and $here is one: name a join side, ${oneOf(sides)}.")
+      refused(s"No join side is named, and $here has rows of two.", useOneOf(sides))
     else if (
       operator.variables.nonEmpty && variable.isEmpty &&
       !theirs.getBoolean("readRegisteredTimers", false)
     )
-      Some(
-        s"No state variable is named, and $here has no other rows: name one, ${oneOf(operator.variables)}."
+      refused(
+        s"No state variable is named, and $here has no other rows.",
+        useOneOf(variablesOf(operator))
       )
     else None
   }
@@ -125,14 +144,26 @@ private[live] final class LiveOperators(spark: SparkSession, pin: PinnedBatch) {
 
 private[live] object LiveOperators {
 
+  /** The names of a read that the query has not. */
+  private final case class Misnamed(problem: String, remedy: String) {
+    def fail(cause: Option[Throwable]): Nothing =
+      throw new InvalidInputException(problem, cause, Some(remedy))
+  }
+
   /** Returns the sides of a join; empty where it is none. */
   def sidesOf(operator: OperatorFacts): Seq[String] =
     if (operator.name == "symmetricHashJoin") Seq("left", "right") else Nil
 
+  /** Returns the state variables that the user's code has made; Spark keeps timers in others, which are read with option
+    * `readRegisteredTimers`.
+    */
+  def variablesOf(operator: OperatorFacts): Seq[String] =
+    operator.variables.filterNot(_.startsWith("$"))
+
   private def shown(operator: OperatorFacts): String = {
     val sides = Option(sidesOf(operator)).filter(_.nonEmpty).map(_.mkString("sides ", ", ", ""))
     val variables =
-      Option(operator.variables).filter(_.nonEmpty).map(_.mkString("state variables ", ", ", ""))
+      Option(variablesOf(operator)).filter(_.nonEmpty).map(_.mkString("state variables ", ", ", ""))
     val more = Seq(sides, variables).flatten
     s"${operator.id} ${operator.name}${if (more.isEmpty) "" else more.mkString(" (", ", ", ")")}"
   }
@@ -149,6 +180,7 @@ private[live] final class OperatorsScan(pin: PinnedBatch, theirs: CaseInsensitiv
 
   override def rows(): Array[InternalRow] = {
     val operators = new LiveOperators(SparkSession.active, pin)
+    val note = PinnedProvider.noteOf(pin.query.runId).map(UTF8String.fromString).orNull
     operators.all.map { operator =>
       val key = operators.keyColumns(operator, theirs)
       InternalRow(
@@ -157,8 +189,9 @@ private[live] final class OperatorsScan(pin: PinnedBatch, theirs: CaseInsensitiv
         texts(key.getOrElse(Nil)),
         key.left.toOption.map(UTF8String.fromString).orNull,
         texts(LiveOperators.sidesOf(operator)),
-        texts(operator.variables),
-        texts(operator.stores)
+        texts(LiveOperators.variablesOf(operator)),
+        texts(operator.stores),
+        note
       )
     }.toArray
   }
@@ -178,4 +211,5 @@ private[live] object OperatorsScan {
     .add("sides", names, nullable = false)
     .add("state_variables", names, nullable = false)
     .add("stores", names, nullable = false)
+    .add("provider_note", StringType, nullable = true)
 }

@@ -4,6 +4,7 @@ import java.util.concurrent.TimeUnit
 import java.util.{HashMap => JHashMap, Locale}
 import org.apache.hadoop.fs.Path
 import org.apache.spark.network.util.JavaUtils
+import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.datasources.v2.state.StateDataSource
 import org.apache.spark.sql.execution.streaming.state.ActiveQuery
 import org.apache.spark.sql.SparkSession
@@ -11,15 +12,18 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import scala.util.Try
-import statemark.common.{Clock, InvalidInputException, Position, ViewClosedException}
+import statemark.common.{Clock, NearNames, Position, ViewClosedException}
 import statemark.IsolationLevel
 import statemark.spark.cluster.SourcePosition
 import statemark.spark.conf.StoreSettings
+import statemark.spark.errors.FormatRefusedException
 
 /** The content that a read shows. */
 private[live] sealed trait LiveContent
 
 private[live] object LiveContent {
+  import LiveQueries.wrong
+
   case object State extends LiveContent
   case object Position extends LiveContent
 
@@ -39,19 +43,22 @@ private[live] object LiveContent {
   def of(what: Option[String], keys: Option[String]): LiveContent =
     (what.fold("state")(_.trim.toLowerCase(Locale.ROOT)), keys) match {
       case ("lookup", Some(asked)) => Lookup(asked)
-      case ("lookup", None) => throw new InvalidInputException(
-          "Option what is 'lookup', and option keys is missing: it must be a JSON array with an object for each key."
+      case ("lookup", None) => throw wrong(
+          "Option what is 'lookup', and option keys is missing.",
+          "Set it to a JSON array with an object for each key."
         )
       case ("state" | "position" | "operators" | "installation", Some(_)) =>
-        throw new InvalidInputException(
-          "Option keys is set, and option what is not 'lookup': set it to 'lookup' for the rows of the keys, or filter the rows."
+        throw wrong(
+          "Option keys is set, and option what is not 'lookup'.",
+          "Set it to 'lookup' for the rows of the keys, or filter the rows."
         )
       case ("state", None) => State
       case ("position", None) => Position
       case ("operators", None) => Operators
       case ("installation", None) => Installation
-      case _ => throw new InvalidInputException(
-          s"Option what is '${what.mkString}', but it must be state, position, operators, installation or lookup."
+      case _ => throw wrong(
+          s"Option what is '${what.mkString}'.",
+          "Set it to state, position, operators, installation or lookup."
         )
     }
 }
@@ -75,10 +82,7 @@ private[live] final case class LiveOptions(
   }
 
   /** Options as plans and errors show them. Keys are left out: they may be thousands, and they are data. */
-  def shown: String =
-    all.asCaseSensitiveMap.asScala.toSeq
-      .filterNot { case (name, _) => name.equalsIgnoreCase(LiveOptions.Keys) }
-      .sorted.map { case (name, value) => s"$name=$value" }.mkString(", ")
+  def shown: String = LiveOptions.shown(all)
 
   /** The operator whose state is read. */
   def operator: Long = state.getLong("operatorId", 0)
@@ -95,6 +99,11 @@ private[live] final case class LiveOptions(
       pin.bySpark(new StateDataSource().inferSchema(theirs))
     )
 
+  /** Returns the sources of the query of a batch; none where it has ended while it started. */
+  def sourcesOf(pin: PinnedBatch): Seq[SparkDataStream] =
+    new LiveQueries(spark, Clock.system).awaited(pin.query, timeoutMs)(pin.query.sources())
+      .getOrElse(Nil)
+
   /** Returns the batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {
     val queries = new LiveQueries(spark, Clock.system)
@@ -109,6 +118,20 @@ private[live] final case class LiveOptions(
 }
 
 private[live] object LiveOptions {
+  import LiveQueries.wrong
+
+  /** Returns options, right or wrong, as plans and errors show them. */
+  def shown(all: CaseInsensitiveStringMap): String =
+    all.asCaseSensitiveMap.asScala.toSeq
+      .filterNot { case (name, _) => name.equalsIgnoreCase(Keys) }
+      .sorted.map { case (name, value) => s"$name=$value" }.mkString(", ")
+
+  /** Runs a step of the planning of a read with these options. */
+  def refusing[A](all: CaseInsensitiveStringMap)(step: => A): A =
+    FormatRefusedException.where {
+      val options = shown(all)
+      s"Format 'statemark'${if (options.isEmpty) "" else s" with $options"} cannot be read"
+    }(step)
 
   /** Tells whether options, right or wrong, are those of a lookup. */
   def isLookup(all: CaseInsensitiveStringMap): Boolean =
@@ -118,14 +141,14 @@ private[live] object LiveOptions {
     * in which a blank is `%20`.
     *
     * ''Source:'' Spark 4.2 `StateSourceOptions.resolvedCpLocation`.
-    * @throws InvalidInputException where the text of the URI is another one
+    * @throws statemark.common.InvalidInputException where the text of the URI is another one
     */
   def requirePlain(checkpoint: String): Unit = {
     val encoded = new Path(checkpoint).toUri.toString
-    if (encoded != new Path(checkpoint).toString) throw new InvalidInputException(
+    if (encoded != new Path(checkpoint).toString) throw wrong(
       s"The state of a query with the checkpoint location '$checkpoint' cannot be read while it runs: Spark's format " +
-        s"'statestore', which reads it, looks for '$encoded'. Stop the query, move the directory to a name without " +
-        "blanks and special characters, and start the query there."
+        s"'statestore', which reads it, looks for '$encoded'.",
+      "Stop the query, move the directory to a name without blanks and special characters, and start the query there."
     )
   }
 
@@ -167,25 +190,33 @@ private[live] object LiveOptions {
   )
   private val DefaultTimeoutMs = 10000L
 
+  /** Time after which a read waits no longer: nanoseconds of more have no room in 64 bits. */
+  private val LongestTimeoutMs = TimeUnit.DAYS.toMillis(366)
+
   def apply(all: CaseInsensitiveStringMap): LiveOptions = {
     Past.filter(all.containsKey).foreach { key =>
-      throw new InvalidInputException(
-        s"Option $key has no meaning for format 'statemark', which reads a running query as it is now; for the past of a " +
-          "checkpoint use format 'statestore'."
+      throw wrong(
+        s"Option $key has no meaning for format 'statemark', which reads a running query as it is now.",
+        "Leave it out; the past of a checkpoint is read with format 'statestore'."
       )
     }
+    if (all.containsKey("checkpointLocation")) throw wrong(
+      "Format 'statemark' cannot be written, not as a stream either.",
+      "Write rows to another format."
+    )
     val known = Own ++ Theirs
     // A misspelt level or bound would change what is read, and say nothing.
     all.keySet.asScala.find(key => !known.exists(_.equalsIgnoreCase(key))).foreach { key =>
-      throw new InvalidInputException(
-        s"Format 'statemark' has no option $key; its options are ${known.mkString(", ")}."
+      throw wrong(
+        s"Format 'statemark' has no option $key.",
+        NearNames.of(key, known).fold(s"Use one of ${known.mkString(", ")}.")(meant =>
+          s"Did you mean $meant?"
+        )
       )
     }
     def parsed[A](key: String, allowed: String)(parse: String => A): Option[A] =
       Option(all.get(key)).map(v =>
-        Try(parse(v.trim)).getOrElse(throw new InvalidInputException(
-          s"Option $key is '$v', but it must be $allowed."
-        ))
+        Try(parse(v.trim)).getOrElse(throw wrong(s"Option $key is '$v'.", s"Set it to $allowed."))
       )
     LiveOptions(
       all,
@@ -199,7 +230,7 @@ private[live] object LiveOptions {
         "a position as the query's `position` gives it"
       )(SourcePosition.decode),
       parsed("timeout", "a duration such as 10s")(JavaUtils.timeStringAs(_, TimeUnit.MILLISECONDS))
-        .getOrElse(DefaultTimeoutMs),
+        .fold(DefaultTimeoutMs)(math.min(_, LongestTimeoutMs)),
       Option(all.get(AsOf))
     )
   }

@@ -42,49 +42,71 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
       case Nil => "no query runs"
       case some => s"running are ${some.mkString(", ")}"
     }
-    def one(asked: String, found: Seq[ActiveQuery]): ActiveQuery = found match {
-      case Seq(query) => query
-      case Nil => throw new InvalidInputException(
-          s"No running query has $asked; $known. A stopped query is read with format 'statestore' and the path of its checkpoint."
-        )
-      case several => throw new InvalidInputException(
-          s"${several.length} running queries have $asked: ${several.map(_.id).mkString(", ")}. Name one with queryId."
-        )
-    }
+    def one(asked: String, uuid: Option[UUID], name: Option[String]): ActiveQuery =
+      running.filter(q => uuid.forall(_ == q.id) && name.forall(q.name.contains(_))) match {
+        case Seq(query) => query
+        case Nil =>
+          val before =
+            EndedQueries.known().flatMap(_.find(uuid, name)).fold("")(how => s"; the query $how")
+          throw wrong(
+            s"No running query has $asked; $known$before.",
+            "Name one that runs, by its name or id. A stopped query is read with format 'statestore' and the path of its checkpoint."
+          )
+        case several => throw wrong(
+            s"${several.length} running queries have $asked: ${several.map(_.id).mkString(", ")}.",
+            "Name one by its id (option queryId)."
+          )
+      }
     (id, name) match {
       case (Some(text), None) =>
         val uuid = Try(UUID.fromString(text)).getOrElse(
-          throw new InvalidInputException(
-            s"queryId is '$text', but it must be the id of a query, a UUID; $known."
+          throw wrong(
+            s"Option queryId is '$text', which is no UUID; $known.",
+            "Name a query by its id, or by its name with option queryName."
           )
         )
-        one(s"the id $uuid", running.filter(_.id == uuid))
-      case (None, Some(n)) => one(s"the name '$n'", running.filter(_.name.contains(n)))
+        one(s"the id $uuid", Some(uuid), None)
+      case (None, Some(n)) => one(s"the name '$n'", None, Some(n))
       case _ =>
-        throw new InvalidInputException(
-          "Name the query with either option queryId or option queryName."
+        val named = if (id.isEmpty) "none" else "two"
+        throw wrong(
+          s"Format 'statemark' reads the state of one running query, and $named is named; $known.",
+          "Set either option queryId or option queryName. The format cannot be written, nor read as a stream."
         )
     }
   }
 
   /** Returns the newest batch that the query has committed, and that includes `bound`; waits for it.
     * @throws PositionBoundException where there is none after `timeoutMs`
+    * @throws InvalidInputException where the bound is of another number of sources, which no batch ever includes
     * @throws InterruptedException where the thread is interrupted while it waits
     */
   def pin(query: ActiveQuery, bound: Option[Position], timeoutMs: Long): PinnedBatch = {
+    def reached(batch: Option[Long]) = batch.flatMap(query.positionOf)
+    awaited(query, timeoutMs) {
+      query.lastCommitted().filter { batch =>
+        bound.forall(b => reached(Some(batch)).exists(includes(_, b)))
+      }
+    }.map(PinnedBatch(query, _)).getOrElse(
+      throw new PositionBoundException(
+        query.id,
+        reached(query.lastCommitted()).map(SourcePosition.encode),
+        bound.map(SourcePosition.encode),
+        timeoutMs
+      )
+    )
+  }
+
+  /** Looks until there is something, the query has ended, or `timeoutMs` are over.
+    * @throws InterruptedException where the thread is interrupted while it waits
+    */
+  private[live] def awaited[A](query: ActiveQuery, timeoutMs: Long)(
+      look: => Option[A]
+  ): Option[A] = {
     val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(timeoutMs)
-    @tailrec def poll(): PinnedBatch = {
-      val batch = query.lastCommitted()
-      val reached = batch.flatMap(query.positionOf)
-      if (batch.isDefined && bound.forall(b => reached.exists(PositionBound.includes(_, b))))
-        PinnedBatch(query, batch.get)
-      else if (clock.nanos() >= deadline || !query.isActive())
-        throw new PositionBoundException(
-          query.id,
-          reached.map(SourcePosition.encode),
-          bound.map(SourcePosition.encode),
-          timeoutMs
-        )
+    @tailrec def poll(): Option[A] = {
+      val found = look
+      if (found.isDefined || clock.nanos() >= deadline || !query.isActive()) found
       else {
         LockSupport.parkNanos(PollNanos) // returns at once where the thread is interrupted
         if (Thread.interrupted())
@@ -96,6 +118,21 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
   }
 }
 
-private object LiveQueries {
+private[live] object LiveQueries {
   private val PollNanos = TimeUnit.MILLISECONDS.toNanos(20)
+
+  /** Tells whether a query that is at `there` includes `bound`, which has to be a position of this query. */
+  private def includes(there: Position, bound: Position): Boolean = {
+    def sources(n: Int) = if (n == 1) "1 source" else s"$n sources"
+    if (there.offsets.length != bound.offsets.length) throw wrong(
+      s"The position that the read waits for has ${sources(bound.offsets.length)}, and the query " +
+        s"${sources(there.offsets.length)}.",
+      "Pass a position of this query: what `statemark.position` returns for it."
+    )
+    PositionBound.includes(there, bound)
+  }
+
+  /** Returns the refusal of what a read asks for. */
+  def wrong(problem: String, remedy: String): InvalidInputException =
+    new InvalidInputException(problem, remedy = Some(remedy))
 }

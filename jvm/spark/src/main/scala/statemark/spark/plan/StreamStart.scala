@@ -9,9 +9,10 @@ import org.apache.spark.sql.execution.streaming.state.{OwnThreadQuery, Statemark
 import org.apache.spark.sql.internal.SQLConf
 import scala.util.Try
 import statemark.common.InvalidInputException
-import statemark.spark.conf.{ProviderName, StoreSettings}
+import statemark.spark.conf.{PinnedProvider, ProviderName, StoreSettings}
 
-/** Decides on which provider queries of a session with setting `allowRealTime` begin (docs/adr/0024).
+/** Notes which provider a session names as it starts a query ([[PinnedProvider]]), and decides on which provider queries
+  * of a session with setting `allowRealTime` begin (docs/adr/0024).
   *
   *  1. A `providerClass` that names Statemark goes out of the session's settings where Spark would refuse real-time
   *     queries for it. This is done with any plan: a query is analyzed before Spark looks at the settings.
@@ -33,12 +34,14 @@ private[spark] final class StreamStarts(
   override def apply(plan: LogicalPlan): LogicalPlan = {
     if (RealTimeMode.refusesProviders) takeOut()
     plan match {
-      case write: WriteToStream
-          if StoreSettings.allowsRealTime(
-            settings
-          ) && !write.inputQuery.isInstanceOf[StreamStart] =>
-        val isChosen = settings.contains(ProviderName.Key)
-        write.copy(inputQuery = StreamStart(write.inputQuery, begin(_, isChosen)))
+      case write: WriteToStream =>
+        val confs = settings
+        PinnedProvider.starts(write.resolvedCheckpointLocation, confs)
+        val isMarked = write.inputQuery.isInstanceOf[StreamStart]
+        if (StoreSettings.allowsRealTime(confs) && !isMarked) {
+          val isChosen = confs.contains(ProviderName.Key)
+          write.copy(inputQuery = StreamStart(write.inputQuery, begin(_, isChosen)))
+        } else write
       case other => other
     }
   }

@@ -12,7 +12,7 @@ import statemark.engine.RocksEngine
 import statemark.spark.errors.StoreFailures
 import statemark.spark.metrics.InstanceMetrics
 import statemark.spark.reads.{KeysThere, LiveKeys, PointScan, PrefixesScan}
-import statemark.spark.rows.{FamilyRules, RowEncoders, RowFormat, RowValidation}
+import statemark.spark.rows.{FamilyRules, RowBytes, RowEncoders, RowFormat, RowValidation}
 import statemark.transaction.{RowScan, Rows, Transaction}
 
 /** Ends what a handle has checked out. The handle holds the stamp when it calls. */
@@ -49,6 +49,8 @@ final class StatemarkRocksDBStateStore private[spark] (
   private[spark] var gets = 0L
   private[spark] var puts = 0L
   private val stored: Rows = checkedOut.rows
+  private val plainKey = new RowBytes
+  private val plainValue = new RowBytes
   private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
 
@@ -88,11 +90,14 @@ final class StatemarkRocksDBStateStore private[spark] (
   override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
     val rows = reading("get", colFamilyName, key)
     gets += 1
-    val encoded = keyBytes(rows, key, colFamilyName)
-    val value =
-      stored.get(encoded).map(v => rows.value.decodeValue(checksums.decode(encoded, v)))
-    value.foreach(validate(key, _))
-    value.orNull
+    val encoded = keyFor(rows, key, colFamilyName)
+    stored.get(encoded) match {
+      case Some(found) =>
+        val value = rows.value.decodeValue(checksums.decode(encoded, found))
+        validate(key, value)
+        value
+      case None => null
+    }
   }
 
   override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] = {
@@ -108,7 +113,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
     val rows = reading("keyExists", colFamilyName, key)
     gets += 1
-    stored.get(keyBytes(rows, key, colFamilyName)).isDefined
+    stored.get(keyFor(rows, key, colFamilyName)).isDefined
   }
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
@@ -187,8 +192,8 @@ final class StatemarkRocksDBStateStore private[spark] (
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
     val rows = writing("put", colFamilyName, key)
     require(value != null, "Cannot put a null value")
-    val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.put(encoded, checksums.encode(encoded, rows.value.encodeValue(value)))
+    val encoded = keyFor(rows, key, colFamilyName)
+    transaction.put(encoded, checksums.encode(encoded, rows.valueBytes(value, plainValue)))
   }
 
   override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
@@ -196,7 +201,7 @@ final class StatemarkRocksDBStateStore private[spark] (
     requireValues(values, "put")
     verifyMultiple(rows, "Multi-value put operation")
     val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.put(encoded, joined(rows, encoded, values))
+    transaction.put(encoded, rows.joined(values, delimiter)(checksums.encode(encoded, _)))
   }
 
   override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
@@ -212,12 +217,12 @@ final class StatemarkRocksDBStateStore private[spark] (
     verifyMultiple(rows, "Merge operation")
     requireValues(values, "merge")
     val encoded = keyBytes(rows, key, colFamilyName)
-    transaction.merge(encoded, joined(rows, encoded, values))
+    transaction.merge(encoded, rows.joined(values, delimiter)(checksums.encode(encoded, _)))
   }
 
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
     val rows = writing("remove", colFamilyName, key)
-    transaction.remove(keyBytes(rows, key, colFamilyName))
+    transaction.remove(keyFor(rows, key, colFamilyName))
   }
 
   override def deleteRange(
@@ -328,17 +333,18 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   Option(TaskContext.get()).foreach { task =>
     task.addTaskCompletionListener[Unit](_ => endWithTask())
-    task.addTaskFailureListener((_, _) => if (!hasCommitted) abort())
+    task.addTaskFailureListener((_, _) => end())
     // Listeners that are added to a failed task run at once; nobody may use the store then.
     StatemarkBridge.failureOf(task).foreach(throw _)
   }
 
+  /** Ends what its user has neither committed nor let go of. */
+  private def end(): Unit =
+    if (state == HandleState.Updating) { if (isReadOnly) release() else abort() }
+
   /** Never frees the stamp of a later owner: each has its own. */
   private def endWithTask(): Unit =
-    try
-      if (state == HandleState.Updating) {
-        if (isReadOnly) release() else abort()
-      }
+    try end()
     catch {
       case NonFatal(e) => log.warn(s"$this could not be aborted or released with its task.", e)
     } finally context.stateMachine.releaseStamp(stamp, throwEx = false): Unit
@@ -416,6 +422,10 @@ final class StatemarkRocksDBStateStore private[spark] (
   private def keyBytes(rows: RowEncoders, key: UnsafeRow, family: String): Array[Byte] =
     prefixed(rows.key.encodeKey(key), family)
 
+  /** Returns the bytes of a key for a call that keeps none of them. */
+  private def keyFor(rows: RowEncoders, key: UnsafeRow, family: String): Array[Byte] =
+    prefixed(rows.keyBytes(key, plainKey), family)
+
   private def prefixBytes(rows: RowEncoders, key: UnsafeRow, family: String): Array[Byte] =
     prefixed(rows.key.encodePrefixKey(key), family)
 
@@ -455,16 +465,6 @@ final class StatemarkRocksDBStateStore private[spark] (
       case Some(KeysThere.Prefixes(keys)) =>
         new PrefixesScan(stored, keys.map(prefixBytes(rows, _, family)))
     }
-
-  private def joined(
-      rows: RowEncoders,
-      key: Array[Byte],
-      values: Array[UnsafeRow]
-  ): Array[Byte] = {
-    val encoded = values.toSeq.map(v => checksums.encode(key, rows.value.encodeValue(v)))
-    val separated = encoded.drop(1).flatMap(Seq(delimiter, _))
-    Bytes.concat(encoded.take(1) ++ separated: _*)
-  }
 
   private def decodeKey(rows: RowEncoders, key: Array[Byte]): UnsafeRow =
     rows.key.decodeKey(

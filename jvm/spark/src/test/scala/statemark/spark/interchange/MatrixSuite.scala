@@ -14,7 +14,7 @@ import scala.util.{Failure, Success, Try}
 import statemark.common.Clock
 import statemark.spark.{Line, StoppedMaintenance}
 import statemark.spark.Line.MemoryStream
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.{CommandContext, Waiter}
 import statemark.spark.offline.{CommandLine, RecordingConsole}
 import statemark.spark.offline.switching.SwitchCommand

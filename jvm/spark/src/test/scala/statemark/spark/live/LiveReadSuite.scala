@@ -2,7 +2,7 @@ package statemark.spark.live
 
 import java.nio.file.Files
 import java.util.concurrent.{ConcurrentLinkedQueue, Semaphore}
-import org.apache.spark.sql.{DataFrame, SparkSession}
+import org.apache.spark.sql.{AnalysisException, DataFrame, SaveMode, SparkSession}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.functions.{sum, udf}
 import org.scalatest.funsuite.AnyFunSuite
@@ -11,7 +11,7 @@ import statemark.spark.cluster.{AttemptBegun, AttemptRegistry, WriterOf}
 import statemark.spark.OneSession
 import statemark.spark.Line.MemoryStream
 import statemark.spark.local.LocalDirectory
-import statemark.spark.errors.LookupException
+import statemark.spark.errors.{FailureKinds, LookupException}
 import statemark.spark.process.JvmState
 
 /** Format `statemark` beside a running query. */
@@ -222,25 +222,41 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
         Seq("what" -> "lookup") -> "keys is missing",
         Seq("keys" -> keys) -> "what is not 'lookup'",
         Seq("what" -> "position", "keys" -> keys) -> "what is not 'lookup'",
-        Seq("what" -> "keys") -> "must be state, position, operators, installation or lookup"
+        Seq("what" -> "keys") -> "Set it to state, position, operators, installation or lookup"
       )
     )
-      assert(intercept[RuntimeException](table(options: _*)).getMessage.contains(said), options)
+      assert(intercept[Exception](table(options: _*)).getMessage.contains(said), options)
   }
 
   test("a query that does not run, or is not named, is refused with those that run") {
     val bank = new Bank("here", "1")
     bank.batch()
-    def message(options: (String, String)*) = intercept[InvalidInputException](
-      spark.read.format("statemark").options(options.toMap).load()
-    ).getMessage
+    def message(options: (String, String)*) = {
+      val refused = intercept[AnalysisException](
+        spark.read.format("statemark").options(options.toMap).load()
+      )
+      assert(FailureKinds.nameOf(refused) == "InvalidInput")
+      assert(refused.getCondition == "STATEMARK.InvalidInput")
+      val lines = refused.getMessage.linesIterator.toSeq
+      assert(lines.map(_.takeWhile(_ != ':')) == Seq(lines.head, "  reason", "  remedy"))
+      refused.getMessage
+    }
     assert(message("queryName" -> "there").contains(s"running are ${bank.query.id} (here)"))
-    assert(message("queryId" -> "there").contains("a UUID"))
+    assert(message("queryId" -> "there").contains("no UUID"))
     assert(message().contains("queryId or option queryName"))
     assert(message("queryName" -> "here", "batchId" -> "0").contains("format 'statestore'"))
     assert(message("queryName" -> "here", "isolationLevel" -> "none").contains("READ_COMMITTED"))
     val misspelt = message("queryName" -> "here", "isolationLevl" -> "READ_UNCOMMITTED")
-    assert(misspelt.contains("no option isolationlevl") && misspelt.contains("isolationLevel"))
+    assert(misspelt.contains("no option isolationlevl"))
+    assert(misspelt.endsWith("remedy: Did you mean isolationLevel?"))
+    assert(message("queryName" -> "here", "colour" -> "red").contains("Use one of queryId, "))
+    for (mode <- SaveMode.values) {
+      def write(options: (String, String)*) = intercept[AnalysisException](
+        spark.range(1).write.format("statemark").options(options.toMap).mode(mode).save()
+      ).getMessage
+      assert(write("queryName" -> "here").startsWith("Format 'statemark' cannot be written"), mode)
+      assert(write().contains("The format cannot be written"), mode)
+    }
   }
 }
 

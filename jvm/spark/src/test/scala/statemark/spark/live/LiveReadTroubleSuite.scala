@@ -13,7 +13,12 @@ import scala.concurrent.ExecutionContext.Implicits.global
 import scala.util.{Failure, Random, Success, Try}
 import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
 import statemark.spark.OneSession
-import statemark.spark.errors.{PositionBoundException, StoreMovedException, VersionGoneException}
+import statemark.spark.errors.{
+  FormatRefusedException,
+  PositionBoundException,
+  StoreMovedException,
+  VersionGoneException
+}
 
 /** Reads of a query in trouble: each is a committed batch, or fails by name. */
 class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
@@ -59,7 +64,8 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
         Option.when(polls > 1000)(0L) // it does not wait between polls
       },
       placesByWholeKey = () => true,
-      positionOf = _ => None,
+      endsOf = _ => None,
+      sources = () => None,
       unnamedPartitions = _ => None,
       idsOf = (_, _) => None
     )
@@ -107,7 +113,7 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
         bank.batch()
       }
       bank.query.stop()
-      intercept[InvalidInputException](moves(bank.name))
+      intercept[FormatRefusedException](moves(bank.name))
     }
   }
 }

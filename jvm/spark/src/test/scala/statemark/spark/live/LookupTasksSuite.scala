@@ -12,7 +12,7 @@ import org.scalatest.time.{Minutes, Span}
 import scala.concurrent.Await
 import scala.concurrent.duration.Duration
 import scala.jdk.CollectionConverters._
-import statemark.common.{InvalidInputException, ViewClosedException}
+import statemark.common.{Causes, InvalidInputException, ViewClosedException}
 import statemark.spark.Line.MemoryStream
 import statemark.spark.errors.{CheckpointDamagedException, LookupTimeoutException}
 import statemark.spark.OneSession
@@ -24,7 +24,11 @@ class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Event
   private def context = spark.sparkContext
 
   /** Returns how often each account was moved, by a lookup whose jobs are those of `group`. */
-  private def lookedUp(bank: Bank, group: String, timeout: String = "600s"): Seq[Long] = {
+  private def lookedUp(
+      bank: Bank,
+      group: String,
+      timeout: String = "9999999999s" // for ever
+  ): Seq[Long] = {
     val keys = (0 until accounts).map(a => s"""{"account": $a}""").mkString("[", ",", "]")
     context.setJobGroup(group, group)
     try
@@ -51,6 +55,20 @@ class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Event
       eventually(assert(jobsOf(s"last$format") == 1))
       assert(Seq("open", "closed", "again").map(group => jobsOf(group + format)) == Seq(0, 1, 0))
     }
+
+  test("a task that fails after it has let go of a store has its own reason alone") {
+    val bank = new Bank("released", "1")
+    bank.batch()
+    bank.query.stop()
+    val rows = spark.read.format("statestore").load(bank.checkpoint.toString).coalesce(1)
+    val last = rows.selectExpr("max(partition_id)").head().getInt(0)
+    val failure = intercept[RuntimeException](
+      rows.selectExpr(s"IF(partition_id = $last, raise_error('on purpose'), 0)").collect()
+    )
+    assert(failure.getMessage.contains("on purpose"))
+    // Spark adds what listeners of the task throw.
+    assert(Causes.of(failure).flatMap(_.getSuppressed).isEmpty)
+  }
 
   test("rows that are more than a page come page by page, of one batch, wherever the stores are") {
     val session = spark

@@ -24,7 +24,7 @@ object CommandLine {
     ),
     InspectCommand -> Seq("json" -> off),
     VerifyCommand -> Seq("deep" -> off, "json" -> off),
-    LocalCommand -> Seq("prune" -> off, "dryRun" -> off, "json" -> off)
+    LocalCommand -> Seq("stores" -> off, "prune" -> off, "dryRun" -> off, "json" -> off)
   )
 
   def run(command: Command, words: Seq[String], context: CommandContext): ExitCode =

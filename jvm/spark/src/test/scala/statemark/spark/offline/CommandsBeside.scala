@@ -5,7 +5,8 @@ import org.apache.spark.sql.streaming.OutputMode
 import scala.jdk.CollectionConverters._
 import scala.util.{Random, Success, Try}
 import statemark.common.{Causes, InvalidInputException}
-import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.switching.SwitchCommand
 

@@ -7,7 +7,8 @@ import org.apache.spark.sql.streaming.{GroupState, GroupStateTimeout, OutputMode
 import statemark.spark.Tmpfs
 import statemark.spark.checkpoint.OperatorFacts
 import statemark.spark.local.LocalDirectory
-import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.ownership.Ownership
 import statemark.spark.offline.switching.{StateImport, SwitchCommand, UndescribedStores}

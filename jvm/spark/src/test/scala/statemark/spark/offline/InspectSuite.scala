@@ -5,7 +5,7 @@ import org.json4s.jackson.JsonMethods.parse
 import org.json4s.{JInt, JNothing, JString, JValue}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.spark.Line
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.inspect.InspectCommand
 

@@ -31,7 +31,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
       assert(home \ "bytes" == JInt(DiskUse.of(homes.head.toFile).bytes))
       assert(home \ "usedAt" == JString(java.time.Instant.ofEpochMilli(usedAt).toString))
       assert(home \ "state" == JString("idle") && listing \ "totals" \ "homes" == JInt(1))
-      val Seq(_, line, total) = shown(): @unchecked
+      val Seq(_, line, total) = shown("--stores"): @unchecked
       assert(line.split(" {2,}").take(4).toSeq ==
         Seq(query.queryId, "0-0-default", "3", ids.last.getOrElse("-")))
       assert(line.endsWith("  idle") && total.startsWith(s"$local: 1 store, "))
@@ -85,7 +85,8 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     all.zipWithIndex.foreach { case (home, i) => grown(home, (8 - i) * day + 1000) }
     val dry = json("--prune", "--dry-run")
     assert(pruned(dry) == Seq(all(0), all(1)) && dry \ "dryRun" == JBool(true))
-    assert(shown("--prune", "--dry-run").slice(1, 3).forall(_.startsWith("would delete  ")))
+    val lines = shown("--prune", "--dry-run", "--stores")
+    assert(lines.slice(1, 3).forall(_.startsWith("would delete  ")))
     assert(pruned(json("--prune")) == Seq(all(0), all(1)), "which a dry run had left")
     assert(pruned(json("--prune", "--max-age", "6d")) == Seq(all(2)))
     val bytes = DiskUse.of(all(3).toFile).bytes
@@ -99,11 +100,36 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     write(1, Map.empty): Unit
     grown(homes.head, 8 * day)
     val bytes = Sizes.text(DiskUse.of(homes.head.toFile).bytes)
-    val Seq(header, line, total) = shown("--prune"): @unchecked
+    val Seq(header, line, total) = shown("--prune", "--stores"): @unchecked
     assert(line.split(" {2,}").take(6).toSeq ==
       Seq("deleted", query.queryId, "0-0-default", "1", "-", bytes))
     assert(header.indexOf("version") == line.indexOf("  1  ") + 2)
     assert(total == s"$local: 0 stores, 0 B, deleted 1 store, $bytes")
+  }
+
+  test("a line for each query: stores, bytes of files that they share, last use, states") {
+    write(1, Map.empty): Unit
+    val all = homes.head +: (1 to 3).map(i => copied(homes.head, s"copy$i"))
+    val other = copied(homes.head, "copied", to = "another-query/0-0-default")
+    all.zipWithIndex.foreach { case (home, i) => grown(home, (8 - i) * day + 1000) }
+    Files.delete(all(3).resolve("base/CURRENT"))
+    Files.createLink(all(3).resolve("base/CURRENT"), all(2).resolve("base/CURRENT")): Unit
+    Files.delete(other.resolve("base/CURRENT"))
+    val bytes = Sizes.text(all.map(h => DiskUse.of(h.toFile)).reduce(_ ++ _).bytes)
+    val usedAt = java.time.Instant.ofEpochMilli(StoreDirectory.usedAtMs(all(3).toFile))
+      .truncatedTo(java.time.temporal.ChronoUnit.SECONDS).toString
+    holding(all(1)) {
+      val Seq(header, line, damaged, total) = shown(): @unchecked
+      def cells(line: String) = line.split(" {2,}").toSeq
+      assert(cells(header) == Seq("query", "stores", "size", "last use", "state"))
+      assert(cells(line) == Seq(query.queryId, "4", bytes, usedAt, "3 idle; 1 in-use"))
+      assert(cells(damaged).head == "another-query" && cells(damaged).last == "unusable (Damaged)")
+      assert(total.startsWith(s"$local: 5 stores, ") && total.endsWith(", 1 in use"))
+      // The homes of a query that go, and those that stay.
+      val Seq(gone, kept) = shown("--prune", "--dry-run", "--max-age", "7d").slice(1, 3): @unchecked
+      assert(cells(gone).take(3) == Seq("would delete", query.queryId, "1"))
+      assert(kept.trim.split(" {2,}").take(2).toSeq == Seq(query.queryId, "3"))
+    }
   }
 
   test("what is no home stays: other names, no lock, links that lead out") {
@@ -133,6 +159,7 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     }
     assert(found.length == 2 && Files.exists(foreign))
     assert(shown()(2).endsWith("unusable (OtherStore)"))
+    assert(shown("--stores") != shown() && shown("--stores")(2).endsWith("unusable (OtherStore)"))
   }
 
   test("another user's home is shown with its owner and stays") {

@@ -9,7 +9,8 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.concurrent.TrieMap
 import statemark.common.Clock
 import statemark.spark.Line.MemoryStream
-import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.cli.{CommandContext, Console, ExitCode}
 import statemark.spark.offline.switching.SwitchCommand
 

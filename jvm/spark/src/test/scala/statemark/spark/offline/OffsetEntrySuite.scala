@@ -2,7 +2,8 @@ package statemark.spark.offline
 
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
-import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.OffsetEntry
 
 class OffsetEntrySuite extends AnyFunSuite {
   private val key = "spark.sql.streaming.stateStore.providerClass"

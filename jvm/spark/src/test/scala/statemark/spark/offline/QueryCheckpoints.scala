@@ -8,7 +8,7 @@ import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.spark.{Line, OneSession, StoppedMaintenance}
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.{Command, CommandContext, Console, ExitCode, Waiter}
 import statemark.spark.offline.verify.VerifyCommand
 

@@ -34,7 +34,16 @@ class RequestSuite extends AnyFunSuite {
       assert(request.isVerbose)
       assert(request.fields.as(RepartitionCommand.read) ==
         RepartitionCommand
-          .Arguments("/c", None, true, skipUncommitted = false, 0, dryRun = true, json = true))
+          .Arguments(
+            "/c",
+            None,
+            true,
+            skipUncommitted = false,
+            None,
+            0,
+            dryRun = true,
+            json = true
+          ))
     }
   }
 

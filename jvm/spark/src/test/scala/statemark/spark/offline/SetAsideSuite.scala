@@ -7,7 +7,7 @@ import org.apache.spark.sql.streaming.OutputMode
 import org.json4s.{JInt, JObject, JString}
 import org.json4s.jackson.JsonMethods.parse
 import scala.jdk.CollectionConverters._
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 
 /** `switch` takes files of versions that no committed batch has written out of the checkpoint, and puts them back where
   * it was interrupted.

@@ -3,7 +3,7 @@ package statemark.spark.offline
 import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.{Files, Path => JPath}
 import scala.jdk.CollectionConverters._
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 
 /** Two switches of one checkpoint at once. */
 class SwitchBesideSuite extends CommandsBeside {

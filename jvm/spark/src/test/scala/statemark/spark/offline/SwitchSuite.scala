@@ -11,7 +11,7 @@ import org.rocksdb.{ColumnFamilyDescriptor, Options, RocksDB}
 import scala.jdk.CollectionConverters._
 import scala.util.Using
 import statemark.common.InvalidInputException
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.switching.SwitchCommand
 
 /** `switch` between the two providers that share a format, and what it refuses. */

@@ -4,7 +4,7 @@ import java.nio.file.Path
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.Clock
 import statemark.spark.{FileQueries, LocalStores}
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.{CommandContext, ExitCode}
 import statemark.spark.offline.switching.SwitchCommand
 

@@ -13,7 +13,7 @@ import scala.concurrent.{Await, Future}
 import scala.concurrent.duration.Duration
 import scala.concurrent.ExecutionContext.Implicits.global
 import statemark.spark.{DeniedFileSystem, Line}
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.ExitCode
 import statemark.spark.offline.verify.{FindingKind, VerifyCommand}
 

@@ -1,6 +1,7 @@
 package statemark.kafka.sink.conf
 
 import org.apache.spark.SPARK_VERSION
+import statemark.kafka.conf.SinkException
 
 /** Kafka's client library, which Statemark leaves to the user: Spark's own connector brings it. */
 private[sink] object KafkaLibrary {
@@ -14,9 +15,9 @@ private[sink] object KafkaLibrary {
 
   /** Fails where the library is not on the class path of `loader`. */
   def require(loader: ClassLoader): Unit = absence(loader).foreach { e =>
-    throw new IllegalStateException(
-      s"Format '${SinkFormat.Name}' cannot be used: $Missing. Start Spark with $Packages, which " +
-        "brings it.",
+    throw new SinkException.MissingLibrary(
+      Missing,
+      s"Start Spark with $Packages, which brings it, or with --jars and kafka-clients",
       e
     )
   }

@@ -4,6 +4,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 import org.json4s.{JObject, JString, JValue}
 import scala.util.Try
+import statemark.spark.conf.ProviderClass
 import statemark.spark.offline.cli.UserError
 
 /** One entry of a query's offset log: a version line, a line of JSON with the confs that Spark pins,

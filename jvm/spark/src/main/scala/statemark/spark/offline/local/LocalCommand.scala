@@ -1,6 +1,7 @@
 package statemark.spark.offline.local
 
 import java.io.File
+import java.time.Instant
 import java.time.temporal.ChronoUnit
 import org.json4s.JObject
 import org.json4s.JsonDSL._
@@ -9,20 +10,22 @@ import statemark.spark.local.{DiskUse, LocalCollector}
 import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
 import statemark.spark.offline.verify.Sizes
 
-/** `local [--local-dir D] [--json] [--prune [--dry-run] [--max-age A] [--max-bytes B]]`: what lies in the local directory of
-  * this machine, and the deletion of what no process uses.
+/** `local [--local-dir D] [--stores] [--json] [--prune [--dry-run] [--max-age A] [--max-bytes B]]`: what lies in the
+  * local directory of this machine, and the deletion of what no process uses.
   */
 object LocalCommand extends Command {
   override val name: String = "local"
 
   /** @param maxAge in place of the setting localDirMaxAge
     * @param maxBytes in place of the setting localDirMaxBytes
+    * @param stores whether each store has a line, and not each query
     * @param dryRun whether it is only shown what `prune` would delete
     */
   final case class Arguments(
       localDir: Option[String],
       maxAge: Option[String],
       maxBytes: Option[String],
+      stores: Boolean,
       prune: Boolean,
       dryRun: Boolean,
       json: Boolean
@@ -32,6 +35,7 @@ object LocalCommand extends Command {
     fields.optionalText("localDir"),
     fields.optionalText("maxAge"),
     fields.optionalText("maxBytes"),
+    fields.flag("stores"),
     fields.flag("prune"),
     fields.flag("dryRun"),
     fields.flag("json")
@@ -63,7 +67,7 @@ object LocalCommand extends Command {
     }
     val listing =
       LocalListing(root, homes.filterNot(deleted.toSeq.flatten.contains), deleted, args.dryRun)
-    context.answer(args.json, listing.json)(listing.lines)
+    context.answer(args.json, listing.json)(listing.lines(args.stores))
     ExitCode.Ok
   }
 
@@ -124,12 +128,16 @@ final case class LocalListing(
     isDry: Boolean
 ) {
 
-  def lines: Seq[String] = {
-    val gone = deleted.toSeq.flatten
+  /** Returns a line for each query, or for each home, and one for all.
+    *
+    * @param ofHomes whether each home has a line
+    */
+  def lines(ofHomes: Boolean): Seq[String] = {
+    val all = deleted.toSeq.flatten.map(verb -> _) ++ homes.map("" -> _)
     val removal = deleted.map { d =>
       s"$verb ${count(d)}${if (d.isEmpty) "" else s", ${Sizes.text(freedBy(d))}"}"
     }
-    table(gone.map(verb -> _) ++ homes.map("" -> _)) :+
+    table(if (ofHomes) homeRows(all) else queryRows(all)) :+
       (Seq(s"$root: ${count(homes)}, ${Sizes.text(bytesOf(homes))}") ++
         inUse.map(n => s"$n in use") ++ removal).mkString(", ")
   }
@@ -164,25 +172,58 @@ final case class LocalListing(
   /** A file to which a home that stays has a link is not gone. */
   private def freedBy(gone: Seq[DirectoryFacts]): Long = (useOf(gone) -- useOf(homes)).bytes
 
-  /** One line for each, in columns below their names. The first column is there where something is in it. */
-  private def table(of: Seq[(String, DirectoryFacts)]): Seq[String] = if (of.isEmpty) Nil
-  else {
-    val header =
-      Seq("", "query", "store", "version", "checkpoint id", "size", "last use", "state")
-    val rows = header +: of.map { case (done, h) =>
+  private def homeRows(of: Seq[(String, DirectoryFacts)]): Seq[Seq[String]] =
+    Seq("", "query", "store", "version", "checkpoint id", "size", "last use", "state") +:
+      of.map { case (done, h) =>
+        Seq(
+          done,
+          h.queryId,
+          h.store,
+          h.version.fold("not known")(_.toString),
+          h.checkpointId.getOrElse("-"),
+          Sizes.text(h.bytes),
+          timeOf(h.usedAt),
+          stateOf(h)
+        )
+      }
+
+  /** Returns a row for each query, and another for what was deleted of a query of which homes stay. */
+  private def queryRows(of: Seq[(String, DirectoryFacts)]): Seq[Seq[String]] = {
+    val found = of.groupMap { case (done, h) => done -> h.queryId }(_._2)
+    val rows = of.map { case (done, h) => done -> h.queryId }.distinct.map { key =>
+      val own = found(key)
       Seq(
-        done,
-        h.queryId,
-        h.store,
-        h.version.fold("not known")(_.toString),
-        h.checkpointId.getOrElse("-"),
-        Sizes.text(h.bytes),
-        h.usedAt.truncatedTo(ChronoUnit.SECONDS).toString,
-        h.state.name + h.problem.fold("")(p => s" (${p.takeWhile(_ != ':')})") +
-          h.otherOwner.fold("")(user => s", of $user")
+        key._1,
+        key._2,
+        own.length.toString,
+        Sizes.text(bytesOf(own)),
+        timeOf(own.maxBy(_.usedAtMs).usedAt),
+        statesOf(own)
       )
     }
-    val shown = if (of.forall(_._1.isEmpty)) rows.map(_.tail) else rows
+    Seq("", "query", "stores", "size", "last use", "state") +: rows
+  }
+
+  private def timeOf(at: Instant): String = at.truncatedTo(ChronoUnit.SECONDS).toString
+
+  private def stateOf(h: DirectoryFacts): String =
+    h.state.name + h.problem.fold("")(p => s" (${p.takeWhile(_ != ':')})") +
+      h.otherOwner.fold("")(user => s", of $user")
+
+  /** Returns the one state of all homes, or how many are in each. */
+  private def statesOf(of: Seq[DirectoryFacts]): String = {
+    val found = of.map(stateOf)
+    val states = found.distinct
+    if (states.length == 1) states.head
+    else states.map(state => s"${found.count(_ == state)} $state").mkString("; ")
+  }
+
+  /** Returns a line for each row, in columns; none for headers alone. The first column is there where something is in
+    * it.
+    */
+  private def table(rows: Seq[Seq[String]]): Seq[String] = if (rows.length == 1) Nil
+  else {
+    val shown = if (rows.forall(_.head.isEmpty)) rows.map(_.tail) else rows
     val widths = shown.transpose.map(_.map(_.length).max)
     shown.map(_.zip(widths).map { case (text, width) => text.padTo(width, ' ') }.mkString("  ")
       .stripTrailing)

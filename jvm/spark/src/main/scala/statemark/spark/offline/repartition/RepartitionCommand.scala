@@ -17,6 +17,7 @@ object RepartitionCommand extends Command {
   override val name: String = "repartition"
 
   /** @param observe how many seconds the checkpoint is watched for signs of a running query
+    * @param fileSink directory of Spark's file sink, whose log gets an entry of the repartition's batch
     * @param dryRun whether it is only shown what would be done
     */
   final case class Arguments(
@@ -24,6 +25,7 @@ object RepartitionCommand extends Command {
       partitions: Option[BigInt],
       rollback: Boolean,
       skipUncommitted: Boolean,
+      fileSink: Option[String],
       observe: Double,
       dryRun: Boolean,
       json: Boolean
@@ -34,6 +36,7 @@ object RepartitionCommand extends Command {
     fields.optionalWhole("partitions"),
     fields.flag("rollback"),
     fields.flag("skipUncommitted"),
+    fields.optionalText("fileSink"),
     fields.number("observe"),
     fields.flag("dryRun"),
     fields.flag("json")
@@ -44,9 +47,13 @@ object RepartitionCommand extends Command {
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     requireStopped(checkpoint, (args.observe * 1000).toLong, context)
     val lines = new ProgressLines(context.console, context.clock)
-    val result = change(new Repartition(context.spark, checkpoint, show(lines)))
-    context.answer(args.json, json(checkpoint, result))(
-      Seq(s"${checkpoint.root}: ${describe(result)}")
+    val repartition = new Repartition(context.spark, checkpoint, show(lines))
+    // A directory that is wrong is refused before the state is moved.
+    args.fileSink.foreach(repartition.sinkLacks(_): Unit)
+    val result = change(repartition)
+    val completed = args.fileSink.filterNot(_ => args.dryRun).map(repartition.completeSink)
+    context.answer(args.json, json(checkpoint, result) ~ ("fileSinkBatches" -> completed))(
+      s"${checkpoint.root}: ${describe(result)}" +: sinkLines(result, completed)
     )
     ExitCode.Ok
   }
@@ -112,6 +119,19 @@ object RepartitionCommand extends Command {
     }
     ("checkpoint" -> checkpoint.root.toString) ~ of
   }
+
+  private def sinkLines(result: RepartitionResult, completed: Option[Seq[Long]]): Seq[String] =
+    (result, completed) match {
+      case (_, Some(Seq())) => Seq("the log of the file sink lacks nothing")
+      case (_, Some(batches)) =>
+        Seq(s"the log of the file sink has entries of batches ${batches.mkString(", ")} now")
+      case (_: RepartitionResult.Moved, None) =>
+        Seq(
+          "a query that writes files with Spark's own sink fails after it within ten batches: run this once " +
+            "more with --file-sink DIRECTORY before it is started"
+        )
+      case _ => Nil
+    }
 
   private def describe(result: RepartitionResult): String = result match {
     case RepartitionResult.Moved(batch, from, to, stores, rows) =>

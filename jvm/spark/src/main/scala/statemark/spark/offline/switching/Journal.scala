@@ -9,7 +9,8 @@ import org.json4s.jackson.JsonMethods.{compact, parse, render}
 import org.json4s.{JArray, JInt, JObject, JString, JValue}
 import scala.util.Try
 import statemark.spark.load.CheckpointMark
-import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.{OffsetEntry, QueryCheckpoint}
 import statemark.spark.offline.cli.UserError
 import statemark.spark.offline.ownership.{Ownership, SetAside}
 

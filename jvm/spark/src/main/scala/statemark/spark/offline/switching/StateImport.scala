@@ -10,7 +10,8 @@ import org.apache.spark.util.SerializableConfiguration
 import scala.annotation.tailrec
 import scala.util.Using
 import statemark.spark.checkpoint.{OperatorFacts, StoreFile}
-import statemark.spark.offline.checkpoint.{Jobs, ProviderClass, QueryCheckpoint, StoreListing}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.{Jobs, QueryCheckpoint, StoreListing}
 import statemark.spark.offline.cli.{CommandContext, ProgressLines, UserError}
 import statemark.spark.offline.ownership.{OwnedFileManager, Ownership}
 import statemark.spark.StatemarkStateStoreProvider

@@ -1,13 +1,8 @@
 package statemark.spark.offline.switching
 
 import statemark.spark.checkpoint.StoreFile
-import statemark.spark.offline.checkpoint.{
-  Activity,
-  OffsetEntry,
-  ProviderClass,
-  QueryCheckpoint,
-  StoreListing
-}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.{Activity, OffsetEntry, QueryCheckpoint, StoreListing}
 import statemark.spark.offline.cli.{
   Command,
   CommandContext,

@@ -2,7 +2,8 @@ package statemark.spark.offline.switching
 
 import org.json4s.JObject
 import org.json4s.JsonDSL._
-import statemark.spark.offline.checkpoint.{OffsetEntry, ProviderClass}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.OffsetEntry
 
 /** What a switch has come to, or would.
   *

@@ -10,8 +10,7 @@ import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.{StoreFile, StoreLocation}
-import statemark.spark.conf.StoreConf
-import statemark.spark.offline.checkpoint.ProviderClass
+import statemark.spark.conf.{ProviderClass, StoreConf}
 import statemark.spark.process.TaskInfo
 import statemark.spark.provider.ProviderContext
 import statemark.transaction.{CommitObserver, RowScan}

@@ -27,6 +27,10 @@ final class Repartition(
 
   def dryRollback(): RepartitionResult = refuse()
 
+  def sinkLacks(@unused directory: String): Seq[Long] = refuse()
+
+  def completeSink(@unused directory: String): Seq[Long] = refuse()
+
   private def refuse(): Nothing = throw UserError(
     s"${checkpoint.root} cannot be repartitioned with Spark ${session.version}",
     "a repartition needs Spark 4.2 or newer",

@@ -12,7 +12,8 @@ import org.apache.spark.sql.internal.SQLConf
 import scala.annotation.tailrec
 import scala.util.Try
 import statemark.spark.checkpoint.StoreFile
-import statemark.spark.offline.checkpoint.{ProviderClass, QueryCheckpoint}
+import statemark.spark.conf.ProviderClass
+import statemark.spark.offline.checkpoint.QueryCheckpoint
 import statemark.spark.offline.cli.UserError
 import statemark.spark.offline.ownership.Ownership
 
@@ -150,6 +151,26 @@ final class Repartition(
   ): RepartitionResult = decide match {
     case Left(nothing) if !Ownership.isTaken(checkpoint) => nothing
     case _ => Ownership.during(checkpoint)(owner => decide.fold(identity, carryOut(_, owner)))
+  }
+
+  // ---- the sink
+
+  /** Returns the batches of repartitions that the log of the query's file sink lacks.
+    * @throws UserError where the directory is not this query's
+    */
+  def sinkLacks(directory: String): Seq[Long] = sinkLog(directory)._2
+
+  /** Gives the log of the query's file sink the entries that it lacks, and returns their batches. */
+  def completeSink(directory: String): Seq[Long] = {
+    val (log, lacking) = sinkLog(directory)
+    log.add(lacking)
+    lacking
+  }
+
+  private def sinkLog(directory: String): (FileSinkLog, Seq[Long]) = {
+    val log = new FileSinkLog(session, checkpoint.hadoopConf, directory)
+    val (_, committed) = lastBatches()
+    (log, log.lacking(committed, b => b > 0 && partitionsOf(b) != partitionsOf(b - 1)))
   }
 
   // ---- the batch

@@ -23,12 +23,14 @@ import org.apache.spark.sql.catalyst.plans.logical.{
   ProcessingTime,
   ProcessingTimeTimeout
 }
+import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.datasources.v2.state.metadata.StateMetadataPartitionReader
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.{RpcUtils, SerializableConfiguration, ShutdownHookManager}
 import scala.jdk.CollectionConverters._
+import scala.util.Try
 import statemark.common.{Causes, Position}
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
@@ -62,8 +64,7 @@ object StatemarkBridge extends BridgeShims {
   def beforeBatch(): Option[BatchAhead] = for {
     spark <- SparkSession.getActiveSession
     queryId <- queryOfThread(spark)
-    batch <-
-      Option(spark.sparkContext.getLocalProperty("streaming.sql.batchId")).flatMap(_.toLongOption)
+    batch <- currentBatch(spark)
     query <- Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId)))
     offsets <- query.offsetLog.get(batch)
   } yield {
@@ -126,7 +127,9 @@ object StatemarkBridge extends BridgeShims {
             _.sparkSession.sessionState.conf
               .getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
           ),
-        query.offsetLog.get(_).map(log => Position(endOffsets(log).map(_._2))),
+        query.offsetLog.get(_).map(endOffsets),
+        // Spark makes the plan in the query's own thread, and fails an assertion on any other until it has.
+        () => Try(query.logicalPlan).toOption.map(_.collectLeaves().flatMap(sourceOf)),
         unnamedPartitions(query, _),
         (batch, operator) =>
           commits.get(batch).flatMap(_.stateUniqueIds).flatMap(_.get(operator))
@@ -177,6 +180,9 @@ object StatemarkBridge extends BridgeShims {
   /** What Spark calls the query that runs on a thread, and on threads that it begins. */
   private def queryOfThread(spark: SparkSession): Option[String] =
     Option(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+
+  private def sourceOf(leaf: LogicalPlan): Option[SparkDataStream] =
+    leaf.productIterator.collectFirst { case stream: SparkDataStream => stream }
 
   private def dependsOnTime(plan: LogicalPlan): Boolean = plan.productIterator.exists {
     case ProcessingTimeTimeout | ProcessingTime => true
@@ -262,6 +268,12 @@ object StatemarkBridge extends BridgeShims {
     !Causes.of(failure).exists(_.isInstanceOf[TimeoutException]) &&
       (lacksEndpoint(failure) || Causes.of(failure).exists(_.isInstanceOf[IOException]))
 
+  /** Whether a call to another JVM failed because this one's application is ending. The class of the failure is private
+    * to Spark's package of remote calls.
+    */
+  def isEnding(failure: Throwable): Boolean =
+    Causes.of(failure).exists(_.getClass.getSimpleName == "RpcEnvStoppedException")
+
   /** The codec of changelogs. */
   def codec(name: String): CompressionCodec =
     CompressionCodec.createCodec(Option(SparkEnv.get).fold(new SparkConf)(_.conf), name)
@@ -333,7 +345,9 @@ final case class PlannedBatch(ends: Vector[(String, Option[String])], atMs: Opti
   * @param lastCommitted the last batch in its commit log
   * @param placesByWholeKey whether its operators' rows are known to be in the partition that all columns of the key
   *   give. Queries from before Spark 3.3 may be placed by some of the columns, as their input was
-  * @param positionOf source offsets that a batch ends at
+  * @param endsOf where each source stands at the end of a batch, by what the offset log calls the source
+  * @param sources its sources in the order of its plan, which is that of offsets that have no names in the log; None for
+  *   a moment after its start
   * @param unnamedPartitions the number of partitions of its state, where the offset entry of a batch does not name it
   * @param idsOf checkpoint ids that a batch committed for an operator, by partition and store, in checkpoint
   *   format v2
@@ -347,10 +361,16 @@ final case class ActiveQuery(
     isActive: () => Boolean,
     lastCommitted: () => Option[Long],
     placesByWholeKey: () => Boolean,
-    positionOf: Long => Option[Position],
+    endsOf: Long => Option[Vector[(String, Option[String])]],
+    sources: () => Option[Seq[SparkDataStream]],
     unnamedPartitions: Long => Option[Int],
     idsOf: (Long, Long) => Option[Array[Array[String]]]
-)
+) {
+
+  /** Source offsets that a batch ends at. */
+  def positionOf(batch: Long): Option[Position] =
+    endsOf(batch).map(ends => Position(ends.map(_._2)))
+}
 
 /** A query, as its own thread sees it.
   *

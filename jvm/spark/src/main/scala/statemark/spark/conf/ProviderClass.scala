@@ -1,8 +1,7 @@
-package statemark.spark.offline.checkpoint
+package statemark.spark.conf
 
 import java.util.UUID
 import org.apache.hadoop.conf.Configuration
-import statemark.spark.conf.ProviderName
 
 /** A state store provider as an offset entry pins it, by the name of its class. */
 sealed abstract class ProviderClass(val className: String, val shortName: String) {

@@ -1,0 +1,38 @@
+package statemark.spark.errors
+
+import org.apache.spark.sql.AnalysisException
+import statemark.common.{FailureKind, StatemarkException}
+
+/** A use of format `statemark` or `statemark-kafka` that Spark cannot plan, in Spark's own class: clients of Spark have one of their own for it,
+  * also over Connect, and show its message without a stack. Its condition is the kind of the failure.
+  *
+  * @param problem what cannot be done
+  */
+final class FormatRefusedException private[spark] (problem: String, failure: StatemarkException)
+    extends AnalysisException(
+      s"$problem\n  reason: ${failure.why}\n  remedy: ${failure.remedy}",
+      None,
+      None,
+      Some(failure),
+      Some(s"${FormatRefusedException.Condition}${failure.kind.name}"),
+      Map.empty,
+      Array.empty
+    ) {
+
+  /** Returns the kind of the failure, and whether the same call can succeed when it is made again. */
+  def kind: FailureKind = failure.kind
+  def isRetryable: Boolean = kind.isRetryable
+}
+
+object FormatRefusedException {
+
+  /** The beginning of conditions; the name of the kind follows. */
+  val Condition: String = "STATEMARK."
+
+  /** Runs a step of the planning of a use. */
+  private[statemark] def where[A](problem: => String)(step: => A): A =
+    try step
+    catch {
+      case e: StatemarkException => throw new FormatRefusedException(problem, e)
+    }
+}
