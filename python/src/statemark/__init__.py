@@ -12,6 +12,7 @@ What people use, in the order in which they need it::
     state            one of them, for all of these reads
     position         how far a running query has read its sources
     plots            pictures of what a listener has seen
+    checkpoint       the commands on a query's checkpoint: inspect, verify, switch, repartition
     doctor           what is odd on this machine, in settings, and with a checkpoint
     kafka_source     rows of topics, of committed transactions alone
     kafka_sink       a query's exactly-once output to Kafka
@@ -35,6 +36,8 @@ from typing import TYPE_CHECKING
 
 from statemark import plots
 from statemark._version import __version__
+from statemark.answers import Answer
+from statemark.checkpoint_commands import Checkpoint, checkpoint
 from statemark.diagnosis import Diagnosis, doctor
 from statemark.doctor_findings import Finding
 from statemark.errors import (
@@ -53,6 +56,7 @@ from statemark.errors import (
     LookupTimeoutError,
     LostRowsError,
     MissingDependencyError,
+    MissingLibraryError,
     PositionBoundError,
     RefusedSettingError,
     ScratchFullError,
@@ -92,8 +96,10 @@ if TYPE_CHECKING:
     from statemark.metrics import MetricsListener
 
 __all__ = [
+    "Answer",
     "BrokenLogError",
     "CallInterruptedError",
+    "Checkpoint",
     "CheckpointDamagedError",
     "ConnectError",
     "Description",
@@ -113,6 +119,7 @@ __all__ = [
     "LostRowsError",
     "MetricsListener",
     "MissingDependencyError",
+    "MissingLibraryError",
     "Operator",
     "OperatorMetrics",
     "Position",
@@ -140,6 +147,7 @@ __all__ = [
     "ViewClosedError",
     "WrongHistoryError",
     "__version__",
+    "checkpoint",
     "conf",
     "configure",
     "doctor",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statemark import _class_loaders
 from statemark.errors import KINDS, EngineError, no_plugin
@@ -122,6 +122,12 @@ def is_classic() -> bool:
     return not is_remote()
 
 
+def is_stopped(spark: object) -> bool:
+    """Tell whether a session is a classic one whose application has ended."""
+    context = getattr(spark, "_sc", None)
+    return context is not None and context._jsc is None
+
+
 def add_to_class_path(jar: str) -> bool:
     """Add a jar to the driver's class path; return whether that can be (`_class_loaders.add`)."""
     return _class_loaders.add(_view(), jar)
@@ -149,10 +155,26 @@ def _view() -> Any:  # noqa: ANN401 - of the virtual machine
     return SparkContext._jvm
 
 
-def kind_of(error: BaseException) -> type[EngineError] | None:
-    """Return the class of errors for the kind of failure behind an exception of pyspark's.
+class Told(NamedTuple):
+    """What is said of a failure.
 
-    The virtual machine tells the kind from the classes of its own exception and of the causes.
+    Attributes
+    ----------
+    kind : type or None
+        The class of errors for its kind; None where it is none of Statemark's.
+    why : str
+        What has failed and why, without what Spark has put around it.
+    remedy : str or None
+        What to do about it.
+    """
+
+    kind: type[EngineError] | None
+    why: str
+    remedy: str | None
+
+
+def told_of(error: BaseException) -> Told | None:
+    """Return what the virtual machine says of the failure behind an exception of pyspark's.
 
     Parameters
     ----------
@@ -161,27 +183,23 @@ def kind_of(error: BaseException) -> type[EngineError] | None:
 
     Returns
     -------
-    type or None
-        The class; None where the failure is none of Statemark's, or came over Spark Connect.
+    Told or None
+        What it tells from the classes of its own exception and of the causes; None where the
+        failure came over Spark Connect, or the plugin or the virtual machine is not there.
     """
-    return KINDS.get(_told("nameOf", error) or "")
+    origin = _java_exception(error) if has_context() else None
+    if origin is None:
+        return None
+    from py4j.protocol import Py4JError
 
-
-def message_of(error: BaseException) -> str | None:
-    """Return what the virtual machine says of a failure, without what Spark has put around it.
-
-    Parameters
-    ----------
-    error : BaseException
-        What pyspark or py4j has raised.
-
-    Returns
-    -------
-    str or None
-        The message of the failure of Statemark's behind it, or else of the failure itself; None
-        where it came over Spark Connect, or the plugin or the virtual machine is not there.
-    """
-    return _told("messageOf", error)
+    try:
+        kinds = _plugins("errors.FailureKinds")
+        if kinds is None:
+            return None
+        kind = KINDS.get(str(kinds.nameOf(origin)))
+        return Told(kind, str(kinds.whyOf(origin)), str(kinds.remedyOf(origin)) or None)
+    except (Py4JError, OSError):
+        return None
 
 
 def kinds() -> dict[str, bool]:
@@ -191,20 +209,6 @@ def kinds() -> dict[str, bool]:
     jvm: Any = SparkContext._jvm
     known = dict(jvm.statemark.spark.errors.FailureKinds.all())
     return known | dict(jvm.statemark.kafka.conf.SinkKind.all())
-
-
-def _told(method: str, error: BaseException) -> str | None:
-    """Return what the virtual machine says of a failure of its own; None where it is gone."""
-    origin = _java_exception(error) if has_context() else None
-    if origin is None:
-        return None
-    from py4j.protocol import Py4JError
-
-    try:
-        kinds = _plugins("errors.FailureKinds")
-        return None if kinds is None else str(getattr(kinds, method)(origin))
-    except (Py4JError, OSError):
-        return None
 
 
 def _java_exception(error: BaseException) -> object | None:
@@ -222,7 +226,7 @@ def _java_exception(error: BaseException) -> object | None:
     return next((part for part in error.args if isinstance(part, JavaObject)), None)
 
 
-def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | None]]:
+def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | None], list[str]]:
     """Have the driver read rows of a running query by key: those of the first keys, in one call.
 
     Parameters
@@ -234,15 +238,16 @@ def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | No
 
     Returns
     -------
-    tuple of str and list
-        What option ``asOf`` takes to read the rest, and for each of the first keys its Row or None.
+    tuple of str, list and list
+        What option ``asOf`` takes to read the rest, for each of the first keys its Row or None, and
+        the names of the columns of a key.
 
     Raises
     ------
     LiveReadError
         If the plugin is not there.
     pyspark.errors.IllegalArgumentException, py4j.protocol.Py4JJavaError
-        If the keys are not the operator's, or the query gives no answer; `kind_of` tells why.
+        If the keys are not the operator's, or the query gives no answer; `told_of` tells why.
     """
     from pyspark import SparkContext
     from pyspark.serializers import CPickleSerializer
@@ -250,8 +255,8 @@ def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | No
     show_jar_to_thread()
     answer = _lookups(SparkContext._jvm)
     pickled = answer(json.dumps(options), keys)
-    as_of, rows = CPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
-    return as_of, list(rows)
+    as_of, rows, columns = CPickleSerializer().loads(pickled)  # type: ignore[no-untyped-call]
+    return as_of, list(rows), list(columns)
 
 
 @lru_cache(maxsize=1)

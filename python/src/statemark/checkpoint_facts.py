@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -153,20 +152,19 @@ class Checkpoint:
         return number(self.conf.get(PARTITIONS))
 
 
-def from_inspection(text: str) -> Checkpoint:
+def from_inspection(found: Mapping[str, Any]) -> Checkpoint:
     """Return what `statemark inspect --json` says of a checkpoint.
 
     Parameters
     ----------
-    text : str
-        Its output.
+    found : Mapping
+        Its JSON object.
 
     Returns
     -------
     Checkpoint
         The checkpoint.
     """
-    found = json.loads(text)
     committed = found.get("lastCommittedBatch")
     pinned = {PROVIDER: found.get("provider"), PARTITIONS: found.get("partitions")}
     version = 0 if committed is None else committed + 1

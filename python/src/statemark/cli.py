@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from statemark import (
     demo,
@@ -16,6 +16,7 @@ from statemark import (
     layers,
     offline,
     properties,
+    settings,
 )
 from statemark._version import __version__
 from statemark.command import json_argument
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    args = _parser().parse_args(argv)
+    args = make_parser().parse_args(argv)
     try:
         if args.command == "doctor" and args.kafka is None:
             return _doctor(args)
@@ -84,7 +85,18 @@ def _run(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """Return the parser of the command, of which completions of shells can be made.
+
+    Returns
+    -------
+    Parser
+        With all commands.
+
+    Notes
+    -----
+    Source: ``shtab --shell=bash statemark.cli.make_parser`` (PyPI: shtab).
+    """
     parser = Parser(
         prog="statemark",
         description="Transactional state for Spark Structured Streaming.",
@@ -166,17 +178,12 @@ def _parser() -> Parser:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    for_brokers = {"--topic": args.topic, "--command-config": args.command_config}
-    named = [option for option, value in for_brokers.items() if value is not None]
-    if named:
-        problem = f"{named[0]} was given, and no --kafka"
-        remedy = f"add --kafka, or leave {named[0]} away"
-        raise SettingsError(problem, reason="it is about brokers", remedy=remedy)
+    given = offline.given_to(args)
     found = diagnosis.examine(
         getattr(args, "checkpoint", None),
-        conf=doctor_elsewhere.settings_of(args),
+        conf=doctor_elsewhere.settings_of(given),
         inspect=lambda location: doctor_elsewhere.inspected(
-            location, given=offline.given_to(args), is_verbose=args.verbose
+            location, given=given, is_verbose=args.verbose
         ),
     )
     print(found.to_json() if args.json else found)
@@ -196,7 +203,11 @@ def _conf(args: argparse.Namespace) -> str:
         jar=args.jar,
         spark_version=args.spark_version,
     )
-    wanted[layers.JARS] = layers.merge(args.jars, _default_jars(), wanted[layers.JARS])
+    defaults = _defaults()
+    wanted[layers.JARS] = layers.merge(
+        args.jars, defaults.get(layers.JARS, ""), wanted[layers.JARS]
+    )
+    wanted[settings.PLUGINS_KEY] = layers.with_plugin(defaults.get(settings.PLUGINS_KEY, ""))
     if args.json:
         return json_output.of({"settings": wanted})
     if args.format == "spark-defaults":
@@ -217,9 +228,9 @@ def _conf(args: argparse.Namespace) -> str:
     return " ".join(flags)
 
 
-def _default_jars() -> str:
-    """Return the jars of spark-defaults.conf, which --jars would hide."""
+def _defaults() -> Mapping[str, str]:
+    """Return the settings of spark-defaults.conf, whose jars and plugins the flags would hide."""
     try:
-        return layers.defaults(env=os.environ).get(layers.JARS, "")
+        return layers.defaults(env=os.environ)
     except MissingDependencyError:
-        return ""  # no Spark here, and so no spark-defaults.conf
+        return {}  # no Spark here, and so no spark-defaults.conf

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from statemark import units
+
 if TYPE_CHECKING:
-    from statemark.usage import Example
+    from statemark.usage import Example, Parser
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Command:
     name: str
     summary: str
     description: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
+    add_arguments: Callable[[Parser], None]
     examples: Sequence[Example]
     has_checkpoint: bool = True
     asks_kafka: bool = False
@@ -48,3 +50,17 @@ class Command:
 def json_argument(parser: argparse.ArgumentParser) -> None:
     """Add ``--json`` to a parser."""
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+
+
+def fitting(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a parser that refuses a text before Spark starts, and leaves it as it is."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except units.RefusedError as error:
+            problem = f"{text!r} is refused: {error.reason}"
+            raise argparse.ArgumentTypeError(problem) from None
+        return text
+
+    return check

@@ -8,17 +8,35 @@ there each command has a case class of these fields.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from statemark.command import Command, json_argument
+from statemark import units
+from statemark.command import Command, fitting, json_argument
 from statemark.commands_kafka import KAFKA_COMMANDS
+
+if TYPE_CHECKING:
+    from statemark.usage import Parser
+
+
+def _seconds(text: str) -> float:
+    """Parse a time to watch, so that a wrong one is refused before Spark starts."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        problem = f"{text!r} is no number of seconds, 0 at least"
+        raise argparse.ArgumentTypeError(problem)
+    return seconds
 
 
 def _add_observe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--observe",
         metavar="SECONDS",
-        type=float,
+        type=_seconds,
         default=5.0,
         help="how long the checkpoint is watched for signs of a running query (default: 5)",
     )
@@ -50,10 +68,22 @@ def _switch_arguments(parser: argparse.ArgumentParser) -> None:
 # ---- repartition
 
 
+def _positive(text: str) -> int:
+    """Parse a number of partitions, so that a wrong one is refused before Spark starts."""
+    number = int(text) if text.isascii() and text.isdecimal() else 0
+    if number < 1:
+        problem = f"{text!r} is no whole number of 1 at least"
+        raise argparse.ArgumentTypeError(problem)
+    return number
+
+
 def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
-        "--partitions", metavar="N", type=int, help="the new number of partitions, 1 at least"
+        "--partitions",
+        metavar="N",
+        type=_positive,
+        help="the new number of partitions, 1 at least",
     )
     what.add_argument(
         "--rollback", action="store_true", help="take back a repartition that did not finish"
@@ -63,6 +93,12 @@ def _repartition_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give up a last batch that is not committed: the query reads its input again, and a"
         " sink may get rows twice",
+    )
+    parser.add_argument(
+        "--file-sink",
+        metavar="DIR",
+        help="where the query writes with Spark's own file sink (parquet, json, …), whose log needs"
+        " an entry of the batch",
     )
     _add_observe(parser)
     _add_dry_run(parser)
@@ -83,28 +119,35 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 # ---- local
 
-# Besides --prune and --json: option, metavar, help.
+
+# Besides --prune and --json: option, metavar, what reads its value, help.
 _LOCAL_OPTIONS = (
-    ("--local-dir", "D", "the directory (default: localDir of Spark's settings, else the cache"
+    ("--local-dir", "D", str, "the directory (default: localDir of Spark's settings, else the cache"
      " directory that a local master uses)"),
-    ("--max-age", "A", "with --prune: how long a store that no process uses stays, such as 12h"
-     " (default: localDirMaxAge, 7d)"),
-    ("--max-bytes", "B", "with --prune: how much the directory may hold, such as 50g; the longest"
-     " unused go first (default: localDirMaxBytes, no limit)"),
+    ("--max-age", "A", fitting(units.duration), "with --prune: how long a store that no process"
+     " uses stays, such as 12h (default: localDirMaxAge, 7d)"),
+    ("--max-bytes", "B", fitting(units.size), "with --prune: how much the directory may hold, such"
+     " as 50g; the longest unused go first (default: localDirMaxBytes, no limit)"),
 )  # fmt: skip
 
 
-def _local_arguments(parser: argparse.ArgumentParser) -> None:
-    for option, metavar, text in _LOCAL_OPTIONS:
-        parser.add_argument(option, metavar=metavar, help=text)
+def _local_arguments(parser: Parser) -> None:
+    given = {
+        option: parser.add_argument(option, metavar=metavar, type=read, help=text)
+        for option, metavar, read, text in _LOCAL_OPTIONS
+    }
     parser.add_argument(
+        "--stores", action="store_true", help="a line for each store, not for each query"
+    )
+    prune = parser.add_argument(
         "--prune",
         action="store_true",
         help="delete what no process uses and is too old or too much",
     )
-    parser.add_argument(
+    dry_run = parser.add_argument(
         "--dry-run", action="store_true", help="with --prune: only say what would be deleted"
     )
+    parser.needs(prune, given["--max-age"], given["--max-bytes"], dry_run)
     json_argument(parser)
 
 
@@ -160,12 +203,14 @@ COMMANDS: Sequence[Command] = (
     Command(
         "local",
         "show, and prune, what lies in the local directory of this machine",
-        "Show the stores that queries keep on this machine's disk: query, operator-partition-store,"
-        " version on disk, checkpoint id, size, last use, and whether some process uses it. With"
-        " --prune delete those that no process uses: the checkpoint has all that they hold.",
+        "Show what queries keep on this machine's disk: number of stores, size, last use, and"
+        " whether some process uses them. With --stores show each store:"
+        " operator-partition-store, version on disk, checkpoint id. With --prune delete those that"
+        " no process uses: the checkpoint has all that they hold.",
         _local_arguments,
         (
-            ("local", "what lies in this machine's local directory"),
+            ("local", "the queries in this machine's local directory"),
+            ("local --stores", "each of their stores"),
             ("local --prune --max-age 12h", "delete what no process used for 12 hours"),
             ("local --prune --dry-run", "what would be deleted"),
         ),

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from statemark.command import Command, json_argument
+from statemark import units
+from statemark.command import Command, fitting, json_argument
+
+if TYPE_CHECKING:
+    from statemark.usage import Parser
 
 
-def _commit_topic_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def _commit_topic_argument(parser: argparse.ArgumentParser) -> argparse.Action:
+    return parser.add_argument(
         "--commit-topic",
         metavar="T",
         default="statemark-commits",
@@ -17,8 +22,8 @@ def _commit_topic_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _command_config_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def _command_config_argument(parser: argparse.ArgumentParser) -> argparse.Action:
+    return parser.add_argument(
         "--command-config",
         metavar="FILE",
         help="properties of Kafka's clients, such as how to log in; on this machine",
@@ -84,7 +89,7 @@ def _strategy(text: str) -> str:
     return text
 
 
-def _compact_arguments(parser: argparse.ArgumentParser) -> None:
+def _compact_arguments(parser: Parser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="a compacted topic")
     _servers_argument(parser)
     parser.add_argument(
@@ -101,7 +106,7 @@ def _compact_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="only say which keys are wrong")
-    what.add_argument(
+    continuous = what.add_argument(
         "--continuous",
         action="store_true",
         help="run a query that repairs the topic until it is stopped",
@@ -115,6 +120,7 @@ def _compact_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lateness",
         metavar="D",
+        type=fitting(units.duration),
         help="by how much producers' timestamps are older, at most, than the time at which they"
         " write, such as 1h: then a lag of that, 10 minutes, and the brokers' longest transaction"
         " (15 minutes by default) is enough",
@@ -124,18 +130,22 @@ def _compact_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="takes the table of keys, of about 70 bytes each (default: the temporary directory)",
     )
-    parser.add_argument("--checkpoint", metavar="DIR", help="with --continuous: of the query")
-    parser.add_argument(
+    checkpoint = parser.add_argument(
+        "--checkpoint", metavar="DIR", help="with --continuous: of the query"
+    )
+    trigger = parser.add_argument(
         "--trigger",
         metavar="D",
+        type=fitting(units.duration),
         default="10s",
         help="with --continuous: time between batches (default: 10s)",
     )
+    parser.needs(continuous, checkpoint, trigger)
     _command_config_argument(parser)
     json_argument(parser)
 
 
-def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
+def _doctor_arguments(parser: Parser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "checkpoint",
@@ -145,20 +155,22 @@ def _doctor_arguments(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="a query's checkpoint: a path, or a URI for Spark",
     )
-    what.add_argument(
+    kafka = what.add_argument(
         "--kafka",
         metavar="LIST",
         help="check brokers instead: host:port of one or more; the options of brokers belong to it",
     )
-    parser.add_argument("--topic", metavar="T", help="an output topic, to be checked as well")
-    parser.add_argument(
+    topic = parser.add_argument(
+        "--topic", metavar="T", help="an output topic, to be checked as well"
+    )
+    prefix = parser.add_argument(
         "--prefix",
         metavar="P",
         default="statemark",
         help="option transactionalIdPrefix of the sink (default: statemark)",
     )
-    _commit_topic_argument(parser)
-    _command_config_argument(parser)
+    commit_topic = _commit_topic_argument(parser)
+    parser.needs(kafka, topic, prefix, commit_topic, _command_config_argument(parser))
     json_argument(parser)
 
 

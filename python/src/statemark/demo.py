@@ -17,11 +17,11 @@ from typing import IO, Any
 from urllib.parse import quote
 
 from statemark import comparison
+from statemark.children import ending_with_us
 from statemark.comparison import duration
 from statemark.demo_side import NOBODY_READS, SPARK, STATEMARK
 from statemark.errors import EngineError, SettingsError
 from statemark.jars import jar_path
-from statemark.offline import ending_with_us
 
 #: Keys of the state, unless another number is asked for.
 KEYS = 600_000

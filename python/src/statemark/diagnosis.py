@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemark import (
+    arguments,
     checkpoint_files,
     doctor_checkpoint,
     doctor_disk,
@@ -22,6 +23,8 @@ from statemark import (
     doctor_software,
     json_output,
     layers,
+    offline_calls,
+    places,
 )
 from statemark.checkpoint_facts import Checkpoint
 from statemark.doctor_findings import PROBLEM, Finding
@@ -136,15 +139,19 @@ def doctor(
     >>> [finding.name for finding in statemark.doctor(spark=spark).findings]  # doctest: +SKIP
     ['session-lacks']
     """
-    found = dict(_settings_of(spark))
-    found |= {key: str(value) for key, value in (conf or {}).items()}
-    location = None if checkpoint is None else os.fspath(checkpoint)
-    return examine(
-        location,
-        conf=found,
-        inspect=lambda elsewhere: doctor_elsewhere.inspected(elsewhere, given=_for_inspect(found)),
-        spark=spark,
-    )
+    arguments.refuse_stopped(spark)
+    if spark is not None:
+        arguments.refuse_other(spark, "SparkSession", remedy="pass a session that runs")
+    own = arguments.settings("conf", conf)
+    of_session = settings_of(spark)
+    found = {**of_session, **own}
+    location = None if checkpoint is None else arguments.location("checkpoint", checkpoint)
+
+    def inspect(elsewhere: str) -> Checkpoint:
+        with offline_calls.settings_file(of_session, own) as given:
+            return doctor_elsewhere.inspected(elsewhere, given=given)
+
+    return examine(location, conf=found, inspect=inspect, spark=spark)
 
 
 def examine(
@@ -211,29 +218,21 @@ def examine(
     )
 
 
-def _settings_of(spark: SparkSession | None) -> Mapping[str, str]:
+def settings_of(spark: SparkSession | None) -> Mapping[str, str]:
+    """Return the settings of a session, or those that one started here would have."""
     if spark is not None:
         return dict(spark.conf.getAll)
-    args = layers.submit_args(env=os.environ)
-    return {**layers.defaults(env=os.environ, args=args), **args.conf}
-
-
-def _for_inspect(conf: Mapping[str, str]) -> layers.SubmitArgs:
-    """Return what another application needs of the settings to reach the same file systems."""
-    named = layers.submit_args(env=os.environ)
-    wanted = ("spark.hadoop.", "spark.jars")
-    own = tuple(("--conf", f"{k}={v}") for k, v in conf.items() if k.startswith(wanted))
-    return layers.SubmitArgs((*named.options, *own), ())
+    return doctor_elsewhere.settings_of(layers.submit_args(env=os.environ))
 
 
 def _checkpoint(location: str, inspect: Inspect) -> Checkpoint:
     if not location.strip():
-        problem = "the checkpoint location is empty"
-        remedy = "name the directory that the query has as its checkpointLocation"
-        raise SettingsError(problem, reason="a variable may not be set", remedy=remedy)
+        raise places.no_location()
     path = re.sub(r"^file:(?://(?:localhost)?(?=/))?", "", location)
     try:
-        # A directory with this path on this machine is taken for the one that is meant.
+        # What has this path on this machine is taken for what is meant.
+        if Path(path).is_file():
+            raise checkpoint_files.NoCheckpointError
         if not Path(path).is_dir():
             return inspect(location)
         return checkpoint_files.read(Path(path))

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
+from typing import TYPE_CHECKING
 
-from statemark import layers
+from statemark import layers, offline_calls
 from statemark.checkpoint_facts import Checkpoint, from_inspection
-from statemark.errors import MissingDependencyError, SettingsError
-from statemark.jars import spark_home
-from statemark.layers import SubmitArgs
-from statemark.offline import (
-    SUBMIT_OPTIONS,
-    ending_with_us,
-    environment,
-    given_to,
-    refuse_missing,
-    submit_words,
-)
+from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
+
+if TYPE_CHECKING:
+    from statemark.layers import SubmitArgs
 
 
 def inspected(location: str, *, given: SubmitArgs, is_verbose: bool = False) -> Checkpoint:
@@ -41,42 +34,33 @@ def inspected(location: str, *, given: SubmitArgs, is_verbose: bool = False) -> 
     Raises
     ------
     SettingsError
-        If nothing is at the location, or `inspect` has failed, which is on standard error.
+        If nothing is at the location, or `inspect` has failed, with what it says.
     MissingDependencyError, JarNotFoundError, SparkVersionError
-        As for `run`.
+        As for `offline.run`.
     """
     args = argparse.Namespace(command="inspect", checkpoint=location, json=True, verbose=is_verbose)
-    home = spark_home(env=os.environ)
-    known = SubmitArgs(tuple(one for one in given.options if one[0] in SUBMIT_OPTIONS), ())
-    refuse_missing(args, home, known)
-    done = subprocess.run(
-        submit_words(args, home, known, {}),
-        env=environment(os.environ, is_verbose=is_verbose),
-        stdout=subprocess.PIPE,
-        check=False,
-        preexec_fn=ending_with_us(),
-    )
-    if done.returncode != 0:
-        problem = f"{location} could not be inspected"
-        reason = "`statemark inspect` has failed, and standard error says why"
-        raise SettingsError(problem, reason=reason, remedy="correct what it says")
-    return from_inspection(done.stdout.decode().strip().splitlines()[-1])
+    try:
+        _, values = offline_calls.answer(args, given=given, is_verbose=is_verbose)
+    except StatemarkError as error:
+        if type(error) is not StatemarkError:
+            raise
+        raise SettingsError(error.problem, reason=error.reason, remedy=error.remedy) from error
+    return from_inspection(values)
 
 
-def settings_of(args: argparse.Namespace) -> dict[str, str]:
-    """Return the settings of Spark that an offline command would run with.
+def settings_of(given: SubmitArgs) -> dict[str, str]:
+    """Return the settings of Spark that spark-submit would start with.
 
     Parameters
     ----------
-    args : argparse.Namespace
-        What one of the parsers of `add_parsers` returned.
+    given : SubmitArgs
+        Its options.
 
     Returns
     -------
     dict of str to str
         Those of its options, and of the files that they name or leave to Spark.
     """
-    given = given_to(args)
     try:
         found = layers.defaults(env=os.environ, args=given)
     except MissingDependencyError:

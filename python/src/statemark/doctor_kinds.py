@@ -169,8 +169,8 @@ STATE_MISSING = Kind(
 STATE_DAMAGED = Kind(
     "state-damaged",
     PROBLEM,
-    "a snapshot that the last committed batch needs is no zip, or an SST file of it has another"
-    " size",
+    "a snapshot that the last committed batch needs is no zip, an SST file of it has another size,"
+    " or a changelog is of a history that was rolled back",
 )
 STATE_LACKS = Kind(
     "state-lacks",

@@ -137,7 +137,7 @@ def look(about: Situation) -> Restart | None:
         elif folder is None:
             loads.append(_from_checkpoint(store, _no_root(about), most))
         else:
-            loads.append(_load(store, homes, about.min_deltas, most))
+            loads.append(_load(store, homes, about, _absent(about)))
     planned = checkpoint.planned
     is_open = planned is not None and planned > checkpoint.committed
     return Restart(checkpoint.committed + 1, planned if is_open else None, tuple(loads), in_use)
@@ -149,7 +149,13 @@ def _no_root(about: Situation) -> str:
     return f"{settings.LOCAL_DIR.name} is not set"
 
 
-def _load(store: Store, homes: tuple[Home, ...], min_deltas: int, max_repair: int) -> Load:
+def _absent(about: Situation) -> str:
+    """Return where a local directory was looked for. A job may set another in its code."""
+    unset = "" if about.own(settings.LOCAL_DIR) else f", and {settings.LOCAL_DIR.name} is not set"
+    return f"no local directory in {about.local_dir}{unset}"
+
+
+def _load(store: Store, homes: tuple[Home, ...], about: Situation, absent: str) -> Load:
     """Return the load by the rules of `ChangelogPath.find` and `LocalReuse` in the JVM."""
     whys = [home.problem for home in homes if home.problem]
     # The newest of them comes first, by what their owners noted.
@@ -161,15 +167,14 @@ def _load(store: Store, homes: tuple[Home, ...], min_deltas: int, max_repair: in
         replayed = store.after(version)
         if gap < 0:
             whys.insert(0, "the local directory is ahead of the checkpoint")
-        elif gap > min_deltas:
-            whys.insert(0, f"the local directory is more than {min_deltas} versions behind")
+        elif gap > about.min_deltas:
+            whys.insert(0, f"the local directory is more than {about.min_deltas} versions behind")
         elif len(replayed) < gap:
             whys.insert(0, "a changelog after the local directory's version is gone")
         else:
             size = _sum(replayed.values())
             return Load(store, version, "", 0, len(replayed), size)
-    why = whys[0] if whys else "no local directory on this machine"
-    return _from_checkpoint(store, why, max_repair)
+    return _from_checkpoint(store, whys[0] if whys else absent, about.max_repair)
 
 
 def _from_checkpoint(store: Store, why: str, max_repair: int) -> Load:
@@ -241,7 +246,7 @@ def lines(restart: Restart) -> list[str]:
     if restart.in_use:
         found.append(
             "some process has its stores open now: the query seems to run, and an orderly end"
-            " brings its local directories up to date"
+            " leaves the last batch of each store to be replayed"
         )
     return found
 

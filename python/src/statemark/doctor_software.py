@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemark import doctor_kinds as kinds
-from statemark import jars
+from statemark import jars, java
 from statemark.errors import (
     JarNotFoundError,
     MissingDependencyError,
@@ -22,12 +19,6 @@ from statemark.errors import (
 
 if TYPE_CHECKING:
     from statemark.doctor_findings import Finding, Kind
-
-#: The oldest release of Java that every line of Spark with a jar takes.
-_NEEDED_JAVA = 17
-_VERSION = re.compile(r'version "([\d._]+)')
-_RELEASE = re.compile(r'^JAVA_VERSION="([\d._]+)', re.MULTILINE)
-_ANSWERS_WITHIN_S = 20
 
 
 @dataclass(frozen=True)
@@ -72,9 +63,9 @@ def look(env: Mapping[str, str]) -> Software:
         What there is.
     """
     found: list[Finding] = []
-    java = _java_of(env)
-    version = _java_version(java) if java else None
-    found += _of_java(env, java, version)
+    program = java.program(env)
+    version = java.version_of(program) if program else None
+    found += _of_java(env, program, version)
     home: Path | None = None
     spark: str | None = None
     jar: Path | None = None
@@ -93,44 +84,33 @@ def look(env: Mapping[str, str]) -> Software:
     return Software(
         tuple(found),
         version,
-        None if java is None else str(java),
+        None if program is None else str(program),
         spark,
         None if home is None else str(home),
         None if jar is None else str(jar),
     )
 
 
-def _of(kind: Kind, error: StatemarkError) -> Finding:
-    return kind.found(error.problem, reason=error.reason, remedy=error.remedy)
+def _of(kind: Kind, error: StatemarkError, **values: object) -> Finding:
+    return kind.found(error.problem, reason=error.reason, remedy=error.remedy, **values)
 
 
-def _of_java(env: Mapping[str, str], java: Path | None, version: str | None) -> Iterator[Finding]:
+def _of_java(
+    env: Mapping[str, str], program: Path | None, version: str | None
+) -> Iterator[Finding]:
     home = env.get("JAVA_HOME")
-    remedy = f"install Java {_NEEDED_JAVA} or later, and set JAVA_HOME to its directory"
-    if java is None or version is None:
-        yield kinds.JAVA_MISSING.found(
-            "there is no Java that Spark could start",
-            reason=f"JAVA_HOME is {home}, and {home}/bin/java cannot be run"
-            if home
-            else "JAVA_HOME is not set, and no java on PATH can be run",
-            remedy=remedy,
-            javaHome=home,
-        )
+    if program is None or version is None:
+        yield _of(kinds.JAVA_MISSING, java.missing(env), javaHome=home)
         return
-    if _release(version) < _NEEDED_JAVA:
-        yield kinds.JAVA_OLD.found(
-            f"Java {version} is too old",
-            reason=f"Spark needs Java {_NEEDED_JAVA} or later, and would start {java}",
-            remedy=remedy,
-            java=version,
-            path=str(java),
-        )
-    on_path = _on_path(env)
-    other = on_path and _java_version(on_path)
-    if home and other and _release(other) != _release(version):
+    if java.release_of(version) < java.NEEDED:
+        error = java.too_old(program, version)
+        yield _of(kinds.JAVA_OLD, error, java=version, path=str(program))
+    on_path = java.on_path(env)
+    other = on_path and java.version_of(on_path)
+    if home and other and java.release_of(other) != java.release_of(version):
         yield kinds.JAVA_TWO.found(
             f"JAVA_HOME has Java {version}, and PATH Java {other}",
-            reason=f"Spark starts the one of JAVA_HOME ({java}); a shell starts {on_path}",
+            reason=f"Spark starts the one of JAVA_HOME ({program}); a shell starts {on_path}",
             remedy="make both the same, so that what you try in a shell is what Spark runs on",
             javaHome=version,
             path=other,
@@ -166,44 +146,3 @@ def _installed() -> str | None:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         return None
-
-
-def _java_of(env: Mapping[str, str]) -> Path | None:
-    """Return the program that Spark's scripts start."""
-    home = env.get("JAVA_HOME")
-    if not home:
-        return _on_path(env)
-    java = Path(home) / "bin" / "java"
-    return java if java.is_file() else None
-
-
-def _on_path(env: Mapping[str, str]) -> Path | None:
-    found = shutil.which("java", path=env.get("PATH", ""))
-    return Path(found) if found else None
-
-
-def _java_version(java: Path) -> str | None:
-    """Return the version of a Java, by the file beside it, or else by what it says."""
-    release = java.resolve().parent.parent / "release"
-    if release.is_file():
-        named = _RELEASE.search(release.read_text(errors="replace"))
-        if named:
-            return named[1]
-    try:
-        said = subprocess.run(
-            [str(java), "-version"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_ANSWERS_WITHIN_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    named = _VERSION.search(said.stderr + said.stdout)
-    return named[1] if named else None
-
-
-def _release(version: str) -> int:
-    """Return the release of a version: Java 8 calls itself 1.8."""
-    parts = [int(part) for part in re.findall(r"\d+", version)]
-    return parts[1] if parts[0] == 1 and len(parts) > 1 else parts[0]

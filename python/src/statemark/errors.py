@@ -66,7 +66,7 @@ class MissingDependencyError(StatemarkError, ImportError):
 
 
 class JarNotFoundError(StatemarkError, FileNotFoundError):
-    """Build or reinstall: the plugin's jar is not where it should be."""
+    """Build, reinstall, or give it to Spark: the plugin's jar is not where it should be."""
 
 
 class SparkVersionError(StatemarkError):
@@ -169,6 +169,10 @@ class SinkError(EngineError):
     """Base of the kinds of failures of the Kafka sink."""
 
 
+class MissingLibraryError(SinkError):
+    """Start Spark with Kafka's client library: it is not on the class path."""
+
+
 class RefusedSettingError(SinkError):
     """Correct the option: it is refused, or what it asks for does not fit the topic."""
 
@@ -237,6 +241,7 @@ KINDS: dict[str, type[EngineError]] = {
         StaleTaskError,
         CheckpointDamagedError,
         LiveReadError,
+        MissingLibraryError,
         RefusedSettingError,
         UnfitClusterError,
         WrongHistoryError,

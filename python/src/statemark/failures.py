@@ -11,7 +11,9 @@ from statemark.errors import (
     KINDS,
     EngineError,
     InvalidInputError,
+    JarNotFoundError,
     LiveReadError,
+    SettingsError,
     SinkError,
     StatemarkError,
     no_plugin,
@@ -19,30 +21,44 @@ from statemark.errors import (
 
 # Spark's state source has conditions of its own: they are of the read, whoever made it.
 _OF_STATE = re.compile(r"\[STDS_\w+")
-# A Spark Connect client has messages only. Spark writes the class of an exception before its
-# message where it has no class of its own for it, and where a task fails with it.
+# A Spark Connect client has messages and conditions. Spark writes the class of an exception before
+# its message where it has no class of its own for it, and where a task fails with it.
 _OVER_CONNECT = re.compile(r"\(?\bstatemark\.[\w.]*?(\w+)Exception(?:\) |: )([^\n]*)")
-# The data source of reads is missing, and so is the rest of the plugin.
-_NO_FORMAT = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bstatemark\b")
+# The condition of a read that cannot be planned; the name of the kind follows.
+_CONDITION = "STATEMARK."
+_REMEDY = "\n  remedy: "
+# A format is missing, and so is the rest of the plugin.
+_NO_FORMAT = re.compile(r"\[DATA_SOURCE_NOT_FOUND\] [^\n]*: (statemark(?:-kafka)?)\. ")
+# A class is missing: in a task, on the driver, and as a query has the latter, by its name alone.
+_NO_CLASS = re.compile(
+    r"(?:\A|ClassNotFoundException: |terminated with exception: )"
+    r"(statemark(?:\.[a-z]\w*)+\.[A-Z][\w$]*)(?!\S)"
+)
 # Where stacks and the like begin, which are of no use to the reader of a message.
 _NOISE = re.compile(r"\n\nJVM stacktrace:|\n\s+at |\nDriver stacktrace:")
 
 
-def error_of(error: Exception) -> EngineError | None:
+def error_of(error: BaseException | None) -> StatemarkError | None:
     """Return the failure of Statemark's behind an exception of pyspark's.
 
     Parameters
     ----------
-    error : Exception
+    error : BaseException or None
         Raised by an action on a table of `live`, by a write to Kafka, or returned by
-        ``query.exception()``.
+        ``query.exception()``, which is None for a query that has not failed.
 
     Returns
     -------
-    EngineError or None
-        An error whose class is the kind of the failure, `error` itself where it is one; None where
-        the failure is none of Statemark's, and for a Spark Connect client, which gets messages
-        only.
+    StatemarkError or None
+        An error whose class is the kind of the failure, an `EngineError`; `JarNotFoundError` where
+        Spark has not found a class or a format of Statemark's; `error` itself where it is one of
+        Statemark's. None where `error` is None, the failure is none of these, and for most failures
+        of a Spark Connect client, which gets messages and conditions only.
+
+    Raises
+    ------
+    SettingsError
+        If `error` is no exception.
 
     Notes
     -----
@@ -54,17 +70,18 @@ def error_of(error: Exception) -> EngineError | None:
     >>> statemark.error_of(ValueError("not of Spark's")) is None
     True
     """
-    if isinstance(error, EngineError):
+    if error is None or isinstance(error, StatemarkError):
         return error
-    kind = _jvm.kind_of(error)
-    if kind is None:
-        return None
+    if not isinstance(error, Exception):
+        problem = f"{type(error).__name__} given in place of an exception"
+        remedy = "pass what was caught, or what query.exception() returns"
+        raise SettingsError(problem, reason="it has no failure behind it", remedy=remedy)
+    told = _jvm.told_of(error) or _by_condition(error)
+    if told is None or told.kind is None:
+        return _no_jar(text_of(error))
     problem = "Spark reports a failure of Statemark's"
-    return kind(
-        problem,
-        reason=_plain(_jvm.message_of(error) or str(error)),
-        remedy="do what the reason names" if not kind.is_retryable else "try again",
-    )
+    remedy = told.remedy or _any_remedy(told.kind, told.why)
+    return told.kind(problem, reason=_plain(told.why), remedy=remedy)
 
 
 @contextmanager
@@ -94,24 +111,54 @@ def of_read(query: str, *, is_all_of_it: bool) -> Iterator[None]:
         raise
     except Exception as e:
         # pyspark has no class for many failures, such as an interrupt, and leaves its connection's.
-        told = _jvm.message_of(e)
-        kind, message = (_jvm.kind_of(e), told) if told is not None else _over_connect(e)
-        if is_all_of_it and _NO_FORMAT.search(message):
+        by_jvm = _jvm.told_of(e)
+        told = by_jvm or _by_condition(e) or _by_text(e)
+        if is_all_of_it and _NO_FORMAT.search(told.why):
             raise no_plugin() from None
-        is_sparks = told is not None or isinstance(e, PySparkException)
-        is_of_read = is_sparks and (is_all_of_it or _OF_STATE.match(message) is not None)
-        is_sinks = kind is not None and issubclass(kind, SinkError)
-        if is_sinks or (kind is None and not is_of_read):
+        is_sparks = by_jvm is not None or isinstance(e, PySparkException)
+        is_of_read = is_sparks and (is_all_of_it or _OF_STATE.match(told.why) is not None)
+        is_sinks = told.kind is not None and issubclass(told.kind, SinkError)
+        if is_sinks or (told.kind is None and not is_of_read):
             raise
-        is_known = kind is not None or _OF_STATE.match(message) is not None
-        raise _read_error(query, message, kind) from None if is_known else e
+        is_known = told.kind is not None or _OF_STATE.match(told.why) is not None
+        raise _read_error(query, told) from None if is_known else e
 
 
-def _over_connect(error: Exception) -> tuple[type[EngineError] | None, str]:
-    """Return the kind of a failure, where it is Statemark's, and what it says, by its text."""
+def _by_condition(error: Exception) -> _jvm.Told | None:
+    """Return what a read says that Spark cannot plan, which passes Spark Connect as well."""
+    try:
+        condition = getattr(error, "getCondition", lambda: None)() or ""
+    except Exception:  # noqa: BLE001 - some ask the virtual machine for it, which may be gone
+        return None
+    if not condition.startswith(_CONDITION):
+        return None
+    lines, _, remedy = _plain(text_of(error)).partition(_REMEDY)
+    kind = KINDS.get(condition.removeprefix(_CONDITION))
+    return _jvm.Told(kind, lines.rpartition("\n  reason: ")[2], remedy or None)
+
+
+def _by_text(error: Exception) -> _jvm.Told:
+    """Return what a failure says by its text, which is all that Spark Connect passes of most."""
     text = text_of(error)
-    named = _OVER_CONNECT.search(text)
-    return (KINDS.get(named[1]), named[2]) if named else (None, text)
+    lines, _, remedy = _plain(text).partition(_REMEDY)
+    # Of a lookup, which has a remedy, the text may be that of another failure before it.
+    if not remedy and (named := _OVER_CONNECT.search(text)):
+        return _jvm.Told(KINDS.get(named[1]), named[2], None)
+    return _jvm.Told(None, lines, remedy or None)
+
+
+def _no_jar(text: str) -> JarNotFoundError | None:
+    """Return the error for what Spark says where it does not find Statemark's jar: names alone."""
+    name = _NO_FORMAT.search(text) or _NO_CLASS.search(text)
+    if name is None:
+        return None
+    problem = "Spark does not have Statemark's jar"
+    return JarNotFoundError(
+        problem,
+        reason=f"{name[1]} was not found, on the driver or on an executor",
+        remedy="call statemark.use(spark), in the Python thread that starts the query, or start"
+        " Spark with --jars $(statemark jar), which brings the jar to executors as well",
+    )
 
 
 def text_of(error: Exception) -> str:
@@ -133,19 +180,20 @@ def text_of(error: Exception) -> str:
         return type(error).__name__
 
 
-def _read_error(query: str, message: str, kind: type[EngineError] | None) -> EngineError:
-    of_read = kind or LiveReadError
+def _read_error(query: str, told: _jvm.Told) -> EngineError:
+    of_read = told.kind or LiveReadError
     problem = f"query {query} was not read"
-    if of_read.is_retryable:
-        remedy = "read again"
-    elif of_read is InvalidInputError:  # the same read fails again
-        remedy = (
-            "correct what the reason names: spark.streams.active has the queries that run, "
-            "statemark.operators(query) what a read of one may name"
-        )
-    else:
-        remedy = "correct what the reason names, or read again"
-    return of_read(problem, reason=" ".join(_plain(message).split("\n")), remedy=remedy)
+    remedy = told.remedy or _any_remedy(of_read, told.why)
+    return of_read(problem, reason=" ".join(_plain(told.why).split("\n")), remedy=remedy)
+
+
+def _any_remedy(kind: type[EngineError], why: str) -> str:
+    """Say what to do about a failure that does not say it."""
+    if kind.is_retryable:
+        return "read again"
+    # The same read fails again.
+    is_wrong = issubclass(kind, InvalidInputError) or "_INVALID_" in why
+    return f"correct what the reason names{'' if is_wrong else ', or read again'}"
 
 
 def _plain(text: str) -> str:

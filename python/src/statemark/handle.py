@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statemark import lookup, queries, reads, stateful
-from statemark.errors import InvalidInputError, LiveReadError, SettingsError
+from statemark import lookup, queries, reads, settings, stateful
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from statemark.isolation import IsolationLevel
     from statemark.queries import Query
-    from statemark.stateful import Description, Operator
+    from statemark.stateful import Description
 
 
 class State:
@@ -26,7 +25,7 @@ class State:
 
     def __init__(self, query: Query, operator: int | str, named: dict[str, Any]) -> None:
         self._query, self._operator, self._named = query, operator, named
-        self._shown = queries.shown(queries.option_of(query))
+        self._shown = queries.called(query)
 
     def get(
         self,
@@ -90,6 +89,8 @@ class State:
     def live(
         self,
         *,
+        read_registered_timers: bool = False,
+        flatten_collection_types: bool = True,
         position_bound: reads.Position | None = None,
         timeout: float | str | None = None,
     ) -> DataFrame:
@@ -97,20 +98,27 @@ class State:
 
         Parameters
         ----------
+        read_registered_timers, flatten_collection_types
+            As for `statemark.live`.
         position_bound, timeout
             As for `get`.
 
         Returns
         -------
         DataFrame
-            Of the batch that is the last when it is first planned.
+            As of `statemark.live`.
 
         Raises
         ------
         LiveReadError, SettingsError, MissingDependencyError
             As `statemark.live`.
         """
-        return reads.live(self._query, **self._asked(position_bound, timeout))
+        return reads.live(
+            self._query,
+            read_registered_timers=read_registered_timers,
+            flatten_collection_types=flatten_collection_types,
+            **self._asked(position_bound, timeout),
+        )
 
     def position(self, *, timeout: float | str | None = None) -> reads.Position:
         """Return how far the query has read its sources, as `statemark.position` does.
@@ -151,7 +159,7 @@ class State:
             As `statemark.operators`.
         """
         found = stateful.operators(self._query, timeout=timeout)
-        chosen = self._number(found)
+        chosen = stateful.chosen_of(self._query, self._operator, found)
         return stateful.Description(
             query=self._shown,
             position=self.position(timeout=timeout),
@@ -167,35 +175,14 @@ class State:
     def _asked(
         self, position_bound: reads.Position | None, timeout: float | str | None
     ) -> dict[str, Any]:
-        number = self._operator
-        if isinstance(number, str):
-            number = self._number(stateful.operators(self._query, timeout=timeout))
-            self._operator = number  # operators of a query keep their numbers
+        # Operators of a query keep their numbers.
+        self._operator = stateful.number_of(self._query, self._operator, timeout=timeout)
         return {
             **self._named,
-            "operator_id": number,
+            "operator_id": self._operator,
             "position_bound": position_bound,
             "timeout": timeout,
         }
-
-    def _number(self, found: list[Operator]) -> int:
-        wanted = self._operator
-        numbers = [one.number for one in found if wanted in (one.number, one.name)]
-        if len(numbers) == 1:
-            return numbers[0]
-        problem = f"query {self._shown} was not read"
-        if not found:
-            raise InvalidInputError(
-                problem,
-                reason="it has no stateful operator, and so no state to read",
-                remedy="read the table that it writes",
-            )
-        there = ", ".join(f"{one.number} ({one.name})" for one in found)
-        raise LiveReadError(
-            problem,
-            reason=f"{len(numbers) or 'none'} of its stateful operators is {wanted!r}: {there}",
-            remedy="pass the number of one of them as `operator`",
-        )
 
 
 def state(
@@ -247,13 +234,9 @@ def state(
     query 'counts': batch 0
     > operator 0: stateStoreSave (key key; stores default)
     """
-    if isinstance(operator, bool) or not isinstance(operator, int | str):
-        problem = f"bad operator {operator!r}"
-        raise SettingsError(
-            problem,
-            reason=f"a {type(operator).__name__} is neither a number nor a name",
-            remedy="pass a number or a name of `statemark.operators(query)`",
-        )
+    stateful.check_operator(operator)
+    if isolation_level is not None:
+        settings.ISOLATION_LEVEL.written(isolation_level)  # refuses what is none
     named = {
         "store_name": store_name,
         "state_var_name": state_var_name,

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from statemark import _jvm
+from statemark import _jvm, arguments
 from statemark._version import __version__
 from statemark.errors import JarNotFoundError, MissingDependencyError, SparkVersionError
 
@@ -55,7 +55,7 @@ def jar_path(*, spark_version: str | None = None) -> Path:
             reason="the package was installed from sources before the plugin was built",
             remedy="run `make build` in the repository, install a wheel, or pass jar=",
         )
-    version = found_version() if spark_version is None else spark_version
+    version = found_version() if spark_version is None else _text(spark_version)
     parsed = _LINE.match(version)
     candidates = found.get(f"{parsed[1]}.{parsed[2]}", []) if parsed else []
     if not candidates:
@@ -96,7 +96,7 @@ def spark_line(
     tuple of int or None
         Major and minor version; None where nothing says it.
     """
-    named = None if jar is None else _NAME.search(os.fspath(jar))
+    named = None if jar is None else _NAME.search(arguments.location("jar", jar))
     if spark_version is None and named:
         spark_version = named["line"]
     if spark_version is None:
@@ -104,8 +104,14 @@ def spark_line(
             spark_version = found_version()
         except MissingDependencyError:
             return None
-    parsed = _LINE.match(spark_version)
+    parsed = _LINE.match(_text(spark_version))
     return (int(parsed[1]), int(parsed[2])) if parsed else None
+
+
+def _text(spark_version: object) -> str:
+    remedy = "pass a text, as '4.2'"
+    arguments.refuse_type("spark_version", spark_version, str, remedy=remedy)
+    return str(spark_version)
 
 
 def checked_jar(jar: str | os.PathLike[str]) -> str:
@@ -126,7 +132,7 @@ def checked_jar(jar: str | os.PathLike[str]) -> str:
     JarNotFoundError
         If it is a path where no file is, or holds a comma, which separates jars in Spark.
     """
-    text = os.fspath(jar)
+    text = arguments.location("jar", jar)
     # Two letters or more: one is a drive.
     is_uri = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) is not None
     if not is_uri:
@@ -138,13 +144,11 @@ def checked_jar(jar: str | os.PathLike[str]) -> str:
             reason="a comma separates jars in spark.jars",
             remedy="move it, or the Python environment, to a path without a comma",
         )
-    if not is_uri and not Path(text).is_file():
-        problem = f"the jar {text} does not exist"
-        raise JarNotFoundError(
-            problem,
-            reason="no file is at this path",
-            remedy="correct jar=, or leave it out to use the bundled jar",
-        )
+    why = None if is_uri else arguments.why_unreadable(text)
+    if why:
+        problem = f"the jar {text} cannot be read"
+        remedy = "correct jar=, or leave it out to use the bundled jar"
+        raise JarNotFoundError(problem, reason=why, remedy=remedy)
     return text
 
 

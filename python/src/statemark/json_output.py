@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -68,13 +68,29 @@ def only(run: Callable[[IO[bytes] | None], int]) -> tuple[int, bool]:
         code = run(output)
         output.seek(0)
         lines = output.read().decode(errors="replace").splitlines()
-    found = [line for line in lines if _is_object(line)][-1:]
+    told = found(lines)
     for line in lines:
-        if line not in found:
+        if line != told:
             sys.stderr.write(f"{line}\n")
-    for line in found:
-        sys.stdout.write(f"{line}\n")
-    return code, bool(found)
+    if told is not None:
+        sys.stdout.write(f"{told}\n")
+    return code, told is not None
+
+
+def found(lines: Sequence[str]) -> str | None:
+    """Return the JSON object among the lines that a process has printed.
+
+    Parameters
+    ----------
+    lines : sequence of str
+        Its standard output.
+
+    Returns
+    -------
+    str or None
+        The last line that is one; None where none is.
+    """
+    return next((line for line in reversed(lines) if _is_object(line)), None)
 
 
 def _is_object(line: str) -> bool:

@@ -7,8 +7,10 @@ Each is Spark's own reader or writer with the options set; the work is done by f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+from statemark import arguments, kafka_options
 from statemark.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -18,19 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _FORMAT = "statemark-kafka"
-#: Options by the names of arguments.
-_OPTIONS = {
-    "topic": "topic",
-    "sink_name": "sinkName",
-    "commit_topic": "commitTopic",
-    "transactional_id_prefix": "transactionalIdPrefix",
-    "refused_rows_topic": "refusedRowsTopic",
-    "on_lost_rows": "onLostRows",
-    "producers_per_executor": "producersPerExecutor",
-    "open_sinks": "openSinks",
-    "app_id": "txnAppId",
-    "batch_id": "txnVersion",
-}
 
 
 def kafka_sink(
@@ -80,7 +69,8 @@ def kafka_sink(
     Raises
     ------
     SettingsError
-        If an argument is empty, or an option is given twice. What the sink refuses, it refuses
+        If an argument is empty or of the wrong type, an option is given twice, or the DataFrame is
+        no streaming one. What the sink refuses, it refuses
         as the query starts.
 
     Examples
@@ -90,7 +80,7 @@ def kafka_sink(
     ... # doctest: +SKIP
     >>> writer.option("checkpointLocation", "/checkpoints/totals").start()  # doctest: +SKIP
     """
-    given = _options(
+    given = kafka_options.of_sink(
         bootstrap_servers,
         options,
         topic=topic,
@@ -101,6 +91,8 @@ def kafka_sink(
         on_lost_rows=on_lost_rows,
         producers_per_executor=producers_per_executor,
     )
+    arguments.refuse_other(df, "DataFrame", remedy="pass the table that the query makes")
+    kafka_options.refuse_batch(df, is_streaming=True)
     return df.writeStream.format(_FORMAT).options(**given)
 
 
@@ -151,8 +143,8 @@ def kafka_batch(
     Raises
     ------
     SettingsError
-        If an argument is empty or negative, or an option is given twice. The sink's own failures
-        come as Spark's exceptions.
+        If an argument is empty, negative or of the wrong type, an option is given twice, or the
+        DataFrame is a streaming one. The sink's own failures come as Spark's exceptions.
 
     Examples
     --------
@@ -161,21 +153,23 @@ def kafka_batch(
     ...     statemark.kafka_batch(df, batch_id, bootstrap_servers="broker:9092", topic="orders")
     >>> orders.writeStream.foreachBatch(write).start()  # doctest: +SKIP
     """
+    remedy = "give the number that foreachBatch hands over"
+    arguments.refuse_type("batch_id", batch_id, Integral, remedy=remedy)
     if batch_id < 0:
         problem = f"batch_id={batch_id} is refused"
         raise SettingsError(
             problem,
             reason="numbers of batches ascend from 0",
-            remedy="give the number that foreachBatch hands over",
+            remedy=remedy,
         )
-    if app_id is None and type(df).__module__.startswith("pyspark.sql.connect"):
+    if app_id is None and arguments.is_of_connect(df):
         problem = "app_id is missing"
         raise SettingsError(
             problem,
             reason="on Spark Connect nobody knows which query this batch is of",
             remedy="give app_id, a name that stays the same as long as the checkpoint does",
         )
-    given = _options(
+    given = kafka_options.of_sink(
         bootstrap_servers,
         options,
         topic=topic,
@@ -189,6 +183,8 @@ def kafka_batch(
         app_id=app_id,
         batch_id=batch_id,
     )
+    arguments.refuse_other(df, "DataFrame", remedy="pass the batch that foreachBatch hands over")
+    kafka_options.refuse_batch(df, is_streaming=False)
     df.write.format(_FORMAT).mode("append").options(**given).save()
 
 
@@ -197,7 +193,7 @@ def kafka_source(
     *,
     bootstrap_servers: str | Sequence[str],
     topics: str | Sequence[str],
-    starting_offsets: str | None = None,
+    starting_offsets: str | Mapping[str, Mapping[str, int]] | None = None,
     streaming: bool = True,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
@@ -213,8 +209,9 @@ def kafka_source(
         ``host:port`` of one broker or more.
     topics : str or sequence of str
         Names of topics.
-    starting_offsets : str, optional
-        As Spark's ``startingOffsets``.
+    starting_offsets : str or Mapping, optional
+        As Spark's ``startingOffsets``: a text, or offsets by topic and partition, as
+        ``{"orders": {"0": 7}}``.
     streaming : bool, optional
         Whether it goes on as rows come; else it ends where the topics end now.
     options : mapping of str to object, optional
@@ -229,7 +226,10 @@ def kafka_source(
     Raises
     ------
     SettingsError
-        If an argument is empty, or an option is given twice.
+        If an argument is empty or of the wrong type, or an option is given twice.
+    MissingDependencyError
+        If the session has not Spark's Kafka connector; on Spark Connect an action on the table
+        fails instead.
 
     Examples
     --------
@@ -237,49 +237,15 @@ def kafka_source(
     >>> statemark.kafka_source(spark, bootstrap_servers="broker:9092", topics="orders")
     ... # doctest: +SKIP
     """
-    given = {
-        "kafka.bootstrap.servers": _joined("bootstrap_servers", bootstrap_servers),
-        "subscribe": _joined("topics", topics),
-        "kafka.isolation.level": "read_committed",
-        **({} if starting_offsets is None else {"startingOffsets": starting_offsets}),
-    }
+    given = kafka_options.of_source(bootstrap_servers, topics, starting_offsets, options)
+    arguments.refuse_no_flag("streaming", streaming)
+    arguments.refuse_other(spark, "SparkSession", remedy="pass the session that reads")
+    arguments.refuse_stopped(spark)
     reader: Any = spark.readStream if streaming else spark.read
-    frame: DataFrame = reader.format("kafka").options(**_with(given, options)).load()
+    try:
+        frame: DataFrame = reader.format("kafka").options(**given).load()
+    except Exception as e:  # of classes that differ between sessions and lines of Spark
+        if "Failed to find data source: kafka" in str(e):
+            raise kafka_options.no_connector(spark) from None
+        raise
     return frame
-
-
-def _options(
-    bootstrap_servers: str | Sequence[str],
-    more: Mapping[str, object] | None,
-    **arguments: object,
-) -> dict[str, str]:
-    given = {"kafka.bootstrap.servers": _joined("bootstrap_servers", bootstrap_servers)}
-    for name, value in arguments.items():
-        if value is not None:
-            given[_OPTIONS[name]] = _joined(name, str(value))
-    return _with(given, more)
-
-
-def _joined(name: str, value: str | Sequence[str]) -> str:
-    text = value if isinstance(value, str) else ",".join(value)
-    if not text.strip():
-        problem = f"{name} is empty"
-        raise SettingsError(problem, reason="nothing is named", remedy="name one or more")
-    return text
-
-
-def _with(given: dict[str, str], more: Mapping[str, object] | None) -> dict[str, str]:
-    known = {name.lower() for name in given}
-    twice = sorted(name for name in more or {} if name.lower() in known)
-    if twice:
-        problem = f"option {twice[0]!r} is given twice"
-        raise SettingsError(
-            problem,
-            reason="an argument sets it already",
-            remedy="give the argument alone",
-        )
-    return given | {name: _text(value) for name, value in (more or {}).items()}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

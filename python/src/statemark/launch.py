@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from statemark import _jvm, layers, settings
+from statemark import _jvm, arguments, layers, settings
 from statemark.errors import ConnectError, SessionRunningError, SettingsError
 from statemark.failures import text_of
 
@@ -149,9 +149,7 @@ def _merged_jars(options: Mapping[str, Any], *, jar: str) -> str:
 
 def _merged_plugins(options: Mapping[str, Any]) -> str:
     """Return the plugins of the highest layer that names some, and ours."""
-    named = _named(settings.PLUGINS_KEY, options) or ""
-    names = [name.strip() for name in named.split(",") if name.strip()]
-    return ",".join([*(name for name in names if name != settings.PLUGIN), settings.PLUGIN])
+    return layers.with_plugin(_named(settings.PLUGINS_KEY, options) or "")
 
 
 def _named(key: str, options: Mapping[str, Any]) -> str | None:
@@ -184,7 +182,7 @@ def _provider_settings(options: Mapping[str, Any]) -> dict[str, str]:
 def _connect_reason(builder: SparkSession.Builder) -> str | None:
     """Return the option that makes this a Connect client, or None for a classic session."""
     options: Mapping[str, Any] = getattr(builder, "_options", {})
-    if type(builder).__module__.startswith("pyspark.sql.connect"):
+    if arguments.is_of_connect(builder):
         return "the builder is pyspark.sql.connect's"
     remote = options.get("spark.remote")
     if remote:

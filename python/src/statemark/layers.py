@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from statemark import properties
+from statemark import arguments, properties, settings
 from statemark.errors import SettingsError
 from statemark.jars import spark_home
 
@@ -161,6 +161,12 @@ def submit_args(*, env: Mapping[str, str]) -> SubmitArgs:
     return SubmitArgs.parse(env.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
 
 
+def conf_dir(*, env: Mapping[str, str], home: Path | None = None) -> Path:
+    """Return the directory of Spark's files of settings; `home` is Spark's where it is known."""
+    named = env.get("SPARK_CONF_DIR")
+    return Path(named) if named else (home or spark_home(env=env)) / "conf"
+
+
 def defaults(*, env: Mapping[str, str], args: SubmitArgs | None = None) -> dict[str, str]:
     """Return the settings of the lowest layer.
 
@@ -174,15 +180,23 @@ def defaults(*, env: Mapping[str, str], args: SubmitArgs | None = None) -> dict[
     Returns
     -------
     dict of str to str
-        Settings by key; empty if there is no file, as it is for Spark.
+        Settings by key; empty if there is no ``spark-defaults.conf``, as it is for Spark.
+
+    Raises
+    ------
+    SettingsError
+        If a file that the layer above names is not there, or one cannot be read.
     """
     files: list[Path] = []
     if args is None or args.load_defaults:
-        conf_dir = env.get("SPARK_CONF_DIR")
-        directory = Path(conf_dir) if conf_dir else spark_home(env=env) / "conf"
-        files.append(directory / "spark-defaults.conf")
-    if args is not None:
-        files += map(Path, args.properties_files)
+        files.append(conf_dir(env=env) / "spark-defaults.conf")
+    named = [] if args is None else args.properties_files
+    for file in map(Path, named):
+        reason = arguments.why_unreadable(file)
+        if reason:
+            problem = f"the file of settings {file} cannot be read"
+            raise SettingsError(problem, reason=reason, remedy="correct --properties-file")
+    files += map(Path, named)
     found: dict[str, str] = {}
     for file in files:
         found |= properties.read(file)
@@ -212,6 +226,29 @@ def merge(*lists: str) -> str:
     for jar in _split(lists):
         kept.setdefault(_identity(jar), jar)
     return ",".join(kept.values())
+
+
+def with_plugin(plugins: str) -> str:
+    """Add Statemark's plugin to others.
+
+    Parameters
+    ----------
+    plugins : str
+        Comma-separated names of classes, as ``spark.plugins`` has them.
+
+    Returns
+    -------
+    str
+        Comma-separated; Statemark's is the last.
+
+    Examples
+    --------
+    >>> from statemark.layers import with_plugin
+    >>> with_plugin("a.Plugin, statemark.spark.StatemarkPlugin,b.Plugin")
+    'a.Plugin,b.Plugin,statemark.spark.StatemarkPlugin'
+    """
+    others = [name for name in _split((plugins,)) if name != settings.PLUGIN]
+    return ",".join([*others, settings.PLUGIN])
 
 
 def contains(jars: str, jar: str) -> bool:

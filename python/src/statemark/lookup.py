@@ -8,6 +8,8 @@ is only written down. Its value in the types of the operator's columns is the dr
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ def get(
     query: Query,
     key: object,
     *,
+    operator: int | str | None = None,
     operator_id: int = 0,
     store_name: str = "default",
     state_var_name: str | None = None,
@@ -44,8 +47,12 @@ def get(
     key : Mapping, Row or value
         A value for each column of the operator's key; a struct's is a mapping or a Row again, an
         array's a list. Where the key has one column, the value alone is enough, and in a mapping
-        the column may have any name: Spark makes up the name of a column that is computed.
-    operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
+        the column may have any name: Spark makes up the name of a column that is computed. Another
+        name than the user's own is worth a warning. Where it has several, a list or tuple has their
+        values in order.
+    operator, operator_id, store_name, state_var_name, join_side
+        The arguments of that name of `live`. For an operator's name the query is asked once more.
+    isolation_level, position_bound, timeout
         The arguments of that name of `live`.
 
     Returns
@@ -71,8 +78,9 @@ def get(
 
     A key is found where a filter with ``==``, or ``IS NULL`` for None, finds it: 0.0 and -0.0 are
     one, and NaN is NaN. A float is rounded to a column of type FLOAT. What a column cannot hold is
-    in no key: 300 in a TINYINT, 1.005 in a DECIMAL(10, 2). A datetime for a DATE or TIMESTAMP_NTZ
-    is what its clock shows.
+    in no key: 300 in a TINYINT, 1.005 in a DECIMAL(10, 2); but 7.5 for a BIGINT is refused, as a
+    value of another type is. A text may stand for a number or a time, and a number for a text:
+    ``"7"`` finds 7. A datetime for a DATE or TIMESTAMP_NTZ is what its clock shows.
 
     Where the operator is no aggregation, a NaN, or a key with more than six zeros of type FLOAT or
     DOUBLE, is found by reading a whole partition. A key that has a map cannot be looked up, nor
@@ -89,6 +97,7 @@ def get(
     rows = get_many(
         query,
         [key],
+        operator=operator,
         operator_id=operator_id,
         store_name=store_name,
         state_var_name=state_var_name,
@@ -104,6 +113,7 @@ def get_many(
     query: Query,
     keys: Iterable[object],
     *,
+    operator: int | str | None = None,
     operator_id: int = 0,
     store_name: str = "default",
     state_var_name: str | None = None,
@@ -120,8 +130,10 @@ def get_many(
         The query, its id, or its name.
     keys : Iterable of Mapping, Row or value
         The keys, each as `get` takes it.
-    operator_id, store_name, state_var_name, join_side, isolation_level, position_bound, timeout
-        The arguments of that name of `live`.
+    operator, operator_id, store_name, state_var_name, join_side
+        As for `get`.
+    isolation_level, position_bound, timeout
+        As for `get`.
 
     Returns
     -------
@@ -142,6 +154,7 @@ def get_many(
     """
     options = reads.options(
         query,
+        operator=operator,
         operator_id=operator_id,
         store_name=store_name,
         state_var_name=state_var_name,
@@ -160,7 +173,11 @@ def get_many(
     return _all_pages(read, options=options, asked=asked, named=named, tries=_TRIES)
 
 
-_Page = Callable[[dict[str, str], list[lookup_keys.Key]], tuple[str, "list[Row | None]"]]
+#: Reads rows of the first keys: what option ``asOf`` takes for the rest, the rows, and the names of
+#: the columns of a key.
+_Page = Callable[
+    [dict[str, str], list[lookup_keys.Key]], tuple[str, "list[Row | None]", "list[str]"]
+]
 
 
 def _all_pages(
@@ -177,7 +194,11 @@ def _all_pages(
     try:
         while len(rows) < len(asked):
             with failures.of_read(named, is_all_of_it=True):
-                token, page = read({**options, **as_of}, asked[len(rows) : len(rows) + count])
+                token, page, columns = read(
+                    {**options, **as_of}, asked[len(rows) : len(rows) + count]
+                )
+            if not rows:
+                _warn_of_names(asked, columns)
             as_of = {"asOf": token}
             rows += page
             count = 2 * len(page)
@@ -190,14 +211,30 @@ def _all_pages(
     return _all_pages(read, options=options, asked=asked, named=named, tries=tries - 1)
 
 
-def _page(options: dict[str, str], keys: list[lookup_keys.Key]) -> tuple[str, list[Row | None]]:
+def _warn_of_names(asked: list[lookup_keys.Key], columns: list[str]) -> None:
+    """Warn of a key whose one name is not that of the column; Python shows it once for a line."""
+    said = lookup_keys.misnamed(asked, columns)
+    if said is None:
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("statemark."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(said, stacklevel=level)
+
+
+def _page(
+    options: dict[str, str], keys: list[lookup_keys.Key]
+) -> tuple[str, list[Row | None], list[str]]:
     return _jvm.lookup(options=options, keys=lookup_keys.to_json(keys))
 
 
 def _page_of_table(
     options: dict[str, str], keys: list[lookup_keys.Key]
-) -> tuple[str, list[Row | None]]:
+) -> tuple[str, list[Row | None], list[str]]:
     """Read a page as a Spark Connect client does."""
     asked = {**options, "what": "lookup", "keys": lookup_keys.to_json(keys)}
     found = sorted(queries.reader(asked).load().collect(), key=lambda row: int(row.place))
-    return found[0].as_of, [row.row for row in found]
+    rows = [row.row for row in found]
+    # The columns are another request to the server, unless a row has them.
+    columns: list[str] = list(next((row.key.__fields__ for row in rows if row is not None), ()))
+    return found[0].as_of, rows, columns

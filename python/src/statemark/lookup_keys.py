@@ -6,11 +6,13 @@ import datetime
 import decimal
 import json
 import math
+import re
 import time
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from statemark import arguments
 from statemark.errors import LiveReadError
 
 #: Values by the names of their columns, or in the order of the columns.
@@ -40,13 +42,18 @@ def keys_of(values: object) -> list[Key]:
     """
     # Its parts would be taken for keys.
     is_one = isinstance(values, Mapping | str | bytes | bytearray | memoryview)
-    is_one = is_one or hasattr(values, "__fields__")
-    if is_one or not isinstance(values, Iterable):
-        problem = f"{values!r} is no list of keys"
+    is_one = is_one or hasattr(values, "__fields__") or arguments.is_a(values, "Column")
+    # A table of pandas hands out the names of its columns.
+    is_table = hasattr(values, "columns") and not arguments.is_a(values, "DataFrame")
+    if is_one or is_table or not isinstance(values, Iterable):
+        of = type(values).__name__
+        problem = f"a {of} is no list of keys" if is_table else f"{values!r} is no list of keys"
         raise LiveReadError(
             problem,
-            reason=f"it is of type {type(values).__name__}",
-            remedy="pass a list, or call `get` for one key",
+            reason=f"it is of type {of}",
+            remedy="pass a list, such as table.to_dict('records')"
+            if is_table
+            else "pass a list, or call `get` for one key",
         )
     return [key_of(value) for value in values]
 
@@ -102,6 +109,46 @@ def to_json(keys: Sequence[Key]) -> str:
     return json.dumps([_plain(key) for key in keys], allow_nan=False)
 
 
+# Names that Spark gives to a column of a key which is computed: by a grouping, by a window, by a
+# typed `groupByKey`, in a join. Another is the user's own, unless it is the text of an expression.
+_MADE_UP = re.compile(r"_groupingexpression.*|(session_)?window|value|field\d+|.*\W.*", re.DOTALL)
+
+
+def misnamed(keys: Sequence[Key], columns: Sequence[str]) -> str | None:
+    """Return what to say of keys of one column that give it another name than the user's own.
+
+    Parameters
+    ----------
+    keys : Sequence of dict or list
+        What `key_of` returns.
+    columns : Sequence of str
+        The names of the columns of a key.
+
+    Returns
+    -------
+    str or None
+        None where there is nothing to say, as where Spark has made up the column's name.
+
+    Examples
+    --------
+    >>> misnamed([{"kye": 7}], ["key"])
+    "a key names 'kye', and the only column of a key is 'key': the value was taken for its"
+    >>> misnamed([{"key": 7}], ["_groupingexpression"])
+    """
+    if len(columns) != 1 or _MADE_UP.fullmatch(columns[0]):
+        return None
+    for key in keys:
+        if not isinstance(key, dict) or len(key) != 1:
+            continue
+        (name,) = key
+        if name.lower() != columns[0].lower():  # as Spark compares them, unless it is told to
+            return (
+                f"a key names {name!r}, and the only column of a key is {columns[0]!r}: the value"
+                " was taken for its"
+            )
+    return None
+
+
 def _native(value: object) -> object:
     """Return a value in types of Python's own, without those of PySpark and NumPy."""
     if value is None or isinstance(value, bool | int | float | str | decimal.Decimal | bytes):
@@ -118,6 +165,8 @@ def _native(value: object) -> object:
         return {name: _native(part) for name, part in zip(value.__fields__, value, strict=True)}
     if isinstance(value, list | tuple):
         return [_native(part) for part in value]
+    if arguments.is_a(value, "Column"):  # which has every attribute that it is asked for
+        raise _no_key(value, reason="a Column is no value: it has one for each row")
     kind = getattr(getattr(value, "dtype", None), "kind", None)
     if kind in ("m", "M"):  # a time of NumPy's in its own unit, which may be below Python's
         return _native(value.astype(f"{kind}8[us]").tolist())  # type: ignore[attr-defined]
@@ -125,7 +174,7 @@ def _native(value: object) -> object:
         held = value.tolist()
         if type(held) is not type(value):  # as with a number that Python has no type for
             return _native(held)
-    raise _no_key(value, reason=f"a {type(value).__name__} cannot be part of a key")
+    raise _no_key(value, reason=f"a value of type {type(value).__name__} cannot be part of a key")
 
 
 def _plain(value: object) -> object:

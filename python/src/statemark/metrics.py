@@ -6,15 +6,16 @@ Spark sums them over partitions and sends them with its progress.
 
 from __future__ import annotations
 
-import html
 import logging
+import sys
 import threading
 import uuid
 from collections import OrderedDict, deque
 from dataclasses import fields
+from numbers import Integral
 from typing import TYPE_CHECKING
 
-from statemark import jars, report
+from statemark import arguments, jars, report
 from statemark.errors import MissingDependencyError, SettingsError
 from statemark.operator_metrics import OperatorMetrics, read_progress
 
@@ -78,12 +79,14 @@ class MetricsListener(StreamingQueryListener):
 
     def __init__(self, *, max_batches: int = 1000, max_queries: int = 100) -> None:
         for limit, value in (("max_batches", max_batches), ("max_queries", max_queries)):
-            if value < 1:
+            remedy = "pass a whole number above 0"
+            arguments.refuse_type(limit, value, Integral, remedy=remedy)
+            if not 0 < value <= sys.maxsize:
                 problem = f"bad value {value!r} for {limit}"
-                remedy = "pass a whole number above 0"
-                raise SettingsError(problem, reason="nothing would be kept", remedy=remedy)
-        self._max_batches = max_batches
-        self._max_queries = max_queries
+                reason = "nothing would be kept" if value < 1 else "no machine holds as many"
+                raise SettingsError(problem, reason=reason, remedy=remedy)
+        self._max_batches = int(max_batches)
+        self._max_queries = int(max_queries)
         self._lock = threading.Lock()
         # Guarded by the lock; the query heard from last is at the end.
         self._batches: OrderedDict[str, deque[list[OperatorMetrics]]] = OrderedDict()
@@ -96,7 +99,7 @@ class MetricsListener(StreamingQueryListener):
         Parameters
         ----------
         query : StreamingQuery or str or uuid.UUID
-            The query, or its id.
+            The query, its id or its name.
         operator_id : int, default 0
             Position among the query's stateful operators.
 
@@ -109,13 +112,14 @@ class MetricsListener(StreamingQueryListener):
         Raises
         ------
         SettingsError
-            If `query` is no query and no id of one.
+            As `rows`.
         """
-        key = _query_id(query)
-        with self._lock:
-            batches = self._batches.get(key)
-            rows = batches[-1] if batches else []
-        return next((row for row in rows if row.operator_id == operator_id), None)
+        if query is None:  # which means all of them to `rows`
+            raise _no_query(query)
+        rows = self.rows(query)
+        last = {(row.run_id, row.batch_id) for row in rows[-1:]}
+        of_last = (row for row in rows if (row.run_id, row.batch_id) in last)
+        return next((row for row in of_last if row.operator_id == operator_id), None)
 
     def rows(self, query: StreamingQuery | str | uuid.UUID | None = None) -> list[OperatorMetrics]:
         """Return what is kept, oldest first within a query.
@@ -123,7 +127,7 @@ class MetricsListener(StreamingQueryListener):
         Parameters
         ----------
         query : StreamingQuery or str or uuid.UUID, optional
-            The query, or its id; all that are kept if unset.
+            The query, its id or its name; all that are kept if unset.
 
         Returns
         -------
@@ -133,12 +137,17 @@ class MetricsListener(StreamingQueryListener):
         Raises
         ------
         SettingsError
-            If `query` is no query and no id of one.
+            If `query` is no query, no id of one, and the name of none that is kept.
         """
-        key = None if query is None else _query_id(query)
         with self._lock:
             kept = [batch for batches in self._batches.values() for batch in batches]
-        return [row for batch in kept for row in batch if key in (None, row.query_id)]
+        rows = [row for batch in kept for row in batch]
+        if query is None:
+            return rows
+        if isinstance(query, str) and any(row.name == query for row in rows):
+            return [row for row in rows if row.name == query]
+        key = _query_id(query)
+        return [row for row in rows if row.query_id == key]
 
     def to_pandas(self) -> pd.DataFrame:
         """Return everything that is kept.
@@ -174,24 +183,25 @@ class MetricsListener(StreamingQueryListener):
             }
         )
 
-    def report(self, query: StreamingQuery | str | uuid.UUID | None = None) -> str:
+    def report(self, query: StreamingQuery | str | uuid.UUID | None = None) -> report.Report:
         """Return a page of text: what queries did, what is slow or odd, and what to do about it.
 
         Parameters
         ----------
         query : StreamingQuery or str or uuid.UUID, optional
-            The query, or its id; all that are kept if unset.
+            The query, its id or its name; all that are kept if unset.
 
         Returns
         -------
-        str
-            A paragraph for each operator of each query. What is odd begins with an exclamation
-            mark, and names a remedy and a page of the documents.
+        Report
+            A str with a paragraph for each operator of each query. What is odd begins with an
+            exclamation mark, and names a remedy and a page of the documents. A notebook shows
+            it as a table.
 
         Raises
         ------
         SettingsError
-            If `query` is no query and no id of one.
+            As `rows`.
 
         Examples
         --------
@@ -202,7 +212,7 @@ class MetricsListener(StreamingQueryListener):
         return report.text(self.rows(query))
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.report())}</pre>"
+        return self.report()._repr_html_()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Keep the metrics of a micro-batch; called by Spark.
@@ -268,6 +278,13 @@ def _query_id(query: object) -> str:
     try:
         return str(uuid.UUID(str(value)))
     except ValueError:
-        problem = f"{query!r} is not a query"
-        reason = "it is neither a StreamingQuery nor the id of one, which is a UUID"
-        raise SettingsError(problem, reason=reason, remedy="pass query or query.id") from None
+        raise _no_query(query) from None
+
+
+def _no_query(query: object) -> SettingsError:
+    problem = f"{query!r} is not a query"
+    reason = (
+        "it is neither a StreamingQuery nor the id of one, which is a UUID, and no query of this"
+        " name was reported"
+    )
+    return SettingsError(problem, reason=reason, remedy="pass query or query.id")

@@ -7,21 +7,17 @@ Each is one entry of ``commands.COMMANDS``, and its work is in the JVM packages
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
-import math
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
-from statemark import json_output, kafka_library, places
+from statemark import broker_arguments, children, java, json_output, kafka_library, layers, places
 from statemark.commands import COMMANDS
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
 from statemark.jars import jar_path, pip_install, spark_home
@@ -41,7 +37,6 @@ _QUIET = Path(__file__).parent / "log4j2-quiet.properties"
 _EXIT_CODES = {0: 0, 10: 1, 128 + signal.SIGINT: 130, 128 + 13: 141, 128 + signal.SIGTERM: 143}
 _NOT_STARTED = 1
 _FAILED = 2
-_PR_SET_PDEATHSIG = 1
 
 NAMES = frozenset(command.name for command in COMMANDS)
 _ON_CHECKPOINT = frozenset(command.name for command in COMMANDS if command.has_checkpoint)
@@ -102,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
     Raises
     ------
     SettingsError
-        If the checkpoint, or the local directory, is certain not to be there.
+        If the checkpoint, or the local directory, is certain not to be there, or an argument about
+        brokers is wrong whatever they say.
     MissingDependencyError
         If Spark, or its spark-submit, is not there.
     JarNotFoundError
@@ -113,16 +109,7 @@ def run(args: argparse.Namespace) -> int:
     home = spark_home(env=os.environ)
     given = given_to(args)
     refuse_missing(args, home, given)
-    added: dict[str, str] = {}
-    if args.command in _ASK_KAFKA:
-        added = dict(
-            kafka_library.options(
-                given,
-                home=home,
-                env=os.environ,
-                connector=getattr(args, "continuous", False),
-            )
-        )
+    added = _library(args, home, given) if args.command in _ASK_KAFKA else {}
     words = submit_words(args, home, given, added)
 
     def start(output: IO[bytes] | None) -> int:
@@ -130,25 +117,52 @@ def run(args: argparse.Namespace) -> int:
             words,
             stdout=output,
             env=environment(os.environ, is_verbose=args.verbose),
-            preexec_fn=ending_with_us(),
+            preexec_fn=children.ending_with_us(),
         )
-        return _awaited(process)
+        return children.awaited(process)
 
-    code, is_told = json_output.only(start) if args.json else (start(None), True)
+    code, is_told = json_output.only(start) if args.json else (start(None), False)
     if "--packages" in added and code == _NOT_STARTED:
         raise kafka_library.not_fetched(added["--packages"])
-    told = _EXIT_CODES.get(code, 2)
-    if told == _FAILED and not is_told:
-        problem = f"`statemark {args.command}` has failed"
-        reason = f"its process ended with exit code {code}, and standard error says why"
-        error = StatemarkError(problem, reason=reason, remedy="correct what it says")
-        sys.stdout.write(f"{json_output.of_error(error)}\n")
+    told = _EXIT_CODES.get(code, _FAILED)
+    # A command that fails says why, and ends with the code for it. Anything else may say nothing.
+    if told == _FAILED and not is_told and (args.json or code != _FAILED):
+        raise failed(args.command, code)
     return told
+
+
+def failed(command: str, code: int) -> StatemarkError:
+    """Return the error of a process that has failed and not said so in three lines."""
+    problem = f"`statemark {command}` has failed"
+    reason = f"its process ended with exit code {code}, and standard error says why"
+    return StatemarkError(problem, reason=reason, remedy="correct what it says")
+
+
+def is_failure(code: int) -> bool:
+    """Tell whether the process of a command, which ended with `code`, has failed."""
+    return _EXIT_CODES.get(code, _FAILED) not in (0, 1)
+
+
+def _library(args: argparse.Namespace, home: Path, given: SubmitArgs) -> dict[str, str]:
+    """Return the options that bring Kafka's client library; say what has to be fetched for it."""
+    is_here = places.has_driver(given=given, env=os.environ)
+    broker_arguments.refuse_unfit(args, is_driver_here=is_here)
+    is_continuous = getattr(args, "continuous", False)
+    added = dict(kafka_library.options(given, home=home, env=os.environ, connector=is_continuous))
+    line = kafka_library.fetching(added["--packages"]) if "--packages" in added else None
+    if line:
+        sys.stderr.write(f"{line}\n")
+    return added
 
 
 def refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> None:
     """Say at once what the command would say after the seconds in which Spark starts."""
+    conf = layers.conf_dir(env=os.environ, home=home)
+    if not (conf / "spark-env.sh").is_file():  # which may set JAVA_HOME
+        java.refuse_unfit(os.environ)
     checkpoint = args.checkpoint if args.command in _ON_CHECKPOINT else None
+    if checkpoint is not None and not checkpoint.strip():
+        raise places.no_location()
     directory = getattr(args, "local_dir", None)
     for location, is_local in ((checkpoint, False), (directory, True)):
         if location and places.is_missing(
@@ -158,39 +172,6 @@ def refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> N
             raise SettingsError(
                 problem, reason="nothing is at this path", remedy="correct the location"
             )
-
-
-def ending_with_us() -> Callable[[], None] | None:
-    """
-    Return what tells the kernel to end the command in its own way where this process is killed.
-
-    Else a command that nobody sees would go on writing. Only Linux has it.
-    """
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _awaited(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a command, which ends in its own way when it is told to; return its exit code."""
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    if is_main:
-        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        # A terminal has told the command too. Whoever insists does not want to wait.
-        with contextlib.suppress(KeyboardInterrupt):
-            return process.wait()
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        if is_main:
-            signal.signal(signal.SIGTERM, before)
 
 
 def _group(commands: Subparsers, name: str) -> Subparsers:
@@ -206,12 +187,25 @@ def _parent(command: Command) -> Parser:
     for option, (metavar, text) in SUBMIT_OPTIONS.items():
         if command.asks_kafka and not command.needs_session and option == "--master":
             continue
-        action = "append" if option == "--conf" else "store"
-        group.add_argument(option, metavar=metavar, action=action, help=text)
+        how: dict[str, Any] = {"action": "append", "type": _setting} if option == "--conf" else {}
+        group.add_argument(option, metavar=metavar, help=text, **how)
     parser.add_argument(
         "--verbose", action="store_true", help="show Spark's logs, and where an error came from"
     )
     return parser
+
+
+def _setting(text: str) -> str:
+    """Parse a setting, so that a wrong one is refused before Spark starts."""
+    if not re.match(r"[^=\s]+=", text):
+        problem = f"{text!r} is no KEY=VALUE"
+        raise argparse.ArgumentTypeError(problem)
+    if not text.startswith("spark."):  # which spark-submit leaves out, with a line in its log
+        problem = (
+            f"{text.partition('=')[0]} is no setting of Spark's, whose names begin with spark."
+        )
+        raise argparse.ArgumentTypeError(problem)
+    return text
 
 
 def given_to(args: argparse.Namespace) -> SubmitArgs:
@@ -229,11 +223,13 @@ def submit_words(
 ) -> list[str]:
     """Return the words that start spark-submit."""
     submit = home / "bin" / "spark-submit"
-    if not submit.is_file():
-        problem = f"{submit} does not exist"
+    if not os.access(submit, os.X_OK):
+        problem = f"{submit} cannot be run"
         raise MissingDependencyError(
             problem,
-            reason="the home of Spark has no spark-submit",
+            reason="this user may not run it"
+            if submit.is_file()
+            else "the home of Spark has no spark-submit",
             remedy=f"correct SPARK_HOME, or install pyspark: {pip_install()}",
         )
     words = [str(submit), "--class", _MAIN]
@@ -251,7 +247,7 @@ def _request(args: argparse.Namespace) -> str:
     It is flat: where a cluster starts the driver, YARN replaces what stands in double braces.
     """
     given = {name: value for name, value in vars(args).items() if name not in _submit_names()}
-    return json.dumps({_camel(name): _value(value) for name, value in given.items()})
+    return json.dumps({_camel(name): value for name, value in given.items()})
 
 
 def _submit_names() -> set[str]:
@@ -264,12 +260,6 @@ def _name(option: str) -> str:
 
 def _camel(name: str) -> str:
     return re.sub("_(.)", lambda letter: letter[1].upper(), name)
-
-
-def _value(value: object) -> object:
-    """Return a value as JSON has it: not an infinite number, which the command will refuse."""
-    is_number = not isinstance(value, float) or math.isfinite(value)
-    return value if is_number else str(value)
 
 
 def environment(env: Mapping[str, str], *, is_verbose: bool) -> dict[str, str]:

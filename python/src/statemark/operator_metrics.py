@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -151,6 +152,39 @@ def read_progress(progress: StreamingQueryProgress) -> list[OperatorMetrics]:
         for index, operator in enumerate(progress.stateOperators)
         if any(name.startswith(_PREFIX) for name in operator.customMetrics)
     ]
+
+
+def by_operator(rows: Iterable[OperatorMetrics]) -> list[list[OperatorMetrics]]:
+    """Return the rows of each operator of one query, in the order that they had.
+
+    Parameters
+    ----------
+    rows : iterable of OperatorMetrics
+        Those of the query.
+
+    Returns
+    -------
+    list of list of OperatorMetrics
+        By the number of the operator.
+    """
+    ordered = sorted(rows, key=lambda row: row.operator_id)
+    return [list(found) for _, found in groupby(ordered, key=lambda row: row.operator_id)]
+
+
+def query_name(rows: Sequence[OperatorMetrics]) -> str | None:
+    """Return the last name that a query had.
+
+    Parameters
+    ----------
+    rows : sequence of OperatorMetrics
+        Those of the query, from the oldest on.
+
+    Returns
+    -------
+    str or None
+        None where it never had one.
+    """
+    return next((row.name for row in reversed(rows) if row.name), None)
 
 
 def metric_columns() -> dict[str, str]:

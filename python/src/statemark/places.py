@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statemark import layers
+from statemark.errors import SettingsError
 
 if TYPE_CHECKING:
     from statemark.layers import SubmitArgs
@@ -28,6 +29,13 @@ _CLASS_PATH_OPTIONS = ("--driver-class-path", "--jars", "--packages")
 _CLASS_PATH_ENV = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 # The second is a script that spark-submit runs, and that can set any of those variables.
 _FILES = ("core-site.xml", "spark-env.sh")
+
+
+def no_location() -> SettingsError:
+    """Return the error of a checkpoint location that is empty."""
+    problem = "the checkpoint location is empty"
+    remedy = "name the directory that the query has as its checkpointLocation"
+    return SettingsError(problem, reason="a variable may not be set", remedy=remedy)
 
 
 def is_missing(
@@ -53,10 +61,8 @@ def is_missing(
     bool
         False where something is there, and where only Spark can tell.
     """
-    settings = {**layers.defaults(env=env, args=given), **given.conf}
-    modes = (given.value("--deploy-mode"), settings.get(_DEPLOY_MODE), env.get("DEPLOY_MODE"))
-    # What counts is the first that is set; Spark takes an option before a setting.
-    if next(filter(None, modes), "client") != "client" or _LOCAL_FS in settings:
+    settings = _settings(given, env)
+    if not _has_driver(settings, given=given, env=env) or _LOCAL_FS in settings:
         return False
     scheme = _SCHEME.match(location)
     if scheme is None:
@@ -78,10 +84,38 @@ def is_missing(
     return False
 
 
+def has_driver(*, given: SubmitArgs, env: Mapping[str, str]) -> bool:
+    """Tell whether a command's driver runs on this machine, and not on one of a cluster.
+
+    Parameters
+    ----------
+    given : SubmitArgs
+        The options for spark-submit.
+    env : Mapping
+        Environment variables.
+
+    Returns
+    -------
+    bool
+        Whether it does.
+    """
+    return _has_driver(_settings(given, env), given=given, env=env)
+
+
+def _settings(given: SubmitArgs, env: Mapping[str, str]) -> dict[str, str]:
+    return {**layers.defaults(env=env, args=given), **given.conf}
+
+
+def _has_driver(settings: Mapping[str, str], *, given: SubmitArgs, env: Mapping[str, str]) -> bool:
+    modes = (given.value("--deploy-mode"), settings.get(_DEPLOY_MODE), env.get("DEPLOY_MODE"))
+    # What counts is the first that is set; Spark takes an option before a setting.
+    return next(filter(None, modes), "client") == "client"
+
+
 def _may_have_other_default(
     settings: Mapping[str, str], *, home: Path, given: SubmitArgs, env: Mapping[str, str]
 ) -> bool:
-    conf = Path(env.get("SPARK_CONF_DIR") or home / "conf")
+    conf = layers.conf_dir(env=env, home=home)
     return (
         any(key in settings for key in _DEFAULT_FS)
         or any(settings.get(key) for key in _CLASS_PATH)

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from statemark.errors import SettingsError
+
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = str.maketrans({"\\": "\\\\"} | {c: f"\\{name}" for name, c in _ESCAPES.items()})
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _PROPERTY = re.compile(r"((?:\\.|[^\\\s:=])*)(?:\s*[:=]\s*|\s+)?(.*)", re.DOTALL)
 
@@ -23,12 +26,23 @@ def read(path: Path) -> dict[str, str]:
     -------
     dict of str to str
         Values by key; empty if there is no such file.
+
+    Raises
+    ------
+    SettingsError
+        If the file cannot be read.
     """
-    if not path.is_file():
+    try:
+        whole = path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:
+        problem = f"the file of settings {path} cannot be read"
+        remedy = "let this user read it, or name another file"
+        raise SettingsError(problem, reason=str(error.strerror), remedy=remedy) from error
     settings: dict[str, str] = {}
     logical = ""
-    for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), ""]:
+    for line in [*whole.splitlines(), ""]:
         text = line.lstrip()
         if not logical and text.startswith(("#", "!")):
             continue
@@ -63,8 +77,7 @@ def write(settings: Mapping[str, str]) -> str:
     >>> properties.write({"spark.jars": "/my jars/a.jar"})
     'spark.jars /my jars/a.jar\n'
     """
-    escaped = {key: value.replace("\\", "\\\\") for key, value in settings.items()}
-    return "".join(f"{key} {value}\n" for key, value in escaped.items())
+    return "".join(f"{key} {value.translate(_ESCAPED)}\n" for key, value in settings.items())
 
 
 def _unescape(text: str) -> str:

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, TypeAlias, Union
 from weakref import WeakKeyDictionary
 
-from statemark import _jvm, failures, jars, units
+from statemark import _jvm, arguments, failures, jars, units
 from statemark.errors import LiveReadError, MissingDependencyError, SettingsError
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def option_of(query: Query) -> dict[str, str]:
             return {"queryName": query}
     if isinstance(query, uuid.UUID):
         return {"queryId": str(query)}
-    # Spark Connect has a class of its own, which shares no base with the classic one.
-    if not any(base.__name__ == "StreamingQuery" for base in type(query).__mro__):
+    if not arguments.is_a(query, "StreamingQuery"):
         problem = f"{type(query).__name__} given in place of a running query"
         raise SettingsError(
             problem,
@@ -78,6 +77,29 @@ def shown(asked: dict[str, str]) -> str:
         Its id, or its name.
     """
     return asked["queryId"] if "queryId" in asked else repr(asked["queryName"])
+
+
+def called(query: Query) -> str:
+    """Return a query as people call it.
+
+    Parameters
+    ----------
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name.
+
+    Returns
+    -------
+    str
+        Its name in quotes, if it is known here, or its id.
+
+    Raises
+    ------
+    SettingsError
+        If it is something else.
+    """
+    asked = option_of(query)
+    name = None if isinstance(query, str | uuid.UUID) else query.name
+    return repr(name) if name else shown(asked)
 
 
 def duration(timeout: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from statemark import _jvm, session, settings
+from statemark import _jvm, arguments, session, settings
 from statemark._version import __version__
 from statemark.errors import JarNotFoundError, SettingsError
 from statemark.jars import checked_jar, jar_path
@@ -170,13 +171,15 @@ def use(
         max_uncommitted_bytes=max_uncommitted_bytes,
         local_dir=local_dir,
     )
-    if not hasattr(spark, "read") or not hasattr(spark, "conf"):
+    arguments.refuse_stopped(spark)
+    if isinstance(spark, type) or not hasattr(spark, "read") or not hasattr(spark, "conf"):
         problem = f"cannot use a {type(spark).__name__}"
         raise SettingsError(
             problem,
             reason="it is no session that runs",
             remedy="pass a SparkSession; a builder is for statemark.configure",
         )
+    _refuse_file(spark, wanted.get(settings.LOCAL_DIR.key, ""))
     found = installation(spark)
     on_class_path = found is not None
     if found is None and not _jvm.is_classic():
@@ -204,6 +207,19 @@ def use(
         lacks=tuple(Lack(*texts) for is_there, texts in lacks if not is_there),
         former=former,
     )
+
+
+def _refuse_file(spark: SparkSession, local_dir: str) -> None:
+    """Refuse a file for the stores' directory, where this machine is the one that has them."""
+    is_local = str(spark.conf.get("spark.master", "") or "").startswith("local")
+    is_file = False
+    with contextlib.suppress(OSError):  # the stores' directory may be below one of another user
+        is_file = bool(local_dir) and Path(local_dir.removeprefix("file:")).is_file()
+    if is_local and is_file:
+        problem = f"bad value {local_dir!r} for {settings.LOCAL_DIR.key}"
+        raise SettingsError(
+            problem, reason="a file is at this path", remedy="name a directory, or nothing yet"
+        )
 
 
 def installation(spark: SparkSession) -> list[Row] | None:

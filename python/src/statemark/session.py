@@ -94,7 +94,8 @@ def configure(
     >>> builder = statemark.configure(builder, max_uncommitted_bytes="256m")
     >>> spark = builder.getOrCreate()  # doctest: +SKIP
     """
-    if not hasattr(builder, "getOrCreate") or not hasattr(builder, "config"):
+    is_builder = hasattr(builder, "getOrCreate") and hasattr(builder, "config")
+    if isinstance(builder, type) or not is_builder:
         problem = f"cannot configure a {type(builder).__name__}"
         reason = "it is not a SparkSession.Builder"
         remedy = "pass SparkSession.builder, with options if any, before getOrCreate()"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from statemark import units
 from statemark.errors import SettingsError
@@ -223,7 +224,7 @@ def check(options: Mapping[str, object], *, source: str) -> None:
             raise SettingsError(
                 problem,
                 reason=f"settings of Statemark begin with {PREFIX}",
-                remedy=f"use {meant.key}" if meant else _one_of_them(),
+                remedy=f"use {meant.key}" if meant else _remedy(key[len(_SHORT_PREFIX) :]),
             )
         if not key.lower().startswith(PREFIX.lower()):
             continue
@@ -233,10 +234,14 @@ def check(options: Mapping[str, object], *, source: str) -> None:
             raise SettingsError(
                 problem,
                 reason="no setting of Statemark has this key",
-                remedy=_one_of_them(),
+                remedy=_remedy(key[len(PREFIX) :]),
             )
         known.written(str(value))
 
 
-def _one_of_them() -> str:
-    return f"remove it, or use one of {', '.join(row.key for row in SETTINGS)}"
+def _remedy(name: str) -> str:
+    """Say which setting was meant, or which there are."""
+    names = {row.name.lower(): row.name for row in SETTINGS}
+    if meant := get_close_matches(name.lower(), names, n=1):
+        return f"did you mean {PREFIX}{names[meant[0]]}?"
+    return f"remove it, or use {' or '.join(names.values())}, each after {PREFIX}"

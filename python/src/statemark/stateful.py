@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from statemark import queries
+from statemark.errors import InvalidInputError, LiveReadError, SettingsError
 
 if TYPE_CHECKING:
     from statemark.queries import Query
@@ -37,6 +38,9 @@ class Operator:
     key_problem : str or None
         Why the columns of its key cannot be read, such as a damaged file of the checkpoint; None
         where they can.
+    provider_note : str or None
+        That the checkpoint pins another state store provider than the session names which started
+        the query, and the command that moves the state; None where it does not.
     """
 
     number: int
@@ -46,6 +50,7 @@ class Operator:
     state_variables: tuple[str, ...]
     stores: tuple[str, ...]
     key_problem: str | None = None
+    provider_note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Description:
         for row in self._rows():
             told = "; ".join(f"{name} {value}" for name, value in row[3:] if value)
             lines.append(f"{row[0]} operator {row[1]}: {row[2]}" + (f" ({told})" if told else ""))
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._notes()])
 
     def _repr_html_(self) -> str:
         names = ("", "operator", "name", "key", "sides", "state variables", "stores")
@@ -90,7 +95,12 @@ class Description:
             for cells in [[*row[:3], *(value for _, value in row[3:])]]
         )
         title = html.escape(f"query {self.query}: batch {self.position.batch_id}")
-        return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>"
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self._notes())
+        return f"<p>{title}</p><table><tr>{head}</tr>{body}</table>{notes}"
+
+    def _notes(self) -> list[str]:
+        told = dict.fromkeys(one.provider_note for one in self.operators)
+        return [note for note in told if note]
 
     def _rows(self) -> list[Any]:
         return [
@@ -154,8 +164,82 @@ def operators(query: Query, *, timeout: float | str | None = None) -> list[Opera
                 state_variables=tuple(row.state_variables),
                 stores=tuple(row.stores),
                 key_problem=row.key_problem,
+                provider_note=row.provider_note,
             )
             for row in found
         ),
         key=lambda operator: operator.number,
+    )
+
+
+def number_of(query: Query, operator: int | str, *, timeout: float | str | None = None) -> int:
+    """Return the number of a stateful operator that a read names.
+
+    Parameters
+    ----------
+    query : StreamingQuery, UUID or str
+        The query, its id, or its name.
+    operator : int or str
+        Its number, or Spark's name of it. For a number the query is not asked.
+    timeout : float or str, optional
+        As for `operators`.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    LiveReadError
+        If none of the query's operators, or more than one, has the name; or as `operators`.
+    SettingsError
+        If `operator` is neither a number nor a name.
+    """
+    check_operator(operator)
+    if isinstance(operator, int):
+        return operator
+    return chosen_of(query, operator, operators(query, timeout=timeout))
+
+
+def check_operator(operator: object) -> None:
+    """Refuse what is neither a number nor a name, before any query is asked.
+
+    Raises
+    ------
+    SettingsError
+        If it is neither.
+    """
+    if isinstance(operator, bool) or not isinstance(operator, int | str):
+        problem = f"bad operator {operator!r}"
+        raise SettingsError(
+            problem,
+            reason=f"a {type(operator).__name__} is neither a number nor a name",
+            remedy="pass a number or a name of `statemark.operators(query)`",
+        )
+
+
+def chosen_of(query: Query, wanted: int | str, found: list[Operator]) -> int:
+    """Return the number of the operator among those of a query that a read names.
+
+    Raises
+    ------
+    LiveReadError
+        If none of them, or more than one, is meant.
+    """
+    numbers = [one.number for one in found if wanted in (one.number, one.name)]
+    if len(numbers) == 1:
+        return numbers[0]
+    problem = f"query {queries.shown(queries.option_of(query))} was not read"
+    if not found:
+        raise InvalidInputError(
+            problem,
+            reason="it has no stateful operator, and so no state to read",
+            remedy="read the table that it writes",
+        )
+    there = ", ".join(f"{one.number} ({one.name})" for one in found)
+    raise LiveReadError(
+        problem,
+        reason=f"{len(numbers) or 'none'} of its stateful operators is {wanted!r}: {there}",
+        remedy="pass the number of one of them as `operator`",
     )

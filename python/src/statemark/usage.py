@@ -49,6 +49,19 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self._meaningless: list[tuple[argparse.Action, argparse.Action]] = []
+
+    def needs(self, needed: argparse.Action, *options: argparse.Action) -> None:
+        """Refuse options where another one is not given, without which they mean nothing.
+
+        Parameters
+        ----------
+        needed : argparse.Action
+            The other option: a flag.
+        options : argparse.Action
+            The options that mean nothing without it.
+        """
+        self._meaningless += [(option, needed) for option in options]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401
         """Parse, and refuse what is not known here, where its usage can be shown.
@@ -66,6 +79,13 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(_UNKNOWN + " ".join(unknown))
+        for option, needed in self._meaningless:
+            if getattr(found, option.dest) != option.default and not getattr(found, needed.dest):
+                name, other = option.option_strings[0], needed.option_strings[0]
+                self.error(
+                    f"argument {name}: means nothing without {other}; add {other}, or leave {name}"
+                    " away"
+                )
         return found, unknown
 
     def error(self, message: str) -> NoReturn:

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from statemark.errors import SettingsError
+from statemark import arguments, winners_arguments
 from statemark.winners_ttl import functions_of, remembered, require_comparable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_STRATEGIES = ("offset", "timestamp", "header")
-#: Columns of Spark's Kafka source that say where and when a record came.
-_PLACE = ("partition", "offset", "timestamp")
-_FUNCTION = "statemark_latest"
 
 
 def latest(
@@ -77,8 +72,10 @@ def latest(
     Raises
     ------
     SettingsError
-        If an argument is not one of these, a column is missing, or the session has not
-        Statemark's jar.
+        If an argument is not one of these, a column is missing or of another type, or the session
+        has not Statemark's jar.
+    MissingDependencyError
+        If pandas is not installed, which `ttl` needs.
 
     Notes
     -----
@@ -106,15 +103,14 @@ def latest(
     ...     rows, bootstrap_servers="broker:9092", topic="orders-latest"
     ... ).outputMode("update")  # doctest: +SKIP
     """
-    keys = [key] if isinstance(key, str) else list(key)
-    _check(strategy, header, keys)
+    arguments.refuse_other(df, "DataFrame", remedy="pass a table, such as of kafka_source")
+    keys = winners_arguments.keys_of(key)
+    winners_arguments.refuse_unfit(strategy, header, observed_as)
     if ttl is None:
-        _require_function(df)
+        winners_arguments.require_function(df)
     else:
-        _check_ttl(df, ttl)
-    _require(df, [*keys, *_PLACE], f"{strategy!r} needs where and when each record came")
-    if strategy == "header":
-        _require(df, ["headers"], "strategy 'header' reads a header of each record")
+        winners_arguments.refuse_unfit_ttl(df, ttl)
+    winners_arguments.require_columns(df, keys, strategy)
     if ttl is not None:
         require_comparable(df, keys)
     columns = [_quoted(name) for name in keys]
@@ -138,68 +134,10 @@ def latest(
     if ttl is not None:
         return remembered(candidates, names, df.schema, ttl)
     functions = functions_of(df)
-    winner = functions.call_function(_FUNCTION, functions.col("candidate")).alias("winner")
+    winner = functions.call_function(winners_arguments.FUNCTION, functions.col("candidate")).alias(
+        "winner"
+    )
     return candidates.groupBy(*names).agg(winner).selectExpr("winner.*")
-
-
-def _check(strategy: str, header: str | None, keys: Sequence[str]) -> None:
-    if strategy not in _STRATEGIES:
-        problem = f"strategy={strategy!r} is refused"
-        raise SettingsError(
-            problem,
-            reason="there is no such strategy",
-            remedy=f"use one of {', '.join(map(repr, _STRATEGIES))}",
-        )
-    if (strategy == "header") != bool(header):
-        problem = f"header={header!r} is refused with strategy={strategy!r}"
-        raise SettingsError(
-            problem,
-            reason="a header is what strategy 'header', and no other, reads the version from",
-            remedy="give header=, the header's key, and strategy='header', or neither",
-        )
-    if not keys:
-        problem = "key is empty"
-        raise SettingsError(problem, reason="no column is named", remedy="name one or more")
-
-
-def _check_ttl(df: DataFrame, ttl: timedelta) -> None:
-    problem = f"ttl={ttl!r} is refused"
-    if ttl < timedelta(milliseconds=1):
-        raise SettingsError(
-            problem,
-            reason="it is less than a millisecond",
-            remedy="give what is longer than records are late",
-        )
-    if not df.isStreaming:
-        raise SettingsError(
-            problem,
-            reason="the DataFrame is no streaming one, and nothing has to be remembered",
-            remedy="leave ttl out",
-        )
-
-
-def _require(df: DataFrame, names: Sequence[str], reason: str) -> None:
-    known = {name.lower() for name in df.columns}
-    missing = [name for name in names if name.lower() not in known]
-    if missing:
-        problem = f"column {missing[0]!r} is missing"
-        raise SettingsError(
-            problem,
-            reason=f"{reason}, and the DataFrame has {', '.join(df.columns)}",
-            remedy="keep the columns of Spark's Kafka source up to here; headers are there with "
-            "its option includeHeaders=true",
-        )
-
-
-def _require_function(df: DataFrame) -> None:
-    if not df.sparkSession.catalog.functionExists(_FUNCTION):
-        problem = f"the session does not know {_FUNCTION}"
-        raise SettingsError(
-            problem,
-            reason="Statemark's jar was not on the driver's class path when the session was built",
-            remedy="build it with statemark.configure(builder), or start it with "
-            "spark-submit --jars $(statemark jar)",
-        )
 
 
 def _observed(df: DataFrame, name: str, counts: dict[str, str]) -> DataFrame:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from statemark.arguments import is_of_connect
 from statemark.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
 def functions_of(df: DataFrame) -> ModuleType:
     """Return the functions whose columns are of the kind that the DataFrame is of."""
-    is_remote = type(df).__module__.startswith("pyspark.sql.connect")
-    return import_module(f"pyspark.sql{'.connect' if is_remote else ''}.functions")
+    return import_module(f"pyspark.sql{'.connect' if is_of_connect(df) else ''}.functions")
 
 
 #: How rows are written as JSON, and read again: times to the microsecond, with zones to the second.

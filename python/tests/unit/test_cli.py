@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -16,6 +15,7 @@ import statemark
 from statemark import cli
 from statemark.cli import main
 from statemark.commands import COMMANDS
+from statemark.usage import Parser
 
 PREFIX = "spark.sql.streaming.stateStore."
 PROVIDER = f"{PREFIX}providerClass=statemark.spark.StatemarkStateStoreProvider"
@@ -80,7 +80,7 @@ def test_json_begins_with_the_version_of_its_keys(
 
 def test_every_command_that_reports_has_json() -> None:
     for command in COMMANDS:
-        parser = argparse.ArgumentParser()
+        parser = Parser()
         command.add_arguments(parser)
         assert "--json" in parser.format_help(), command.name
 
@@ -96,6 +96,19 @@ def test_jars_of_spark_defaults_and_of_the_caller_are_kept(
     _defaults("spark.jars /low.jar")
     assert main(["conf", "--jars", "/own.jar,/low.jar"]) == 0
     assert capsys.readouterr().out.startswith(f"--jars /own.jar,/low.jar,{bundled} --conf ")
+
+
+def test_plugins_of_spark_defaults_are_kept(
+    bundled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _defaults("spark.plugins statemark.spark.StatemarkPlugin, org.other.Plugin")
+    assert main(["conf"]) == 0
+    wanted = "spark.plugins=org.other.Plugin,statemark.spark.StatemarkPlugin"
+    assert capsys.readouterr().out == (
+        f"--jars {bundled} --conf {PROVIDER} --conf {PLUGIN}{ALLOW}\n".replace(
+            "spark.plugins=statemark.spark.StatemarkPlugin", wanted
+        )
+    )
 
 
 def test_another_jar(
@@ -170,7 +183,7 @@ def _helps(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_every_help_has_examples_that_parse(capsys: pytest.CaptureFixture[str]) -> None:
     commands = ["conf", "jar", *(command.name for command in COMMANDS)]
-    parser = cli._parser()
+    parser = cli.make_parser()
     for command in ["", *commands]:
         _, found, examples = _helps(command.split(), capsys).partition("\nexamples:\n")
         assert found, command

@@ -339,6 +339,9 @@ def test_every_kind_is_provoked() -> None:
         lambda world: (world.checkpoint / "state/0/0/3.zip").symlink_to("/nowhere"),
         # A batch that was killed runs again.
         lambda world: world.entry("offsets", 12, {"conf": world.pinned(PROVIDER_CLASS, 2)}),
+        # Damage inside these is for `verify` to find.
+        _damage("state/0/0/11.changelog", "cut"),
+        lambda world: (world.checkpoint / "state/0/1/SSTs/1-x.sst").write_bytes(b"?" * 5000),
         # Another attempt at a version, and one that nobody has committed.
         lambda world: (world.checkpoint / "state/0/0/13.zip").touch(),
     ],

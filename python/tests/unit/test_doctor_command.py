@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from support.doctor_world import CLUSTER, MIB, QUERY, STORE, World
 
-from statemark import (
-    checkpoint_files,
-)
+from statemark import checkpoint_files, jars
 from statemark.cli import main
-from statemark.settings import PREFIX, PROVIDER_CLASS
+from statemark.settings import PREFIX, PROVIDER_CLASS, PROVIDER_CLASS_KEY
 
 
 @pytest.fixture
@@ -45,6 +43,25 @@ def test_the_command(in_file: World, capsys: pytest.CaptureFixture[str]) -> None
     assert "master local[3]" in shown
 
 
+def test_options_that_python_will_give_to_spark(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = f"--master local[3] --conf {PROVIDER_CLASS_KEY}={PROVIDER_CLASS}"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{submit} --jars /statemark.jar pyspark-shell")
+    assert "master local[3]" in str(world.diagnose())
+    assert world.diagnose().findings == ()
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{submit} pyspark-shell")
+    assert [finding.name for finding in world.diagnose().findings] == ["jar-not-named"]
+
+
+def test_a_machine_without_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing says then where Spark's own settings are."""
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(jars, "_pyspark", lambda: None)
+    assert [finding.name for finding in world.diagnose().findings] == ["spark-missing"]
+
+
 def test_usage_and_errors(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,8 +69,9 @@ def test_usage_and_errors(
         main(["doctor", "/c", "--kafka", "b:1"])
     assert caught.value.code == 2
     assert "--kafka: not allowed with argument CHECKPOINT" in capsys.readouterr().err
-    assert main(["doctor", "--topic", "t"]) == 2
-    assert "--topic was given, and no --kafka" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["doctor", "--topic", "t"])
+    assert "--topic: means nothing without --kafka" in capsys.readouterr().err
     assert main(["doctor", str(world.path / "nowhere")]) == 2
     assert "nowhere does not exist\n  reason: nothing is at" in capsys.readouterr().err
     assert main(["doctor", str(world.local)]) == 2
@@ -86,7 +104,7 @@ def test_a_checkpoint_elsewhere_is_inspected(
         for p, version in ((0, 12), (1, 11), (2, 4))
     ]  # fmt: skip
     text = json.dumps(
-        {"checkpoint": "s3a://b/c", "queryId": QUERY, "provider": PROVIDER_CLASS,
+        {"schema": 1, "checkpoint": "s3a://b/c", "queryId": QUERY, "provider": PROVIDER_CLASS,
          "checkpointFormatVersion": 1, "partitions": 2, "lastPlannedBatch": 11,
          "lastCommittedBatch": 11,
          "operators": [{"id": 0, "stores": [{"name": "default", "partitions": partitions}]}]}
@@ -106,7 +124,7 @@ def test_a_checkpoint_elsewhere_is_inspected(
     assert (asked["command"], asked["checkpoint"], asked["json"]) == ("inspect", "s3a://b/c", True)
     out, err = capsys.readouterr()
     if code != 0:
-        assert err.startswith("statemark: s3a://b/c could not be inspected\n")
+        assert "\nstatemark: `statemark inspect` has failed\n" in err
         return
     found = json.loads(out)
     # The third partition is of a larger number, which older batches had.

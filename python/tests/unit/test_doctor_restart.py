@@ -44,9 +44,13 @@ def test_a_restart_without_local_directories(world: World) -> None:
     assert restart["snapshotBytes"] == zipped + 2 * 5000
     assert (restart["changelogs"], restart["changelogBytes"]) == (4, 400)
     assert (restart["localStores"], restart["inUse"]) == (0, False)
-    why = "no local directory on this machine"
+    why = f"no local directory in {world.local}"
     assert [store["why"] for store in restart["stores"]] == [why, why]
     assert f"2 from the checkpoint: {why}" in str(found)
+    # A job may name it in its code, which these settings know nothing of.
+    del world.conf[f"{PREFIX}localDir"]
+    unset = f"no local directory in {world.path / 'cache/statemark'}, and localDir is not set"
+    assert [store["why"] for store in _loads(world.diagnose())["stores"]] == [unset, unset]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +205,7 @@ def test_no_repair_goes_over_a_changelog_of_another_history(world: World) -> Non
             image.writestr("OPTIONS-000007", "o")
 
     def names() -> list[str]:
-        world.conf[f"{REPAIRS}.enabled"] = "true"
+        world.conf[f"{STORE}autoSnapshotRepair.enabled"] = "true"
         return [finding.name for finding in world.diagnose().findings]
 
     assert names() == []
@@ -326,6 +330,11 @@ def test_an_operator_with_one_partition(world: World) -> None:
 
 
 def test_a_query_without_a_commit_or_without_state(world: World) -> None:
+    world.write(checkpoint_format=2)
+    shutil.rmtree(world.checkpoint / "state")
+    # The commit log of this format names operators.
+    assert [finding.name for finding in world.diagnose().findings] == ["state-missing"]
+    world.write()
     shutil.rmtree(world.checkpoint / "state")
     assert world.diagnose().findings == ()
     assert "restart" not in json.loads(world.diagnose().to_json())

@@ -21,6 +21,9 @@ Lost task 0.0: statemark.spark.errors.VersionGoneException: Version 1 is not kep
 \tat statemark.spark.reads.Reads.find(Reads.scala:1)
 Driver stacktrace:"""
 ON_DRIVER = "(statemark.common.InvalidInputException) No running query has the id 7; no query runs."
+REFUSED = """Format 'statemark' with queryId=7 cannot be read
+  reason: No running query has the id 7; no query runs.
+  remedy: Name one that runs."""
 OF_SPARK = """[STDS_FAILED_TO_READ_STATE_SCHEMA] Failed to read the state schema.
 Rerun the query.
 
@@ -54,9 +57,40 @@ def test_a_kind_is_told_by_the_message_where_there_is_nothing_else() -> None:
     wrong = raised(PySparkException(ON_DRIVER))
     assert type(wrong) is statemark.InvalidInputError
     assert wrong.reason == "No running query has the id 7; no query runs."
-    assert "spark.streams.active" in wrong.remedy
-    assert "statemark.operators(query)" in wrong.remedy
+    assert wrong.remedy == "correct what the reason names"
     assert not wrong.is_retryable
+
+
+class RefusedError(PySparkException):
+    """As pyspark has a read that Spark's analysis refuses."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"{REFUSED}\n\nJVM stacktrace:\norg.apache")
+        self._kind = kind
+
+    def getCondition(self) -> str:  # noqa: N802 - pyspark's name
+        return f"STATEMARK.{self._kind}"
+
+
+def test_over_connect_a_read_that_is_refused_has_its_kind_and_remedy() -> None:
+    wrong = raised(RefusedError("InvalidInput"))
+    assert type(wrong) is statemark.InvalidInputError
+    assert wrong.reason == "No running query has the id 7; no query runs."
+    assert wrong.remedy == "Name one that runs."
+    late = raised(RefusedError("PositionBound"))
+    assert type(late) is statemark.PositionBoundError
+    assert late.is_retryable
+    told = statemark.error_of(RefusedError("InvalidInput"))
+    assert type(told) is statemark.InvalidInputError
+    assert told.remedy == "Name one that runs."
+
+
+def test_over_connect_a_lookup_has_the_remedy() -> None:
+    # How a query has ended is no kind of the read of it.
+    why = "No running query; the query failed: statemark.spark.errors.VersionGoneException: 1."
+    said = raised(PySparkException(f"{why}\n  remedy: Name a key."), is_all_of_it=True)
+    assert type(said) is statemark.LiveReadError
+    assert (said.reason, said.remedy) == (why, "Name a key.")
 
 
 def test_spark_may_refuse_the_read_itself() -> None:
@@ -79,6 +113,49 @@ def test_a_session_without_the_plugin_is_told_how_to_get_it() -> None:
         raise PySparkException(absent)
 
 
+ABSENT = "Make sure the provider name is correct and the package is properly registered and"
+PROVIDER = "statemark.spark.StatemarkStateStoreProvider"
+IDS = "[id = 2b0e4c5a-6d1f-4c5e-9a41-0a4f2b5c8d11, runId = 7f6d0b52-8f3d-4d52-a1ad-5a3a1d0f4b10]"
+#: As Spark 4.2 has it where the jar is not there, and what is not found then.
+WITHOUT_JAR = {
+    f"[DATA_SOURCE_NOT_FOUND] Failed to find the data source: statemark. {ABSENT} compatible with"
+    " your Spark version. SQLSTATE: 42K02": "statemark",
+    f"[DATA_SOURCE_NOT_FOUND] Failed to find the data source: statemark-kafka. {ABSENT} compatible"
+    " with your Spark version. SQLSTATE: 42K02": "statemark-kafka",
+    # `query.exception()`, and what `awaitTermination` raises.
+    f"{PROVIDER}\n=== Streaming Query ===\nIdentifier: {IDS}": PROVIDER,
+    f"[STREAM_FAILED] Query {IDS} terminated with exception: {PROVIDER} SQLSTATE: XXKST": PROVIDER,
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure:"
+    f" Lost task 0.3 in stage 1.0 (TID 9) (h executor 1): java.lang.ClassNotFoundException:"
+    f" {PROVIDER}\n\tat java.base/java.net.URLClassLoader.findClass": PROVIDER,
+}
+
+
+@pytest.mark.parametrize("text", WITHOUT_JAR)
+def test_a_spark_without_the_jar_is_told_by_what_it_does_not_find(text: str) -> None:
+    error = statemark.error_of(PySparkException(text))
+    assert type(error) is statemark.JarNotFoundError
+    assert error.problem == "Spark does not have Statemark's jar"
+    assert error.reason == f"{WITHOUT_JAR[text]} was not found, on the driver or on an executor"
+    assert "statemark.use(spark)" in error.remedy
+    assert "--jars $(statemark jar)" in error.remedy
+    assert statemark.error_of(error) is error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka. {ABSENT}",
+        f"[DATA_SOURCE_NOT_FOUND] Failed to find the data source: statemark2. {ABSENT}",
+        "java.lang.ClassNotFoundException: org.statemark.Other",
+        f"{PROVIDER}: it has failed",
+        "statemark.live was called",
+    ],
+)
+def test_what_others_do_not_find_is_theirs(text: str) -> None:
+    assert statemark.error_of(PySparkException(text)) is None
+
+
 def test_what_has_nothing_to_do_with_the_read_is_left_alone() -> None:
     for error in (AnalysisException("no column x"), ZeroDivisionError(), statemark.SinkError):
         with pytest.raises(Exception) as caught, failures.of_read("q", is_all_of_it=False):
@@ -91,8 +168,7 @@ def test_what_has_nothing_to_do_with_the_read_is_left_alone() -> None:
 
 def of_kind(kind: type[statemark.EngineError], patch: pytest.MonkeyPatch) -> PySparkException:
     """An exception of a classic session behind which the virtual machine sees a kind."""
-    patch.setattr(_jvm, "kind_of", lambda _: kind)
-    patch.setattr(_jvm, "message_of", lambda _: "It says why.")
+    patch.setattr(_jvm, "told_of", lambda _: _jvm.Told(kind, "It says why.", "Do this."))
     return PySparkException("as Spark has it")
 
 
@@ -132,7 +208,7 @@ def test_every_other_kind_keeps_its_class(
         raise error
     assert type(caught.value) is kind
     assert caught.value.is_retryable == kind.is_retryable
-    assert caught.value.reason == "It says why."
+    assert (caught.value.reason, caught.value.remedy) == ("It says why.", "Do this.")
     assert caught.value.__cause__ is None
 
 
@@ -142,6 +218,9 @@ class OfTheDeadError(Exception):
     _origin = object()
 
     def __str__(self) -> str:
+        raise Py4JNetworkError
+
+    def getCondition(self) -> str:  # noqa: N802 - pyspark's name
         raise Py4JNetworkError
 
 
@@ -155,8 +234,7 @@ def test_a_virtual_machine_that_is_gone_says_nothing(
     monkeypatch.setattr(_jvm, "has_context", lambda: True)
     monkeypatch.setattr(_jvm, "_plugins", gone)
     for error in (OfTheDeadError(), ZeroDivisionError()):
-        assert _jvm.kind_of(error) is None
-        assert _jvm.message_of(error) is None
+        assert _jvm.told_of(error) is None
         assert statemark.error_of(error) is None
         with pytest.raises(type(error)) as caught, failures.of_read("q", is_all_of_it=True):
             raise error

@@ -65,8 +65,8 @@ def test_what_a_sink_throws_comes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> N
     def save() -> None:
         raise error
 
-    monkeypatch.setattr(_jvm, "kind_of", lambda _: statemark.UnfinishedWriteError)
-    monkeypatch.setattr(_jvm, "message_of", lambda _: "Parts may show.")
+    told = _jvm.Told(statemark.UnfinishedWriteError, "Parts may show.", None)
+    monkeypatch.setattr(_jvm, "told_of", lambda _: told)
     writer = bare(DataFrameWriter)
     writer._jwrite = SimpleNamespace(save=save)
     guarded: Any = frames.guarded(writer, query="q")

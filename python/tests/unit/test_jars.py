@@ -155,7 +155,7 @@ def test_a_named_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert jars.checked_jar("a.jar") == str(tmp_path / "a.jar")
     assert jars.checked_jar(tmp_path / "a.jar") == str(tmp_path / "a.jar")
     assert jars.checked_jar("hdfs:///lib/none.jar") == "hdfs:///lib/none.jar"
-    with pytest.raises(JarNotFoundError, match=r"the jar /none/b\.jar does not exist"):
+    with pytest.raises(JarNotFoundError, match=r"the jar /none/b\.jar cannot be read"):
         jars.checked_jar("/none/b.jar")
     with pytest.raises(JarNotFoundError, match="a comma separates jars"):
         jars.checked_jar("/none/b,c.jar")

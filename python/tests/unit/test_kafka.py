@@ -41,8 +41,14 @@ class Asked:
         return self
 
 
+_IS_TABLE = {"__module__": "pyspark.sql.dataframe"}
+DataFrame: Any = type("DataFrame", (Asked,), {**_IS_TABLE, "isStreaming": True})
+Batch: Any = type("DataFrame", (Asked,), {**_IS_TABLE, "isStreaming": False})
+SparkSession: Any = type("SparkSession", (Asked,), {"__module__": "pyspark.sql.session"})
+
+
 def test_sink() -> None:
-    df: Any = Asked()
+    df = DataFrame()
     writer: Any = statemark.kafka_sink(
         df,
         bootstrap_servers=["a:1", "b:2"],
@@ -63,7 +69,7 @@ def test_sink() -> None:
 
 
 def test_batch() -> None:
-    df: Any = Asked()
+    df = Batch()
     statemark.kafka_batch(df, 7, bootstrap_servers="a:1", app_id="app", open_sinks=2)
     assert df.calls == {
         "format": "statemark-kafka",
@@ -78,7 +84,7 @@ def test_batch() -> None:
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_source_reads_what_is_committed(streaming: bool) -> None:
-    spark: Any = Asked()
+    spark = SparkSession()
     statemark.kafka_source(spark, bootstrap_servers="a:1", topics=["t", "u"], streaming=streaming)
     assert spark.calls == {
         "format": "kafka",
@@ -90,12 +96,15 @@ def test_source_reads_what_is_committed(streaming: bool) -> None:
 
 
 def test_what_is_refused() -> None:
-    df: Any = Asked()
+    df = DataFrame()
     with pytest.raises(SettingsError, match="bootstrap_servers is empty"):
         statemark.kafka_sink(df, bootstrap_servers=[])
     with pytest.raises(SettingsError, match="option 'KAFKA.isolation.level' is given twice"):
         statemark.kafka_source(
-            df, bootstrap_servers="a:1", topics="t", options={"KAFKA.isolation.level": "x"}
+            SparkSession(),
+            bootstrap_servers="a:1",
+            topics="t",
+            options={"KAFKA.isolation.level": "x"},
         )
     with pytest.raises(SettingsError, match="batch_id=-1 is refused"):
         statemark.kafka_batch(df, -1, bootstrap_servers="a:1")
@@ -117,7 +126,7 @@ def test_a_batch_of_spark_connect_says_whose_it_is() -> None:
     ],
 )
 def test_batch_is_refused(arguments: dict[str, Any], problem: str) -> None:
-    df: Any = Asked()
+    df = DataFrame()
     with pytest.raises(SettingsError, match=problem):
         statemark.kafka_batch(df, 7, bootstrap_servers="a:1", **arguments)
     assert df.calls == {}

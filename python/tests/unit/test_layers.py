@@ -115,9 +115,11 @@ def test_a_properties_file_replaces_the_defaults_unless_they_are_asked_for(files
     assert _jars(files, "--properties-file @p.conf --properties-file @q.conf x", **env) == (
         "/q.conf.jar"
     )
-    assert _jars(files, "--properties-file=@none.conf x", **env) == ""
-    asked = "--properties-file @none.conf --load-spark-defaults x"
+    asked = "--properties-file @p.conf --load-spark-defaults x"
+    (files / "p.conf").write_text("spark.other 1")
     assert _jars(files, asked, **env) == "/conf/spark-defaults.conf.jar"
+    with pytest.raises(SettingsError, match=r"none\.conf cannot be read"):
+        _jars(files, "--properties-file=@none.conf x", **env)
 
 
 def test_extra_properties_files_hide_the_others(files: Path) -> None:

@@ -142,18 +142,26 @@ def test_a_query_is_found_by_object_identifier_and_text() -> None:
 
     listener = MetricsListener()
     listener.onQueryProgress(event())
-    for query in (Query(), QUERY, QUERY.upper(), uuid.UUID(QUERY)):
+    for query in (Query(), QUERY, QUERY.upper(), uuid.UUID(QUERY), "clicks"):
         assert listener.latest(query) == EXPECTED  # type: ignore[arg-type]
     assert listener.latest(uuid.uuid4()) is None
     with pytest.raises(SettingsError) as caught:
-        listener.latest("clicks")
+        listener.latest("cliks")
     assert str(caught.value) == (
-        "'clicks' is not a query\n"
-        "  reason: it is neither a StreamingQuery nor the id of one, which is a UUID\n"
+        "'cliks' is not a query\n"
+        "  reason: it is neither a StreamingQuery nor the id of one, which is a UUID, and no query"
+        " of this name was reported\n"
         "  remedy: pass query or query.id"
     )
     with pytest.raises(SettingsError, match="None is not a query"):
         listener.latest(None)  # type: ignore[arg-type]
+
+
+def test_a_notebook_shows_the_report_of_a_listener() -> None:
+    listener = MetricsListener()
+    listener.onQueryProgress(event())
+    assert f"<p>query clicks ({QUERY})</p><table>" in listener._repr_html_()
+    assert listener._repr_html_() == listener.report(QUERY)._repr_html_()
 
 
 def test_a_query_on_another_provider_leaves_nothing() -> None:

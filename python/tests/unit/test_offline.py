@@ -73,7 +73,7 @@ def test_repartition(spark_submit: Callable[[int], Submitted]) -> None:
     assert main(["repartition", "/c", "--partitions", "16"]) == 0
     asked = {"command": "repartition", "verbose": False, "checkpoint": "/c", "observe": 5.0}
     plain = {**asked, "partitions": 16, "rollback": False, "skipUncommitted": False}
-    plain |= {"dryRun": False, "json": False}
+    plain |= {"fileSink": None, "dryRun": False, "json": False}
     assert request(seen) == plain
     assert main(["repartition", "/c", "--rollback"]) == 0
     assert request(seen) == {**plain, "partitions": None, "rollback": True}
@@ -81,18 +81,21 @@ def test_repartition(spark_submit: Callable[[int], Submitted]) -> None:
     assert request(seen) == {**plain, "skipUncommitted": True}
 
 
-def test_what_is_no_number_is_for_the_command_to_refuse(
-    spark_submit: Callable[[int], Submitted],
-) -> None:
-    seen = spark_submit(2)
-    assert main(["repartition", "/c", "--rollback", "--observe", "inf"]) == 2
-    assert request(seen)["observe"] == "inf"
-
-
 @pytest.mark.parametrize("words", [[], ["--partitions", "4", "--rollback"]])
 def test_repartition_wants_one_thing(words: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(["repartition", "/c", *words])
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "4.5", "many", ""])
+def test_no_spark_is_started_to_refuse_a_number_of_partitions(
+    count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["repartition", "/c", "--partitions", count])
+    assert caught.value.code == 2
+    said = f"argument --partitions: {count!r} is no whole number of 1 at least"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,14 +113,32 @@ def test_local(spark_submit: Callable[[int], Submitted], tmp_path: Path) -> None
     seen = spark_submit(0)
     assert main(["local"]) == 0
     unset = {"localDir": None, "maxAge": None, "maxBytes": None, "prune": False, "json": False}
-    unset |= {"dryRun": False}
+    unset |= {"dryRun": False, "stores": False}
     assert request(seen) == {"command": "local", "verbose": False, **unset}
     there = str(tmp_path)
-    options = ["--local-dir", there, "--max-age", "12h", "--max-bytes", "1g", "--json"]
+    options = ["--local-dir", there, "--max-age", "12h", "--max-bytes", "1g", "--json", "--stores"]
     assert main(["local", "--prune", *options]) == 0
     given = {"localDir": there, "maxAge": "12h", "maxBytes": "1g", "prune": True, "json": True}
-    given |= {"dryRun": False}
+    given |= {"dryRun": False, "stores": True}
     assert request(seen) == {"command": "local", "verbose": False, **given}
+
+
+@pytest.mark.parametrize("words", [["--max-age", "1d"], ["--max-bytes", "5g"], ["--dry-run"]])
+def test_no_spark_is_started_to_refuse_what_means_nothing_without_prune(
+    spark_submit: Callable[[int], Submitted],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
+    spark_submit(0)
+    with pytest.raises(SystemExit) as caught:
+        main(["local", *words])
+    assert caught.value.code == 2
+    said = f"statemark local: argument {words[0]}: means nothing without --prune; add --prune, or"
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "seen.json").exists()
+    assert main(["local", *words, "--prune"]) == 0
+    assert (tmp_path / "seen.json").exists()
 
 
 @pytest.fixture
@@ -139,7 +160,9 @@ ASKED = {
 }
 
 
-def test_topic_status(spark_submit: Callable[[int], Submitted], bundled: str) -> None:
+def test_topic_status(
+    spark_submit: Callable[[int], Submitted], bundled: str, tmp_path: Path
+) -> None:
     seen = spark_submit(0)
     assert main(["topic", "status", *BROKERS, *LIBRARY]) == 0
     without_cluster = ["--master", "local[*]", "--deploy-mode", "client"]
@@ -147,9 +170,11 @@ def test_topic_status(spark_submit: Callable[[int], Submitted], bundled: str) ->
     assert seen()["words"][:-1] == [*start, *LIBRARY, bundled]
     plain = {**ASKED, "command": "topic status", "identity": None, "prefix": None, "json": False}
     assert request(seen) == plain
-    more = ["--commit-topic", "c", "--command-config", "/f", "--prefix", "p", "--json"]
+    config = tmp_path / "client.properties"
+    config.touch()
+    more = ["--commit-topic", "c", "--command-config", str(config), "--prefix", "p", "--json"]
     assert main(["topic", "status", "q/orders", *BROKERS, *LIBRARY, *more]) == 0
-    given = {"commitTopic": "c", "commandConfig": "/f", "prefix": "p", "json": True}
+    given = {"commitTopic": "c", "commandConfig": str(config), "prefix": "p", "json": True}
     assert request(seen) == {**plain, **given, "identity": "q/orders"}
 
 
@@ -212,7 +237,9 @@ def test_a_command_that_is_told_to_end(
 
 
 def test_a_query_needs_sparks_connector(
-    spark_submit: Callable[[int], Submitted], user_home: Path
+    spark_submit: Callable[[int], Submitted],
+    user_home: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Kafka's library alone is enough for a repair that ends."""
     kept = user_home / ".ivy2.5.2" / "jars" / "org.apache.kafka_kafka-clients-3.9.2.jar"
@@ -222,10 +249,19 @@ def test_a_query_needs_sparks_connector(
     command = ["topic", "compact", "orders", *BROKERS, "--strategy", "timestamp"]
     assert main(command) == 0
     assert library(seen) == ["--jars", str(kept)]
-    assert main([*command, "--continuous"]) == 0
-    assert library(seen)[0] == "--packages"
+    continuous = [*command, "--continuous", "--checkpoint", "/c"]
+    release = ".".join(pyspark.__version__.split(".")[:3])
+    connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{release}"
+    assert main(continuous) == 0
+    assert library(seen)[:2] == ["--packages", connector]
+    assert f"spark-submit fetches {connector}, about 10 MB" in capsys.readouterr().err
+    # Spark looks for it once more, and does not fetch it again.
+    kept.with_name(f"org.apache.spark_spark-sql-kafka-0-10_2.13-{release}.jar").touch()
+    assert main(continuous) == 0
+    assert library(seen)[:2] == ["--packages", connector]
+    assert capsys.readouterr().err == ""
     own = ["--jars", "/spark-sql-kafka-0-10_2.13.jar"]
-    assert main([*command, "--continuous", *own]) == 0
+    assert main([*continuous, *own]) == 0
     assert library(seen) == own
 
 
@@ -271,17 +307,47 @@ def library(seen: Submitted) -> list[str]:
     return list(words[words.index("client") + 1 : -2])
 
 
-def test_kafkas_library_is_fetched_with_sparks_connector(
-    spark_submit: Callable[[int], Submitted], user_home: Path
+def test_kafkas_library_is_fetched_alone(
+    spark_submit: Callable[[int], Submitted],
+    user_home: Path,
+    tmp_path: Path,
+    bundled: str,
+    make_jar: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """What it asks for besides lies among Spark's own jars."""
     seen = spark_submit(0)
-    assert main(["topic", "status", *BROKERS]) == 0
-    release = ".".join(pyspark.__version__.split(".")[:3])
-    connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{release}"
-    assert library(seen) == ["--packages", connector]
+    (core,) = (tmp_path / "home/jars").glob("spark-core_*.jar")
+    core.unlink()
+    for spark, kafka in (
+        ("4.0.2", "3.9.1"),
+        ("4.1.3-amzn-0", "3.9.1"),
+        ("4.2.0", "3.9.2"),
+        ("4.3.0", "3.9.2"),
+    ):
+        core = make_jar(core.with_name(f"spark-core_2.13-{spark}.jar"))
+        make_jar(Path(bundled.replace(f"spark_{LINE}_", f"spark_{spark[:3]}_")))
+        client = f"org.apache.kafka:kafka-clients:{kafka}"
+        assert main(["topic", "status", *BROKERS]) == 0
+        *packages, option, excluded = library(seen)
+        assert packages == ["--packages", client]
+        assert option == "--exclude-packages"
+        core.unlink()
+    assert {"org.apache.hadoop:hadoop-client-runtime", "com.github.luben:zstd-jni"} <= set(
+        excluded.split(",")
+    )
+    build = (Path(__file__).parents[3] / "build.sbt").read_text()
+    assert f'"statemark.kafkaClients", "{kafka}"' in build, "what the sink is tested with"
+    said = f"is not on this machine: spark-submit fetches {client}, about 10 MB, and keeps it\n"
+    assert capsys.readouterr().err.endswith(said)
     # Neither hides what the user asks for.
-    assert main(["topic", "status", *BROKERS, "--packages", "g:a:1", "--jars", "/a.jar"]) == 0
-    assert library(seen) == ["--jars", "/a.jar", "--packages", f"g:a:1,{connector}"]
+    make_jar(core)
+    words = ["--packages", "g:a:1", "--jars", "/a.jar", "--conf", "spark.jars.excludes=g:b"]
+    assert main(["topic", "status", *BROKERS, *words]) == 0
+    given = library(seen)
+    assert given[given.index("--jars") + 1] == "/a.jar"
+    assert given[given.index("--packages") + 1] == f"g:a:1,{client}"
+    assert given[given.index("--exclude-packages") + 1] == f"g:b,{excluded}"
 
 
 @pytest.mark.parametrize(
@@ -326,11 +392,15 @@ def test_a_library_that_cannot_be_fetched(
 ) -> None:
     spark_submit(1)
     assert main(["topic", "status", *BROKERS]) == 2
-    error = capsys.readouterr().err
+    _, _, error = capsys.readouterr().err.partition("\n")
     assert error.startswith("statemark: the command was not started\n  reason: spark-submit failed")
     assert "--jars kafka-clients" in error
     assert main(["topic", "status", *BROKERS, *LIBRARY]) == 2
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.splitlines() == [
+        "statemark: `statemark topic status` has failed",
+        "  reason: its process ended with exit code 1, and standard error says why",
+        "  remedy: correct what it says",
+    ]
 
 
 def test_local_has_no_checkpoint() -> None:
@@ -339,11 +409,22 @@ def test_local_has_no_checkpoint() -> None:
 
 
 def test_options_of_spark_submit_come_before_the_jar(
-    spark_submit: Callable[[int], Submitted], bundled: str
+    spark_submit: Callable[[int], Submitted], bundled: str, tmp_path: Path
 ) -> None:
     seen = spark_submit(0)
-    options = ["--conf", "a=1", "--conf", "b=x y", "--packages", "g:a:1", "--jars", "/a.jar"]
-    more = ["--master", "spark://h:7077", "--properties-file", "/p", "--repositories", "r"]
+    (tmp_path / "p").touch()
+    options = [
+        "--conf",
+        "spark.a=1",
+        "--conf",
+        "spark.b=x y",
+        "--packages",
+        "g:a:1",
+        "--jars",
+        "/a.jar",
+    ]
+    more = ["--master", "spark://h:7077", "--repositories", "r"]
+    more += ["--properties-file", str(tmp_path / "p")]
     assert main(["switch", *options, "--to", "rocksdb", *more, "/c"]) == 0
     words = seen()["words"]
     given = words[2 : words.index(bundled)]
@@ -384,10 +465,14 @@ def test_a_home_without_spark_submit(
     assert main(["switch", str(tmp_path), "--to", "rocksdb"]) == 2
     submit = tmp_path / "bin" / "spark-submit"
     assert capsys.readouterr().err == (
-        f"statemark: {submit} does not exist\n"
+        f"statemark: {submit} cannot be run\n"
         "  reason: the home of Spark has no spark-submit\n"
         f"  remedy: correct SPARK_HOME, or install pyspark: pip install 'pyspark=={LINE}.*'\n"
     )
+    submit.parent.mkdir()
+    submit.touch()
+    assert main(["switch", str(tmp_path), "--to", "rocksdb"]) == 2
+    assert "  reason: this user may not run it\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

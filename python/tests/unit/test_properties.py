@@ -49,3 +49,11 @@ def test_bytes_that_are_no_text_are_replaced_as_java_does(tmp_path: Path) -> Non
     file.write_bytes(b"spark.app.name caf\xe9\n\xff\xfe\nspark.jars /a.jar\n")
     found = properties.read(file)
     assert (found["spark.app.name"], found["spark.jars"]) == ("caf\ufffd", "/a.jar")
+
+
+def test_a_value_of_several_lines_is_one_setting(tmp_path: Path) -> None:
+    wanted = {"spark.hadoop.key": "-----BEGIN\nab\\c\td\r\n-----END", "spark.x": "1"}
+    file = tmp_path / "a.conf"
+    file.write_text(properties.write(wanted))
+    assert len(file.read_text().splitlines()) == 2
+    assert properties.read(file) == wanted

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import statemark
 from statemark import LiveReadError, SettingsError, queries
-from statemark.queries import duration, option_of, shown
+from statemark.queries import called, duration, option_of, shown
 
 ID = "8a8c2542-95d5-4aec-80e5-dda372b21edd"
 
@@ -16,7 +18,9 @@ ID = "8a8c2542-95d5-4aec-80e5-dda372b21edd"
 class StreamingQuery:
     """As pyspark's, of which there are two."""
 
+    __module__ = "pyspark.sql.streaming.query"
     id = ID
+    name: str | None = None
 
 
 class Renamed(StreamingQuery):
@@ -34,10 +38,33 @@ def test_a_query_has_a_name() -> None:
     assert shown(option_of("counts")) == "'counts'"
 
 
+def test_people_call_a_query_by_its_name() -> None:
+    named = Renamed()
+    named.name = "counts"
+    assert [called(one) for one in (named, "counts")] == ["'counts'"] * 2
+    assert [called(one) for one in (StreamingQuery(), ID)] == [ID] * 2
+    assert repr(statemark.state(named)).startswith("State('counts', ")
+    assert option_of(named) == {"queryId": ID}
+
+
 @pytest.mark.parametrize("query", [None, 7, object(), [ID]], ids=repr)
 def test_what_is_no_query_is_refused(query: Any) -> None:
     with pytest.raises(SettingsError, match=f"^{type(query).__name__} given in place"):
         option_of(query)
+
+
+@pytest.mark.parametrize("bound", ["9", ("9",), 9], ids=repr)
+def test_what_is_no_position_is_refused(bound: Any) -> None:
+    with pytest.raises(SettingsError, match=f"it is a {type(bound).__name__}, and no Position"):
+        statemark.live("counts", position_bound=bound)
+    with pytest.raises(SettingsError, match="pass what statemark.position"):
+        statemark.get("counts", 7, position_bound=bound)
+
+
+def test_a_session_that_is_stopped_is_refused() -> None:
+    stopped: Any = SimpleNamespace(read=None, conf=None, _sc=SimpleNamespace(_jsc=None))
+    with pytest.raises(SettingsError, match="cannot use a session that is stopped"):
+        statemark.use(stopped)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -41,10 +43,23 @@ def test_says_that_nothing_is_odd() -> None:
     assert report.text(rows(5)).splitlines() == [
         "query clicks (q)",
         "  operator 0, stateStoreSave: batches 0 to 4, 12,345 rows in state, 3.0 MiB of memory",
-        "    batch: 1,000 ms in the mean, 1,000 ms the slowest",
+        "    batch: 1,000 ms in the mean, 1,000 ms the slowest; 1,000 ms the first of a run",
         "    commit of a store: 50.0 ms in the mean (changelog 80%, serialize 20%)",
         "    nothing odd",
     ]
+
+
+def test_the_first_batch_of_a_run_stands_apart() -> None:
+    kept = rows(6)
+    kept[0] = dataclasses.replace(kept[0], batch_duration_ms=9000)
+    kept[3] = dataclasses.replace(kept[3], batch_duration_ms=7000)
+    kept[3:] = [dataclasses.replace(row, run_id="s") for row in kept[3:]]
+    usual = "    batch: 1,000 ms in the mean, 1,000 ms the slowest"
+    assert f"{usual}; 9,000, 7,000 ms the first of a run\n" in report.text(kept)
+    # The oldest that is kept need not be the first of its run.
+    assert f"{usual}; 7,000 ms the first of a run\n" in report.text(kept[1:])
+    assert f"{usual}\n" in report.text(kept[1:3])
+    assert "    batch: 9,000 ms the first of a run\n" in report.text(kept[:1])
 
 
 def test_says_where_a_restart_found_its_stores() -> None:
@@ -68,7 +83,6 @@ def test_says_that_nothing_was_reported() -> None:
         ({"rollbacks": 3}, "3 transactions were rolled back", "Spark's log"),
         ({"rewinds": 1}, "again in 1 of 3 batches", "another attempt"),
         ({"reloads": 2}, "2 stores were loaded again in 1 of 2", "spark.locality.wait"),
-        ({"commit_latency_max_ms": 900}, "batch 2: one commit took 900 ms", "skewed"),
         ({"confirm_latency_ms": 1500}, "took 1,500 ms, more than the commits", "slow local disk"),
     ],
 )  # fmt: skip
@@ -80,6 +94,21 @@ def test_finds_what_is_odd(of_last: dict[str, Any], what: str, remedy: str) -> N
     page = report.text(rows(3, **of_last))
     assert f"    ! {finding.what}\n      {finding.remedy} (docs/{finding.page})" in page
     assert "nothing odd" not in page
+
+
+def test_says_that_keys_are_skewed_where_more_than_one_commit_is_slow() -> None:
+    def slow(batches: int, of: int) -> list[report.Finding]:
+        calm = rows(of)
+        odd = [dataclasses.replace(row, commit_latency_max_ms=900) for row in calm[:batches]]
+        return report.findings([*odd, *calm[batches:]])
+
+    assert slow(2, of=20) == []
+    (finding,) = slow(3, of=20)
+    assert finding.what.startswith("in 3 of 20 batches one commit took far longer than the mean:")
+    assert "900 ms in batch 0, where the mean is 50 ms" in finding.what
+    assert "keys are skewed" in finding.remedy
+    # Now and then is not often.
+    assert slow(3, of=40) == []
 
 
 def test_names_what_makes_commits_slow() -> None:
@@ -122,4 +151,42 @@ def test_operators_and_queries_have_paragraphs_of_their_own() -> None:
         "  operator 1, join: batches 0 to 0, 12,345 rows in state, 3.0 MiB of memory",
         "query z",
         "  operator 0, stateStoreSave: batches 0 to 0, 12,345 rows in state, 3.0 MiB of memory",
+    ]
+
+
+def test_a_notebook_shows_a_table_and_everything_else_a_text() -> None:
+    named = {"name": "<b>&", "operator": "<join>", "spills": 2, "spilled_bytes": 3 << 20}
+    other = [dataclasses.replace(one, query_id="z", name=None) for one in rows(1)]
+    page = report.text([*rows(3, **named), *other])
+    assert isinstance(page, str)
+    assert page.startswith("query <b>& (q)\n  operator 0, <join>: batches 0 to 2")
+    html = page._repr_html_()
+    tables = [cells(table) for table in html.split("<table>")[1:]]
+    assert [len(table) for table in tables] == [2, 2]
+    assert "<p>query &lt;b&gt;&amp; (q)</p>" in html
+    head, (*facts, odd) = tables[0]
+    assert dict(zip(head, facts, strict=False)) == {
+        "operator": "0, &lt;join&gt;",
+        "batches": "0 to 2",
+        "rows in state": "12,345",
+        "memory": "3.0 MiB",
+        "batch": "1,000 ms in the mean, 1,000 ms the slowest; 1,000 ms the first of a run",
+        "commit of a store": "50.0 ms in the mean (changelog 80%, serialize 20%)",
+        "stores loaded": "",
+    }
+    (finding,) = report.findings(rows(3, **named))
+    assert (head[-1], odd) == (
+        "odd",
+        f"<b>{finding.what}</b><br>{finding.remedy} (docs/{finding.page})".replace("'", "&#x27;"),
+    )
+    assert tables[1][1][-1] == "nothing odd"
+    assert "<p>No batch" in report.text([])._repr_html_()
+    again = pickle.loads(pickle.dumps(page))
+    assert (again, again._repr_html_()) == (page, html)
+
+
+def cells(table: str) -> list[list[str]]:
+    """The cells of each row."""
+    return [
+        re.findall(r"<t[hd]>(.*?)</t[hd]>", line) for line in re.findall(r"<tr>(.*?)</tr>", table)
     ]

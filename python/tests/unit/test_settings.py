@@ -7,6 +7,11 @@ import pytest
 from statemark import IsolationLevel, SettingsError, settings
 
 PREFIX = "spark.sql.streaming.stateStore.statemark."
+ALL = (
+    "isolationLevel or maxUncommittedBytes or localDir or localDirMaxBytes or localDirMaxAge"
+    " or readRetentionVersions or readRetentionTime or kafka.warnings or allowRealTime"
+    f" or packageVersion, each after {PREFIX}"
+)
 
 
 def test_keys_are_the_published_ones() -> None:
@@ -141,17 +146,22 @@ def test_other_directories_are_refused(value: object, reason: str) -> None:
     )
 
 
-@pytest.mark.parametrize("key", ["isolatonLevel", "rocksdb.x", ""])
-def test_unknown_keys_under_the_prefix_are_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("isolatonLevel", f"did you mean {PREFIX}isolationLevel?"),
+        ("maxuncommitedbytes", f"did you mean {PREFIX}maxUncommittedBytes?"),
+        ("rocksdb.x", f"remove it, or use {ALL}"),
+        ("", f"remove it, or use {ALL}"),
+    ],
+)
+def test_unknown_keys_under_the_prefix_are_refused(key: str, remedy: str) -> None:
     with pytest.raises(SettingsError) as caught:
         settings.check({PREFIX + key: "v"}, source="the builder")
     assert str(caught.value) == (
         f"unknown setting {PREFIX}{key} = 'v', set in the builder\n"
         "  reason: no setting of Statemark has this key\n"
-        f"  remedy: remove it, or use one of {PREFIX}isolationLevel, {PREFIX}maxUncommittedBytes,"
-        f" {PREFIX}localDir, {PREFIX}localDirMaxBytes, {PREFIX}localDirMaxAge,"
-        f" {PREFIX}readRetentionVersions, {PREFIX}readRetentionTime, {PREFIX}kafka.warnings,"
-        f" {PREFIX}allowRealTime, {PREFIX}packageVersion"
+        f"  remedy: {remedy}"
     )
 
 
@@ -188,7 +198,8 @@ def test_sizes_of_the_local_directory() -> None:
         ("spark.statemark.localDir", f"use {PREFIX}localDir"),
         ("spark.statemark.localdir", f"use {PREFIX}localDir"),
         ("spark.Statemark.isolationLevel", f"use {PREFIX}isolationLevel"),
-        ("spark.statemark.speed", f"remove it, or use one of {PREFIX}isolationLevel, "),
+        ("spark.statemark.localDri", f"did you mean {PREFIX}localDir?"),
+        ("spark.statemark.speed", f"remove it, or use {ALL}"),
     ],
 )
 def test_a_prefix_that_is_too_short_is_refused_with_the_right_one(key: str, remedy: str) -> None:
