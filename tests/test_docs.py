@@ -68,6 +68,19 @@ def test_every_kind_of_failure_is_documented() -> None:
     assert documented == {name: kind.is_retryable for name, kind in errors.KINDS.items()}
 
 
+def test_every_log_line_is_one_of_the_plugin() -> None:
+    """With its level: the words between those that a line fills in, as the sources have them."""
+    table = ERRORS.partition("\n## Log lines\n")[2]
+    rows = re.findall(r"^\| `([^`]*)` \| (\w+) \|", table, re.MULTILINE)
+    files = [path.read_text() for path in ROOT.glob("jvm/*/src/main/**/*.scala")]
+    sources = [re.sub(r'"\s*\+\s*s?"', "", text) for text in files]
+    assert len(rows) > 10
+    for line, level in rows:
+        words = [part.strip() for part in line.split("…") if part.strip()]
+        found = [text for text in sources if all(part in text for part in words)]
+        assert [text for text in found if f"log.{level.lower()}(" in text], line
+
+
 def test_a_connect_server_is_started_by_what_pyspark_has() -> None:
     """The pyspark of PyPI lacks the script of Spark's download; test_connect starts the class."""
     page = (ROOT / "docs/install.md").read_text()

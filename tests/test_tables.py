@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from statemark import OperatorMetrics, SettingsError, offline, settings
-from statemark.cli import _parser
+from statemark.cli import make_parser
 from statemark.operator_metrics import metric_columns
 from support.session import ROOT
 from support.tables import ask
@@ -152,7 +152,7 @@ _LINES = [
     "verify /c --deep --json",
     "verify /ä",
     "local",
-    "local --local-dir /d --prune --max-age 12h --max-bytes 1g --dry-run --json",
+    "local --local-dir /d --stores --prune --max-age 12h --max-bytes 1g --dry-run --json",
     "topic status --bootstrap-servers b:1",
     "topic status q/s --bootstrap-servers b:1 --commit-topic c --command-config /f --prefix p"
     " --json",
@@ -171,19 +171,19 @@ _LINES = [
 
 
 def test_the_process_reads_what_users_type() -> None:
-    requests = [offline._request(_parser().parse_args(line.split())) for line in _LINES]
+    requests = [offline._request(make_parser().parse_args(line.split())) for line in _LINES]
     assert {json.loads(request)["command"] for request in requests} == set(offline.NAMES)
     assert ask(requests=requests)["requests"] == [
         "Arguments(/c,rocksdb,5.0,false,false,false)",
         "Arguments(/c,statemark,0.0,true,true,true)",
-        "Arguments(/c,Some(16),false,false,5.0,false,false)",
-        "Arguments(/c,None,true,false,0.5,true,false)",
-        "Arguments(/c,Some(2),false,true,5.0,false,true)",
+        "Arguments(/c,Some(16),false,false,None,5.0,false,false)",
+        "Arguments(/c,None,true,false,None,0.5,true,false)",
+        "Arguments(/c,Some(2),false,true,None,5.0,false,true)",
         "Arguments(/c,true)",
         "Arguments(/c,true,true)",
         "Arguments(/ä,false,false)",
-        "Arguments(None,None,None,false,false,false)",
-        "Arguments(Some(/d),Some(12h),Some(1g),true,true,true)",
+        "Arguments(None,None,None,false,false,false,false)",
+        "Arguments(Some(/d),Some(12h),Some(1g),true,true,true,true)",
         "Arguments(b:1,statemark-commits,None,None,None,false)",
         "Arguments(b:1,c,Some(/f),Some(q/s),Some(p),true)",
         "Arguments(b:1,statemark-commits,None,q/s,false,false)",

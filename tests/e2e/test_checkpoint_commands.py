@@ -35,7 +35,10 @@ def _statemark(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _check_doctor(checkpoint: Path, inspected: str, spark: SparkSession, provider: str) -> None:
     """What `doctor` reads without a JVM is what `inspect` reads with Spark's own classes."""
-    read, told = checkpoint_files.read(checkpoint), checkpoint_facts.from_inspection(inspected)
+    read, told = (
+        checkpoint_files.read(checkpoint),
+        checkpoint_facts.from_inspection(json.loads(inspected)),
+    )
     for name in ("query_id", "planned", "committed", "format", "provider", "partitions"):
         assert getattr(read, name) == getattr(told, name), name
     for ours, theirs in zip(read.stores, told.stores, strict=True):

@@ -35,6 +35,18 @@ page = HTTPConnection(urlsplit(spark.sparkContext.uiWebUrl).netloc)
 page.request("GET", "/metrics/json/")
 gauges = json.load(page.getresponse())["gauges"]
 print("gauges", sum(".plugin.statemark.spark.StatemarkPlugin." in name for name in gauges))
+rows = spark.readStream.format("rate").load().selectExpr("raise_error('no more')")
+query = rows.writeStream.format("noop").queryName("ends").start()
+try:
+    query.awaitTermination()
+except Exception:
+    told = ""
+while "no more" not in told:  # until the plugin has heard of it
+    try:
+        statemark.get("ends", 1)
+    except statemark.InvalidInputError as e:
+        told = e.reason
+print(told.split("; ")[-1].partition(" at ")[0])
 """
 
 
@@ -65,5 +77,6 @@ def test_state_is_read(
         timeout=300,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
     )
-    assert done.stdout.splitlines() == ["rows 600", "gauges 7"], done.stderr[-4000:]
+    said = ["rows 600", "gauges 7", "the query failed"]
+    assert done.stdout.splitlines() == said, done.stderr[-4000:]
     assert "Using default name" not in done.stderr, "gauges without the id of the application"

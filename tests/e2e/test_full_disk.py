@@ -24,6 +24,27 @@ KEYS = 60_000
 MOMENT = "2024-01-01 00:00:00"
 
 
+def test_sparks_own_files_on_a_full_disk(
+    spark: SparkSession, source: Source, tmp_path: Path, provider: str
+) -> None:
+    """Spark plans a batch in the checkpoint before any task, and says so in its own words."""
+    if provider != STATEMARK_PROVIDER:
+        pytest.skip("Spark's provider has none of these errors")
+    with mounted(tmp_path / "checkpoint", "2m") as small:
+        if small is None:
+            pytest.skip("this user may not mount a disk")
+        source.add([(1, "key", 1, MOMENT)])
+        writer = source.stream().groupBy("key").count().writeStream.outputMode("update")
+        writer = writer.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.start()
+        query.processAllAvailable()
+        small.fill()
+        source.add([(2, "key", 2, MOMENT)])
+        with pytest.raises(StreamingQueryException, match="No space left on device") as failed:
+            query.processAllAvailable()
+        assert statemark.error_of(failed.value) is None
+
+
 @pytest.mark.parametrize(
     ("disk", "size", "what"),
     [("checkpoint", "700k", "checkpoint location"), ("local", "2m", "local directory")],
@@ -79,7 +100,7 @@ def test_a_full_disk(
             "Make room there",
             "Nothing is lost",
         ):
-            assert said in error.reason
+            assert said in str(error)
         # What a user reads first.
         assert f"The {what} is full: " in "\n".join(str(failed).splitlines()[:5])
         assert "damaged" not in error.reason

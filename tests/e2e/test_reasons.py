@@ -301,14 +301,15 @@ elif IS_FROM_43:
 #: By the text of the first column, with what it says of the cause where a row has several.
 CAUSES: dict[str, tuple[Cause, ...] | str] = {
     "`ClassNotFoundException: statemark.spark.StatemarkStateStoreProvider`": (
-        "of a driver without the jar, which can say nothing of ours"
+        "of a driver without the jar, which can say nothing of ours: test_use"
     ),
+    "`DATA_SOURCE_NOT_FOUND`, for `statemark` and `statemark-kafka`": "the same: test_use",
     "`executors of … do not have Statemark's jar`": "of a cluster: tests/cluster/test_jar.py",
     "`…checkpointFormatVersion is …, but the checkpoint … is of format …`": OTHER_FORMAT,
     "`The checkpoint … has two formats`": (
         Cause(two_formats, ("two formats", "go on from batch 0"), errors.InvalidInputError),
     ),
-    "`Unknown setting …; Statemark knows …`": (
+    "`Unknown setting … (its value is …)`": (
         Cause(setting("nonsense", "1"), ("nonsense", "localDir"), errors.InvalidInputError),
     ),
     "`… is '…', but it must be …`": (

@@ -20,7 +20,7 @@ from support.session import LINE, STATEMARK_PROVIDER, TESTKIT_JAR
 from support.streams import Run, Source, assert_same, events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(
     LINE in ("4.0", "4.1"), reason="RepartitionRefusalSuite has what this line says"
@@ -161,5 +161,44 @@ def test_what_it_says(source: Source, tmp_path: Path) -> None:
         timeout=_TIMEOUT_S,
     )
     assert bad.returncode == 2
-    assert "--partitions is 0" in bad.stderr
+    assert "'0' is no whole number of 1 at least" in bad.stderr
     assert sorted(run.checkpoint.rglob("*")) == before
+
+
+def test_a_file_sink_goes_on(
+    spark: SparkSession, source: Source, tmp_path: Path, conf: Callable[[str, str], None]
+) -> None:
+    """Its log wants an entry of each batch when it is compacted: here at batches 1, 3, 5."""
+    conf("spark.sql.streaming.fileSink.log.compactInterval", "2")
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+
+    def run() -> None:
+        writer = source.stream().dropDuplicates(["id"]).writeStream.format("parquet")
+        writer = writer.option("path", str(out)).option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(_TIMEOUT_S)
+
+    for start in (0, 10, 20):
+        source.add(events(start, 20))
+        run()
+    log = entries(checkpoint, "commits")
+    said = repartition(checkpoint, "--partitions", "3")
+    assert f"2 to 3 partitions in batch {log[-1] + 1}," in said
+    assert "once more with --file-sink DIRECTORY" in said
+    # A directory of another query is left alone.
+    other = tmp_path / "other/_spark_metadata"
+    other.mkdir(parents=True)
+    (other / "0").write_text("v1")
+    words = ["--partitions", "3", "--file-sink", str(other.parent)]
+    bad = subprocess.run(
+        command(checkpoint, *words), check=False, capture_output=True, text=True, timeout=_TIMEOUT_S
+    )
+    assert bad.returncode == 2
+    assert f"it ends at batch 0, and the query at batch {log[-1] + 1}\n" in bad.stderr
+    assert [path.name for path in other.iterdir()] == ["0"]
+    said = repartition(checkpoint, "--partitions", "3", "--file-sink", str(out))
+    assert f"the log of the file sink has entries of batches {log[-1] + 1} now" in said
+    for start in (30, 40, 50):
+        source.add(events(start, 20))
+        run()
+    assert_same(spark.read.parquet(str(out)), source.batch().dropDuplicates(["id"]))

@@ -122,7 +122,12 @@ def test_local_shows_and_prunes_what_a_process_left(
     assert query == json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
 
     assert "deleted 0 stores" in _local("--local-dir", str(local), "--prune")
-    lines = _local("--local-dir", str(local), "--prune", "--max-bytes", "1b").splitlines()
+    (line, total) = _local("--local-dir", str(local)).splitlines()[1:]
+    assert line.split()[:2] == [query, "4"]
+    assert line.endswith("  idle")
+    assert total.startswith(f"{local}: 4 stores, ")
+    every = ("--prune", "--max-bytes", "1b", "--stores")
+    lines = _local("--local-dir", str(local), *every).splitlines()
     assert [line.split()[:3] for line in lines[1:5]] == [
         ["deleted", query, f"0-{p}-default"] for p in range(4)
     ]
@@ -224,5 +229,6 @@ def test_a_temporary_checkpoint_leaves_no_home(
     if ends == "killed":
         # Any process that collects the directory finds them, as a query at its first store.
         lines = _local("--local-dir", str(local), "--prune").splitlines()
-        assert [line.split()[0] for line in lines[1:3]] == ["deleted", "deleted"]
+        assert len(lines) == 3
+        assert [lines[1].split()[0], lines[1].split()[2]] == ["deleted", "2"]
     assert not list(local.iterdir())

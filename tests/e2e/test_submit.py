@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+import yaml
 from support.session import LINE, ROOT, STATE_STORE, STATEMARK_PROVIDER, statemark_jar
 
 if TYPE_CHECKING:
@@ -44,22 +46,64 @@ def flags_by_hand(local: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("flags", [flags_of_the_tool, flags_by_hand])
-def test_spark_submit(flags: Callable[[Path], list[str]], tmp_path: Path) -> None:
+def submitted(words: list[str], env: dict[str, str]) -> str:
+    """Run a job, and return what it has printed."""
     submit = Path(pyspark.__file__).parent / "bin/spark-submit"
-    command = [str(submit), "--master", "local[2]", *flags(tmp_path / "local")]
-    command += ["--conf", "spark.ui.enabled=false", str(_JOB), str(tmp_path / "job")]
     done = subprocess.run(
-        command,
+        [str(submit), *words],
         check=False,
         capture_output=True,
         text=True,
         timeout=_TIMEOUT_S,
         cwd=ROOT,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable} | env,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("flags", [flags_of_the_tool, flags_by_hand])
+def test_spark_submit(flags: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    words = ["--master", "local[2]", *flags(tmp_path / "local")]
+    words += ["--conf", "spark.ui.enabled=false", str(_JOB), str(tmp_path / "job")]
+    submitted(words, {})
     found = json.loads((tmp_path / "job/found.json").read_text())
     assert found["equal"]
     assert found.get("transformed", LINE == "4.0")
     assert [name for name in found["metrics"] if name.startswith("statemark")]
+
+
+@pytest.mark.skipif(LINE != "4.2", reason="the cluster's image has Spark 4.2")
+def test_the_job_of_the_sample_cluster(tmp_path: Path) -> None:
+    """A container's files are laid out below a directory, as docker-compose.yml mounts them."""
+    text = (ROOT / "docker-compose.yml").read_text()
+    service = yaml.safe_load(text)["services"]["spark-master"]
+    for outside, inside, *_ in (volume.split(":") for volume in service["volumes"]):
+        place = tmp_path / inside.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / outside).is_dir():
+            shutil.copytree(ROOT / outside, place, symlinks=True)
+        elif outside.startswith("./"):
+            shutil.copy(ROOT / outside, place)
+
+    def moved(words: str) -> str:
+        return re.sub(r"(?<![\w.])/(opt|checkpoints|tmp)/", rf"{tmp_path}/\1/", words)
+
+    defaults = tmp_path / "opt/spark/conf/spark-defaults.conf"
+    defaults.write_text(moved(defaults.read_text()))
+    comment = [line.removeprefix("#").removeprefix(" ") for line in text.splitlines()]
+    begin, end = comment.index("  import statemark"), comment.index("  spark.stop()")
+    job = tmp_path / "tmp/job.py"
+    job.parent.mkdir()
+    job.write_text(moved("".join(f"{line[2:]}\n" for line in comment[begin : end + 1])))
+    (line,) = re.findall(r"exec spark-master /opt/spark/bin/spark-submit ([^#]*\n#[^\n]*)", text)
+    words = moved(re.sub(r"\\\n#", "", line)).split()
+    assert words == ["--master", "spark://spark-master:7077", str(job)]
+    env = {name: moved(value) for name, value in service["environment"].items()}
+    env["SPARK_CONF_DIR"] = str(defaults.parent)
+    shown = submitted(["--master", "local-cluster[2,1,1024]", str(job)], env)
+    rows = re.findall(r"^\| +(\d) *\| *(\d+) *\|$", shown, re.MULTILINE)
+    assert [int(digit) for digit, _ in rows] == list(range(10))
+    (count,) = {int(count) for _, count in rows}
+    assert count % 100 == 0
+    assert count > 0

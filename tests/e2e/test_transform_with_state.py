@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
+import statemark
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
@@ -213,7 +214,11 @@ class Hourly:
 
 @both_interfaces
 def test_event_time_timers(
-    spark: SparkSession, source: Source, run: Run, transform: Callable[..., DataFrame]
+    spark: SparkSession,
+    provider: str,
+    source: Source,
+    run: Run,
+    transform: Callable[..., DataFrame],
 ) -> None:
     def with_end(df: DataFrame) -> DataFrame:
         until = (sf.expr(f"unix_millis(ts) DIV {HOUR_MS}") + 1) * HOUR_MS
@@ -233,6 +238,14 @@ def test_event_time_timers(
         timers.selectExpr("key.key", "expiration_timestamp_ms AS until"),
         wanted.where(wanted.until > latest - HOUR_MS).select("key", "until"),
     )
+
+    if provider == STATEMARK_PROVIDER:
+        query = run.start(hourly)
+        try:
+            live = statemark.live(query, read_registered_timers=True)
+            assert_same(live.drop("partition_id"), timers.drop("partition_id"))
+        finally:
+            query.stop()
 
     source.add(far_future())
     run.to_end(hourly)

@@ -69,6 +69,8 @@ def test_a_session_that_runs(master: str, tmp_path: Path, provider: str) -> None
     seen = _run(master, tmp_path)
     _check(seen)
     assert (len(seen["versions"]) > 1) == (master != "local[2]")
+    # What Spark said before: that it knows neither the formats nor the provider.
+    assert seen["absent"] == ["JarNotFoundError"] * 3
     # The driver reads what tasks fail with.
     assert "\n  reason: The changelog 1.changelog cannot be read: " in seen["failure"]
     assert seen["kind"] == "CheckpointDamagedError"
@@ -92,10 +94,15 @@ def test_a_client_of_a_server_without_the_jar(tmp_path: Path) -> None:
     code = f"""
 import statemark
 from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote({url!r}).getOrCreate()
 try:
-    statemark.use(SparkSession.builder.remote({url!r}).getOrCreate())
+    statemark.use(spark)
 except statemark.JarNotFoundError as e:
     print(e)
+try:
+    spark.read.format("statemark-kafka").load().collect()
+except Exception as e:
+    print(statemark.error_of(e).problem)
 """
     try:
         done = subprocess.run(
@@ -105,6 +112,7 @@ except statemark.JarNotFoundError as e:
         server.kill()
     assert done.stdout.startswith("the Spark Connect server does not have the plugin's jar\n")
     assert "remedy: start the server with the flags of `statemark conf`" in done.stdout
+    assert done.stdout.endswith("\nSpark does not have Statemark's jar\n"), done.stderr[-4000:]
 
 
 def test_a_session_that_has_the_jar(spark: SparkSession, provider: str) -> None:

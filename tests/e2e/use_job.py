@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def main(master: str, directory: Path) -> None:
         query.processAllAvailable()
         return query
 
+    if not master.startswith("sc://"):
+        spark.conf.set(PROVIDER, settings.PROVIDER_CLASS)
+        seen["absent"] = [
+            *(_kind(spark.read.format(name).load) for name in ("statemark", "statemark-kafka")),
+            _kind(lambda: start("absent")),
+        ]
+        spark.conf.set(PROVIDER, former)
     with statemark.use(
         spark, local_dir=directory / "state", isolation_level="READ_COMMITTED"
     ) as usage:
@@ -86,6 +94,15 @@ def main(master: str, directory: Path) -> None:
     for one in spark.streams.active:
         one.stop()
     spark.stop()
+
+
+def _kind(act: Callable[[], object]) -> str | None:
+    """Return what `error_of` makes of an act's failure; None where it has not failed."""
+    try:
+        act()
+    except Exception as e:  # noqa: BLE001 - pyspark raises of several classes
+        return type(statemark.error_of(e)).__name__
+    return None
 
 
 def _operator(query: Any) -> Any:

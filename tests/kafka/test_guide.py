@@ -34,7 +34,7 @@ def test_quick_start(broker: Brokers, tmp_path: Path) -> None:
     (tmp_path / "send_numbers.py").write_text(job)
     (tmp_path / "count_numbers.py").write_text(count)
     jars = re.search(r"^JARS=.*$", SHELL[0], re.MULTILINE)
-    submit = re.search(r"^ *(spark-submit .*) &$", SHELL[0], re.MULTILINE)
+    submit = re.search(r"^ *(spark-submit (?:.*\\\n)?.*) &$", SHELL[0], re.MULTILINE)
     assert jars
     assert submit
     assert statemark_jar()
@@ -83,7 +83,7 @@ def test_writers_of_a_query_that_moves(lines: Lines, sink: Sink) -> None:
         exec(block, writers)
 
     def run(name: str, df: DataFrame) -> None:
-        writer = writers[name](df, sink.bootstrap, sink.topic, str(sink.checkpoint))
+        writer = writers[name](df, sink.bootstrap, sink.topic, str(sink.checkpoint), "append")
         writer.trigger(availableNow=True).start().awaitTermination()
 
     for number, name in enumerate(["to_sparks", "to_statemark", "to_sparks"]):

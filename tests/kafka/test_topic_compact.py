@@ -442,7 +442,7 @@ def test_what_is_refused(broker: Brokers, topic: Topic) -> None:
     cases = {
         ("header",): "add --set-lag, which raises it for the time and puts it back",
         ("timestamp", "--header", "v"): "there are 'timestamp', and 'header' with the header's key",
-        ("header", "--lateness", "soon"): "it is no duration",
+        ("header", "--lateness", "soon"): "'soon' is refused: a duration is",
         ("offset",): "offsets are what Kafka itself goes by",
         ("header", "--continuous"): "--continuous needs --checkpoint",
         ("header", "--continuous", "--checkpoint", "/c"): "add --lateness",

@@ -51,6 +51,7 @@ LONGER: dict[str, tuple[float, str]] = {
     "tests/e2e/test_demo.py": (60, _PROCESSES),
     "tests/e2e/test_live_keys.py": (90, "looks up keys of every type, in three ways"),
     "tests/e2e/test_nexmark.py": (60, "q16 has thirteen aggregates, most of which keep a sketch"),
+    "tests/e2e/test_recipes.py": (90, f"the first test runs all of the page: {_PROCESSES}"),
     "tests/e2e/test_repartition.py": (90, _PROCESSES),
     "tests/e2e/test_restart.py": (90, _PROCESSES),
     "tests/e2e/test_pipelines.py": (

@@ -64,6 +64,8 @@ _COMMON = {
     # Looked for every 10 s by default, which tests of timeouts would wait for.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
     "log.cleaner.backoff.ms": 500,
+    # Rows of a test may have times that are years back: after the default's week they are deleted.
+    "log.retention.ms": -1,
     # 128 MB by default, taken from the heap at once.
     "log.cleaner.dedupe.buffer.size": 4 << 20,
     "num.io.threads": 4,

@@ -106,7 +106,8 @@ class World:
         found = rows and [SimpleNamespace(**one) for one in rows]
         self.monkeypatch.setattr(doctor_session, "installation", lambda _: found)
         conf = SimpleNamespace(getAll=all_conf, get=lambda key, default: all_conf.get(key, default))
-        self.spark = SimpleNamespace(conf=conf, version=pyspark.__version__)
+        session = {"__module__": "pyspark.sql.session", "conf": conf}
+        self.spark = type("SparkSession", (), session | {"version": pyspark.__version__})()
 
     # ---- the checkpoint
 

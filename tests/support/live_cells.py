@@ -109,6 +109,9 @@ def live_shows_what_the_files_of_the_batch_hold(spark: SparkSession, running: Ru
     assert rows.columns == columns
     assert ordered(rows) == wanted
     assert rows.count() > 0
+    if "state_var_name" in running.operator.read:
+        whole = in_files(spark, running, flattenCollectionTypes="false")[1]
+        assert ordered(running.live(flatten_collection_types=False)) == whole
 
 
 def get_finds_each_key_and_no_other(spark: SparkSession, running: Running) -> None:
@@ -140,6 +143,9 @@ def position_is_that_of_the_last_batch(_: SparkSession, running: Running) -> Non
     """Compare with what has arrived."""
     position = statemark.position(running.query)
     assert {json.loads(offset or "")["logOffset"] for offset in position.offsets} == {BATCHES - 1}
+    # A join with itself has the source twice.
+    assert len(set(position.sources)) == len(position.sources) == len(position.offsets)
+    assert all(name.startswith("FileStreamSource[file:/") for name in position.sources)
     assert running.live(position_bound=position, timeout=30).count() > 0
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from support.session import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService"
 
@@ -45,6 +45,26 @@ def failure(query: str, **options: Any) -> tuple[str, bool, str] | None:
     except statemark.StatemarkError as e:
         return type(e).__name__, e.is_retryable, str(e)
     return None
+
+
+def kinds(query: str) -> list[str]:
+    """Return classes of what reads raise: a lookup, a position, a lookup by an operator's name."""
+
+    def kind(read: Callable[[], object]) -> str:
+        try:
+            return f"none: {read()}"
+        except statemark.StatemarkError as e:
+            return type(e).__name__
+
+    by_name = statemark.state(query, operator="stateStoreSave")
+    return [
+        kind(read)
+        for read in (
+            lambda: statemark.get(query, 1),
+            lambda: statemark.position(query),
+            lambda: by_name.get(1),
+        )
+    ]
 
 
 @contextmanager
@@ -98,6 +118,11 @@ class LookupClient:
         found: tuple[str, bool, str] | None = self._call("failure", (query,), options)
         return found
 
+    def kinds(self, query: str) -> list[str]:
+        """Do there what the function of that name does here."""
+        found: list[str] = self._call("kinds", (query,), {})
+        return found
+
     def set(self, key: str, value: str) -> None:
         """Set a setting of its session."""
         self._call("set", (key, value), {})
@@ -121,7 +146,7 @@ class LookupClient:
 def main(url: str) -> None:
     """Answer requests until there are no more."""
     spark = SparkSession.builder.remote(url).create()
-    calls = {"answers": answers, "failure": failure, "set": spark.conf.set}
+    calls = {"answers": answers, "failure": failure, "kinds": kinds, "set": spark.conf.set}
     while True:
         try:
             name, positional, named = pickle.load(sys.stdin.buffer)
