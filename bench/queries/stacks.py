@@ -61,6 +61,8 @@ def main() -> None:
         source = Path(folder) / "input"
         operator.write(source, options.batches)
         found = {}
+        if options.keep:
+            options.keep.mkdir(parents=True, exist_ok=True)
         for contender in options.contenders:
             stacks = (options.keep or Path(folder)) / f"{options.operator}-{contender}.collapsed"
             _run(options.profiler, options.operator, contender, source, stacks)

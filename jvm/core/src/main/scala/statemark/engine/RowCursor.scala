@@ -17,6 +17,12 @@ trait RowCursor extends AutoCloseable {
   /** Returns the value that it stands at, before the end only. */
   def value: Array[Byte]
 
+  /** Tells whether it stands at no row, as `keyOrEnd().isEmpty`, which reads a key. */
+  def isAtEnd: Boolean = keyOrEnd().isEmpty
+
+  /** Returns the value that it stands at, in `used` where the value is as long. */
+  def valueIn(@annotation.unused used: Array[Byte]): Array[Byte] = value
+
   def next(): Unit
 }
 
@@ -187,6 +193,11 @@ final class EngineScan private[engine] (
 
   override def keyOrEnd(): Option[Array[Byte]] = if (isValid) Some(key) else None
   override def value: Array[Byte] = iterator.value()
+  override def isAtEnd: Boolean = !isValid
+
+  override def valueIn(used: Array[Byte]): Array[Byte] =
+    if (iterator.value(used) == used.length) used else iterator.value()
+
   override def next(): Unit = iterator.next()
   override def close(): Unit = onClose()
 }

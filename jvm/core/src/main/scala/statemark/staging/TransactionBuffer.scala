@@ -140,6 +140,11 @@ final class TransactionBuffer private[statemark] (
 
   private def isBare = spilled_.isEmpty && tombstones_.isEmpty
 
+  /** Tells whether reads have told of each key with a write that it is not in the base, and none has operands. */
+  private[statemark] def hasNewKeysAlone: Boolean = isBare && sorted.iterator.forall { entry =>
+    table.inBase(entry) == Absent && table.op(entry) != Merge
+  }
+
   /** Opens a scan of the writes staged in `[begin, end)` now, in key order; later writes do not show (I7). */
   override def scan(begin: Option[Array[Byte]], end: Option[Array[Byte]]): StagedCursor =
     // Most scans of a group: nothing has to be kept for them.

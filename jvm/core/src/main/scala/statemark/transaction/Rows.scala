@@ -25,6 +25,11 @@ trait Rows {
 
   /** Opens a scan of the rows whose key starts with `prefix`, as [[range]]. */
   def prefix(prefix: Array[Byte]): RowScan = range(Some(prefix), Bytes.prefixEnd(prefix))
+
+  /** Opens a scan as [[prefix]], but in any order, and for a reader that looks at few keys: key and value are there until
+    * the next row.
+    */
+  def unordered(prefix: Array[Byte]): RowScan = this.prefix(prefix)
 }
 
 /** Rows in key order; stands before the first. Callers do not change the arrays, which others may have.

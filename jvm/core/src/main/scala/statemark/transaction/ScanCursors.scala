@@ -10,7 +10,7 @@ import statemark.staging.{StagedCursor, StagedScans}
   * ''Thread:'' as the scan, inside its gate.
   */
 private[statemark] final class ScanCursors(
-    base: RowCursor,
+    val base: RowCursor,
     val staged: StagedCursor,
     onClose: ScanCursors => Unit
 ) extends AutoCloseable {
@@ -21,8 +21,6 @@ private[statemark] final class ScanCursors(
 
   /** Returns the key of the base that it stands at, None at the end. */
   def baseKey: Option[Array[Byte]] = key
-
-  def baseValue: Array[Byte] = base.value
 
   def nextBase(): Unit = {
     base.next()

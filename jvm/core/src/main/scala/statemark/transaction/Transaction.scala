@@ -51,7 +51,7 @@ final class Transaction private[statemark] (
   private var nextCheck = staging.fold(Long.MaxValue)(_.memory.step)
   private var openedChangelog: Option[ChangelogWriter] = None
   private val scans = mutable.HashSet.empty[ScanCursors]
-  private var newestScan: Option[TransactionScan] = None
+  private var newestScan: Option[OwnScan] = None
   // Of every scan: to make them anew for each takes time, and the compiler's for what is in them.
   private val closed = (cursors: ScanCursors) => scans.subtractOne(cursors): Unit
   private val openNow = () => isOpen_
@@ -160,9 +160,23 @@ final class Transaction private[statemark] (
     finally gate.leave(wasInside)
   }
 
-  private def opened(cursors: ScanCursors): RowScan = {
+  override def unordered(prefix: Array[Byte]): RowScan = {
+    val wasInside = enter()
+    try
+      if (!buffer.hasNewKeysAlone) this.prefix(prefix)
+      else {
+        val (begin, end) = (Some(prefix), Bytes.prefixEnd(prefix))
+        val cursors = ScanCursors.open(engine.scan(begin, end), buffer, begin, end)(closed)
+        opened(cursors, new UnorderedScan(cursors, gate))
+      }
+    finally gate.leave(wasInside)
+  }
+
+  private def opened(cursors: ScanCursors): RowScan =
+    opened(cursors, new TransactionScan(cursors, merged, gate))
+
+  private def opened(cursors: ScanCursors, scan: OwnScan): RowScan = {
     scans += cursors
-    val scan = new TransactionScan(cursors, merged, gate)
     newestScan = Some(scan)
     scan
   }

@@ -1,7 +1,16 @@
 package statemark.transaction
 
+import java.util.Arrays
+import scala.annotation.tailrec
 import statemark.common.{Bytes, Gate, IllegalCallException}
 import statemark.staging.StagedLookup
+
+/** A scan of the owner of a transaction. */
+private[statemark] trait OwnScan extends RowScan {
+
+  /** Tells whether the scan stands at this key and found it in the base, as far as it has read the key. */
+  private[transaction] def hasFound(key: Array[Byte]): Boolean
+}
 
 /** Rows that a transaction or a view sees in a key range, in key order: staged writes over the base, both as
   * they stood when the scan was opened (I7).
@@ -16,7 +25,7 @@ final class TransactionScan private[statemark] (
     cursors: ScanCursors,
     merged: (Option[Array[Byte]], Array[Byte]) => Array[Byte],
     gate: Gate
-) extends RowScan {
+) extends OwnScan {
   import cursors.{baseKey, nextBase, staged}
 
   private var isAtEnd = false
@@ -28,9 +37,8 @@ final class TransactionScan private[statemark] (
 
   override def value: Array[Byte] = currentValue
 
-  /** Tells whether the scan stands at this key and found it in the base. */
-  private[transaction] def hasFound(key: Array[Byte]): Boolean =
-    isFromBase && java.util.Arrays.equals(currentKey, key)
+  override private[transaction] def hasFound(key: Array[Byte]): Boolean =
+    isFromBase && Arrays.equals(currentKey, key)
 
   /** Moves to the next row; false at the end, where the scan closes itself.
     * @throws IllegalCallException after the scan was closed before its end, also by the end of its
@@ -68,7 +76,7 @@ final class TransactionScan private[statemark] (
     val isRow = !staged.tombstones.covers(key)
     if (isRow) {
       currentKey = key
-      currentValue = cursors.baseValue
+      currentValue = cursors.base.value
       isFromBase = true
     }
     nextBase()
@@ -81,7 +89,7 @@ final class TransactionScan private[statemark] (
     val row = write match {
       case StagedLookup.Value(bytes) => Some(bytes)
       case StagedLookup.Operands(bytes) =>
-        Some(merged(Option.when(isInBase)(cursors.baseValue), bytes))
+        Some(merged(Option.when(isInBase)(cursors.base.value), bytes))
       case StagedLookup.Deleted | StagedLookup.NotStaged | StagedLookup.KnownAbsent => None
     }
     staged.advance()
@@ -91,6 +99,88 @@ final class TransactionScan private[statemark] (
     row.foreach(currentValue = _)
     row.isDefined
   }
+
+  /** Idempotent. */
+  override def close(): Unit = gate.through(cursors.close())
+}
+
+/** Rows that a transaction sees in a key range, those of the base first, where no staged key is in the base: so none has
+  * to be compared with another, and the keys of most rows are never read (ADR 36). Both sides are as they stood when the
+  * scan was opened (I7).
+  *
+  * ''Thread:'' as [[TransactionScan]].
+  *
+  * @param gate the gate of the transaction
+  */
+private[transaction] final class UnorderedScan(cursors: ScanCursors, gate: Gate) extends OwnScan {
+  import cursors.{base, staged}
+
+  private var isBeforeAll = true
+  private var isInBase = true
+  private var isAtEnd = false
+  // The key of the row, as far as it was read.
+  private var currentKey = Option.empty[Array[Byte]]
+  private var currentValue = Bytes.empty
+
+  /** Returns the key of the row that the scan stands at.
+    * @throws IllegalCallException after the scan was closed
+    */
+  override def key: Array[Byte] = {
+    val wasInside = gate.enter()
+    try {
+      requireOpen()
+      if (currentKey.isEmpty) currentKey = base.keyOrEnd()
+      currentKey.get
+    } finally gate.leave(wasInside)
+  }
+
+  override def value: Array[Byte] = currentValue
+
+  override private[transaction] def hasFound(key: Array[Byte]): Boolean =
+    isInBase && currentKey.isDefined && Arrays.equals(currentKey.get, key)
+
+  /** Moves to the next row; false at the end, where the scan closes itself.
+    * @throws IllegalCallException as [[TransactionScan.next]]
+    */
+  override def next(): Boolean = {
+    val wasInside = gate.enter()
+    try
+      !isAtEnd && {
+        requireOpen()
+        if (isInBase) movedInBase() else movedInStaged()
+      }
+    finally gate.leave(wasInside)
+  }
+
+  private def movedInBase(): Boolean = {
+    currentKey = None
+    if (isBeforeAll) isBeforeAll = false else base.next()
+    if (base.isAtEnd) {
+      isInBase = false
+      movedInStaged()
+    } else {
+      currentValue = base.valueIn(currentValue)
+      true
+    }
+  }
+
+  @tailrec private def movedInStaged(): Boolean = staged.head match {
+    case Some((key, write)) =>
+      staged.advance()
+      write match {
+        case StagedLookup.Value(bytes) =>
+          currentKey = Some(key)
+          currentValue = bytes
+          true
+        case _ => movedInStaged()
+      }
+    case None =>
+      isAtEnd = true
+      close()
+      false
+  }
+
+  private def requireOpen(): Unit = if (cursors.isClosed) throw TransactionScan.closed
 
   /** Idempotent. */
   override def close(): Unit = gate.through(cursors.close())

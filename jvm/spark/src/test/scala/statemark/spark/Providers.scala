@@ -80,7 +80,8 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
       usesFamilies: Boolean = false,
       runId: UUID = UUID.randomUUID(),
       partition: Int = 0,
-      name: String = StateStoreId.DEFAULT_STORE_NAME
+      name: String = StateStoreId.DEFAULT_STORE_NAME,
+      values: StructType = Providers.valueSchema
   ): StateStoreProvider = {
     val conf = new SQLConf()
     (settings ++ extra).foreach { case (k, v) => conf.setConfString(k, v) }
@@ -88,7 +89,7 @@ trait Providers extends BeforeAndAfterEach { this: Suite =>
     provider.init(
       StateStoreId(location, 0, partition, name),
       Providers.keySchema,
-      Providers.valueSchema,
+      values,
       NoPrefixKeyStateEncoderSpec(Providers.keySchema),
       usesFamilies,
       new StateStoreConf(conf),

@@ -1,14 +1,19 @@
 package statemark.spark.provider
 
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
 import statemark.transaction.RowScan
 
-/** The keys of a scan; its values are read beside it. */
-private final class ScanIterator(scan: RowScan) extends Iterator[Array[Byte]] {
+/** Moves a scan when it is asked whether there are more rows, as it cannot know before. */
+private abstract class ScanSteps[A](scan: RowScan) extends Iterator[A] {
   // Whether the scan stands at a row that was not given yet.
-  private var isAhead = false
+  protected final var isAhead = false
   private var isAtEnd = false
 
-  override def hasNext: Boolean = {
+  /** Returns the row that the scan stands at. */
+  protected def current: A
+
+  override final def hasNext: Boolean = {
     if (!isAhead && !isAtEnd) {
       isAhead = scan.next()
       isAtEnd = !isAhead
@@ -16,9 +21,42 @@ private final class ScanIterator(scan: RowScan) extends Iterator[Array[Byte]] {
     isAhead
   }
 
-  override def next(): Array[Byte] = {
+  override final def next(): A = {
     if (!hasNext) throw new NoSuchElementException("The scan has no more rows.")
     isAhead = false
-    scan.key
+    current
+  }
+
+  protected final def hasEnded: Boolean = isAtEnd
+}
+
+/** The keys of a scan; its values are read beside it. */
+private final class ScanIterator(scan: RowScan) extends ScanSteps[Array[Byte]](scan) {
+  override protected def current: Array[Byte] = scan.key
+}
+
+/** The rows of a scan, of which a key is read when it is asked for. */
+private final class PairsByValue(
+    scan: RowScan,
+    keyOf: Array[Byte] => UnsafeRow,
+    valueOf: Array[Byte] => UnsafeRow,
+    validate: (UnsafeRow, UnsafeRow) => Unit
+) extends ScanSteps[UnsafeRowPair](scan) {
+  private val pair = new KeyOnDemandPair(() => keyNow())
+  private var isFirst = true
+
+  override protected def current: UnsafeRowPair = {
+    pair.value = valueOf(scan.value)
+    if (isFirst) validate(pair.key, pair.value)
+    isFirst = false
+    pair
+  }
+
+  private def keyNow(): UnsafeRow = {
+    if (isAhead || hasEnded)
+      throw new IllegalStateException(
+        "The scan has gone on to the next row. Read the key of a row before asking for more."
+      )
+    keyOf(scan.key)
   }
 }

@@ -53,6 +53,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   private val plainValue = new RowBytes
   private val checksums = context.checksums(verifiesAll = false)
   private val delimiter = context.mergeDelimiter.getBytes(ISO_8859_1)
+  private val pairs = new RowPairs(usesFamilies, checksums, validate)
 
   override def id: StateStoreId = location.storeId
 
@@ -129,13 +130,14 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("iterator", colFamilyName)
-    pairs(rows, scanOf(rows, colFamilyName), isValidating = true)
+    if (isScannedByValue) pairs.byValue(rows, stored.unordered(familyPrefix(colFamilyName)))
+    else pairs.of(rows, scanOf(rows, colFamilyName), isValidating = true)
   }
 
   override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("iteratorWithMultiValues", colFamilyName)
     verifyMultiple(rows, "Multi-value iterator operation")
-    allPairs(rows, scanOf(rows, colFamilyName))
+    pairs.ofLists(rows, scanOf(rows, colFamilyName))
   }
 
   override def prefixScan(
@@ -144,7 +146,7 @@ final class StatemarkRocksDBStateStore private[spark] (
   ): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("prefixScan", colFamilyName)
     require(rows.key.supportPrefixKeyScan, "Prefix scan requires setting prefix key!")
-    pairs(rows, stored.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
+    pairs.of(rows, stored.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
   }
 
   override def prefixScanWithMultiValues(
@@ -157,7 +159,7 @@ final class StatemarkRocksDBStateStore private[spark] (
       "prefixScanWithMultiValues requires encoder supporting prefix scan!"
     )
     verifyMultiple(rows, "Multi-value iterator operation")
-    allPairs(rows, stored.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
+    pairs.ofLists(rows, stored.prefix(prefixBytes(rows, prefixKey, colFamilyName)))
   }
 
   override def rangeScan(
@@ -170,7 +172,7 @@ final class StatemarkRocksDBStateStore private[spark] (
       RowFormat.supportsRangeScan(rows.key),
       "Range scan requires an encoder that supports range scanning!"
     )
-    pairs(rows, range(rows, startKey, endKey, colFamilyName))
+    pairs.of(rows, range(rows, startKey, endKey, colFamilyName))
   }
 
   override def rangeScanWithMultiValues(
@@ -184,7 +186,7 @@ final class StatemarkRocksDBStateStore private[spark] (
       "Range scan with multiple values requires an encoder that supports range scanning!"
     )
     verifyMultiple(rows, "Range scan with multiple values")
-    allPairs(rows, range(rows, startKey, endKey, colFamilyName))
+    pairs.ofLists(rows, range(rows, startKey, endKey, colFamilyName))
   }
 
   // ---- writes
@@ -448,6 +450,9 @@ final class StatemarkRocksDBStateStore private[spark] (
     stored.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
   }
 
+  private def isScannedByValue: Boolean =
+    !isReadOnly && !checksums.isEnabled && RowPairs.areFoundByValue(context.valueSchema)
+
   /** The keys that the reader of a running query wants, where it does not want all. */
   private def wanted: Option[LiveKeys] = checkedOut match {
     case Checkout.Beside(reads) => reads.keys
@@ -465,36 +470,4 @@ final class StatemarkRocksDBStateStore private[spark] (
       case Some(KeysThere.Prefixes(keys)) =>
         new PrefixesScan(stored, keys.map(prefixBytes(rows, _, family)))
     }
-
-  private def decodeKey(rows: RowEncoders, key: Array[Byte]): UnsafeRow =
-    rows.key.decodeKey(
-      if (usesFamilies) RocksDBStateStoreProvider.decodeStateRowWithPrefix(key) else key
-    )
-
-  private def pairs(
-      rows: RowEncoders,
-      scan: RowScan,
-      isValidating: Boolean = false
-  ): StateStoreIterator[UnsafeRowPair] = {
-    val pair = new UnsafeRowPair()
-    val iterator = new ScanIterator(scan).map { key =>
-      pair.withRows(decodeKey(rows, key), rows.value.decodeValue(checksums.decode(key, scan.value)))
-      if (isValidating) validate(pair.key, pair.value)
-      pair
-    }
-    new StateStoreIterator(iterator, () => scan.close())
-  }
-
-  /** One pair for each value of a key's list. */
-  private def allPairs(
-      rows: RowEncoders,
-      scan: RowScan
-  ): StateStoreIterator[UnsafeRowPair] = {
-    val pair = new UnsafeRowPair()
-    val iterator = new ScanIterator(scan).flatMap { key =>
-      val row = decodeKey(rows, key)
-      rows.value.decodeValues(checksums.decode(key, scan.value)).map(pair.withRows(row, _))
-    }
-    new StateStoreIterator(iterator, () => scan.close())
-  }
 }
