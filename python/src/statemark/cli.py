@@ -21,7 +21,7 @@ from statemark import (
 from statemark._version import __version__
 from statemark.command import json_argument
 from statemark.errors import MissingDependencyError, SettingsError, StatemarkError
-from statemark.jars import jar_path
+from statemark.jars import URI, jar_path, refuse_unreadable
 from statemark.session import conf
 from statemark.usage import Parser
 
@@ -29,6 +29,7 @@ from statemark.usage import Parser
 _NOBODY_READS = 128 + 13
 _INTERRUPTED = 128 + 2
 # What a shell does to an unquoted word: it splits at blanks and expands patterns.
+_PATTERN = re.compile(r"[*?\[{]")
 _UNSAFE = re.compile(r"[\s*?\[\]]")
 
 
@@ -196,6 +197,10 @@ def _jar(args: argparse.Namespace) -> str:
 
 
 def _conf(args: argparse.Namespace) -> str:
+    # URIs, and patterns of names, are Spark's to look up.
+    for jar in filter(None, map(str.strip, args.jars.split(","))):
+        if not (URI.match(jar) or _PATTERN.search(jar)):
+            refuse_unreadable(jar, remedy="correct --jars")
     wanted = conf(
         isolation_level=args.isolation_level,
         max_uncommitted_bytes=args.max_uncommitted_bytes,

@@ -237,9 +237,7 @@ def _checkpoint(location: str, inspect: Inspect) -> Checkpoint:
             return inspect(location)
         return checkpoint_files.read(Path(path))
     except checkpoint_files.NoCheckpointError as error:
-        problem = f"{location} is not the checkpoint of a query"
-        remedy = "name the directory that the query has as its checkpointLocation"
-        raise SettingsError(problem, reason=str(error), remedy=remedy) from error
+        raise places.no_checkpoint(location, str(error)) from error
     except OSError as error:
         problem = f"{location} cannot be read"
         remedy = "give whoever runs this command the right to read it"

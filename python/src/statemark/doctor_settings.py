@@ -75,7 +75,7 @@ def _refused(about: Situation) -> Iterator[Finding]:
     except SettingsError as error:
         yield kinds.SETTINGS_REFUSED.found(error.problem, reason=error.reason, remedy=error.remedy)
     for setting in settings.SETTINGS:
-        keys = sorted(key for key in about.conf if key.lower() == setting.key.lower())
+        keys = about.keys_of(setting)
         if len(keys) > 1:
             yield kinds.SETTINGS_REFUSED.found(
                 f"{setting.key} is set {len(keys)} times, as {' and as '.join(keys)}",

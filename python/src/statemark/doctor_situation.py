@@ -74,7 +74,7 @@ class Situation:
         return self.conf.get(_STORE + name, default).strip()
 
     def own(self, setting: settings.Setting) -> str | None:
-        """Return a setting of Statemark's, whose name counts in either case.
+        """Return a setting of Statemark's. What follows the prefix counts in either case.
 
         Parameters
         ----------
@@ -86,9 +86,23 @@ class Situation:
         str or None
             Its value, else its default.
         """
-        wanted = setting.key.lower()
-        found = (value for key, value in self.conf.items() if key.lower() == wanted)
-        return next(found, setting.default)
+        return next((self.conf[key] for key in self.keys_of(setting)), setting.default)
+
+    def keys_of(self, setting: settings.Setting) -> list[str]:
+        """Return the keys that set a setting of Statemark's, in order of the alphabet.
+
+        Parameters
+        ----------
+        setting : Setting
+            The setting.
+
+        Returns
+        -------
+        list of str
+            More than one where letters are in different cases.
+        """
+        own = (key for key in self.conf if key.startswith(settings.PREFIX))
+        return sorted(key for key in own if key.lower() == setting.key.lower())
 
     def is_true(self, key: str, *, default: bool = False) -> bool:
         """Tell whether a setting of Spark's is true.
@@ -165,7 +179,7 @@ class Situation:
     @property
     def sizes_by_hand(self) -> list[str]:
         """The settings by which somebody sizes native memory, as `NativeMemoryBound` has them."""
-        named = {key.lower() for key in self.conf}
+        named = {key.lower() for key in self.conf if key.startswith(_STORE)}
         return [name for name in _SIZES if (_STORE + name).lower() in named]
 
     @property

@@ -216,7 +216,8 @@ def state(
     Raises
     ------
     SettingsError
-        If `query` is no query, or `operator` is neither a number nor a name.
+        If `query` is no query, `operator` is neither a number nor a name, or an argument is of
+        another type than its name says or a side that no join has.
 
     Notes
     -----
@@ -235,6 +236,7 @@ def state(
     > operator 0: stateStoreSave (key key; stores default)
     """
     stateful.check_operator(operator)
+    stateful.check_store(store_name=store_name, state_var_name=state_var_name, join_side=join_side)
     if isolation_level is not None:
         settings.ISOLATION_LEVEL.written(isolation_level)  # refuses what is none
     named = {

@@ -21,6 +21,8 @@ _CORE_NAME = re.compile(r"spark-core_(?P<scala>\d+\.\d+)-(?P<version>.+)\.jar")
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 # Vendors append to the version (4.2.0-amzn-0, 4.2.0.7.2); the line is what decides.
 _LINE = re.compile(r"(\d+)\.(\d+)")
+#: Two letters or more: one is a drive.
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def jar_path(*, spark_version: str | None = None) -> Path:
@@ -133,8 +135,7 @@ def checked_jar(jar: str | os.PathLike[str]) -> str:
         If it is a path where no file is, or holds a comma, which separates jars in Spark.
     """
     text = arguments.location("jar", jar)
-    # Two letters or more: one is a drive.
-    is_uri = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", text) is not None
+    is_uri = URI.match(text) is not None
     if not is_uri:
         text = str(Path(text).absolute())
     if "," in text:
@@ -144,12 +145,16 @@ def checked_jar(jar: str | os.PathLike[str]) -> str:
             reason="a comma separates jars in spark.jars",
             remedy="move it, or the Python environment, to a path without a comma",
         )
-    why = None if is_uri else arguments.why_unreadable(text)
-    if why:
-        problem = f"the jar {text} cannot be read"
-        remedy = "correct jar=, or leave it out to use the bundled jar"
-        raise JarNotFoundError(problem, reason=why, remedy=remedy)
+    if not is_uri:
+        refuse_unreadable(text, remedy="correct jar=, or leave it out to use the bundled jar")
     return text
+
+
+def refuse_unreadable(jar: str, *, remedy: str) -> None:
+    """Refuse a path where no jar can be read."""
+    if why := arguments.why_unreadable(jar):
+        problem = f"the jar {jar} cannot be read"
+        raise JarNotFoundError(problem, reason=why, remedy=remedy)
 
 
 def pip_install() -> str:

@@ -172,6 +172,9 @@ def refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> N
             raise SettingsError(
                 problem, reason="nothing is at this path", remedy="correct the location"
             )
+    path = checkpoint and places.local_path(checkpoint, home=home, given=given, env=os.environ)
+    if path and places.is_no_checkpoint(path):
+        raise places.no_checkpoint(checkpoint, "it has no file 'metadata'")
 
 
 def _group(commands: Subparsers, name: str) -> Subparsers:

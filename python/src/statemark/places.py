@@ -29,13 +29,19 @@ _CLASS_PATH_OPTIONS = ("--driver-class-path", "--jars", "--packages")
 _CLASS_PATH_ENV = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 # The second is a script that spark-submit runs, and that can set any of those variables.
 _FILES = ("core-site.xml", "spark-env.sh")
+_NAME_ITS_OWN = "name the directory that the query has as its checkpointLocation"
 
 
 def no_location() -> SettingsError:
     """Return the error of a checkpoint location that is empty."""
     problem = "the checkpoint location is empty"
-    remedy = "name the directory that the query has as its checkpointLocation"
-    return SettingsError(problem, reason="a variable may not be set", remedy=remedy)
+    return SettingsError(problem, reason="a variable may not be set", remedy=_NAME_ITS_OWN)
+
+
+def no_checkpoint(location: object, reason: str) -> SettingsError:
+    """Return the error of a location that is not the checkpoint of a query."""
+    problem = f"{location} is not the checkpoint of a query"
+    return SettingsError(problem, reason=reason, remedy=_NAME_ITS_OWN)
 
 
 def is_missing(
@@ -61,22 +67,58 @@ def is_missing(
     bool
         False where something is there, and where only Spark can tell.
     """
+    path = local_path(location, home=home, given=given, env=env, is_local=is_local)
+    return path is not None and _is_gone(path)
+
+
+def local_path(
+    location: str, *, home: Path, given: SubmitArgs, env: Mapping[str, str], is_local: bool = False
+) -> Path | None:
+    """Return the path of a location that is certain to be one of this machine, else None.
+
+    Parameters
+    ----------
+    location, home, given, env, is_local
+        As for `is_missing`.
+
+    Returns
+    -------
+    pathlib.Path or None
+        The path, whatever is there.
+    """
     settings = _settings(given, env)
     if not _has_driver(settings, given=given, env=env) or _LOCAL_FS in settings:
-        return False
+        return None
     scheme = _SCHEME.match(location)
     if scheme is None:
         if not is_local and _may_have_other_default(settings, home=home, given=given, env=env):
-            return False
-        path = location
-    elif scheme[1] == "file":
-        path = _OWN_HOST.sub("", location[scheme.end() :], count=1)
-        if not path.startswith("/") or path.startswith("//"):
-            return False
-    else:
-        return False
+            return None
+        return Path(location)
+    if scheme[1] != "file":
+        return None
+    path = _OWN_HOST.sub("", location[scheme.end() :], count=1)
+    return Path(path) if path.startswith("/") and not path.startswith("//") else None
+
+
+def is_no_checkpoint(path: Path) -> bool:
+    """Tell whether a path has something else than the checkpoint of a query, for certain.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A path of this machine.
+
+    Returns
+    -------
+    bool
+        False where nothing is there, and where only Spark can tell.
+    """
+    return not _is_gone(path) and _is_gone(path / "metadata")
+
+
+def _is_gone(path: Path) -> bool:
     try:
-        Path(path).stat()
+        path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return True
     except (OSError, ValueError):

@@ -234,11 +234,12 @@ def options(
                 remedy="leave operator_id away",
             )
         operator_id = stateful.number_of(query, operator, timeout=timeout)
-    arguments.refuse_type("operator_id", operator_id, Integral, remedy="pass a number from 0 on")
-    names = {"store_name": store_name, "state_var_name": state_var_name, "join_side": join_side}
-    for name, value in names.items():
-        if value is not None:
-            arguments.refuse_type(name, value, str, remedy="pass a name that `operators` shows")
+    stateful.check_store(
+        operator_id=operator_id,
+        store_name=store_name,
+        state_var_name=state_var_name,
+        join_side=join_side,
+    )
     named: dict[str, str | None] = {
         **queries.option_of(query),
         "operatorId": str(operator_id),

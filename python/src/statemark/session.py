@@ -86,6 +86,9 @@ def configure(
     loses ``providerClass`` once it has a query, for Spark would refuse every real-time query;
     micro-batch queries get it as they start.
 
+    Where a session runs already, ``getOrCreate`` sets these settings in it, as it does with all of
+    Spark's, and queries that start from then on have them.
+
     Examples
     --------
     >>> import statemark

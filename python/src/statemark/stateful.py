@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from statemark import queries
+from statemark import arguments, queries
 from statemark.errors import InvalidInputError, LiveReadError, SettingsError
 
 if TYPE_CHECKING:
     from statemark.queries import Query
     from statemark.reads import Position
+
+_SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -217,6 +220,41 @@ def check_operator(operator: object) -> None:
             reason=f"a {type(operator).__name__} is neither a number nor a name",
             remedy="pass a number or a name of `statemark.operators(query)`",
         )
+    if isinstance(operator, int):
+        _check_number("operator", operator)
+
+
+def _check_number(name: str, number: int) -> None:
+    if number < 0:
+        problem = f"bad {name} {number}"
+        raise SettingsError(
+            problem, reason="operators are counted from 0", remedy="pass a number from 0 on"
+        )
+
+
+def check_store(
+    *,
+    operator_id: int = 0,
+    store_name: str | None,
+    state_var_name: str | None,
+    join_side: str | None,
+) -> None:
+    """Refuse what names no store of an operator, before any query is asked.
+
+    Raises
+    ------
+    SettingsError
+        If a value is of another type, or no operator can have it.
+    """
+    arguments.refuse_type("operator_id", operator_id, Integral, remedy="pass a number from 0 on")
+    _check_number("operator_id", operator_id)
+    names = {"store_name": store_name, "state_var_name": state_var_name, "join_side": join_side}
+    for name, value in names.items():
+        if value is not None:
+            arguments.refuse_type(name, value, str, remedy="pass a name that `operators` shows")
+    if join_side not in (None, *_SIDES):
+        problem = f"bad join_side {join_side!r}"
+        raise SettingsError(problem, reason="a join has two sides", remedy="pass 'left' or 'right'")
 
 
 def chosen_of(query: Query, wanted: int | str, found: list[Operator]) -> int:

@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -108,6 +108,30 @@ class Parser(argparse.ArgumentParser):
         elif choice := _CHOICE.search(message):
             word = choice[1]
             known = [str(one) for action in self._actions for one in action.choices or ()]
+            # `topic status` to somebody who says `status`.
+            if found := [f"{name} {word}" for name, one in self._commands() if one.has(word)]:
+                return found
         else:
             return []
         return get_close_matches(word, known, n=2)
+
+    def has(self, command: str) -> bool:
+        """Tell whether the parser has a command of this name.
+
+        Parameters
+        ----------
+        command : str
+            A name.
+
+        Returns
+        -------
+        bool
+            False as well where it has no commands.
+        """
+        return any(command == name for name, _ in self._commands())
+
+    def _commands(self) -> Iterator[tuple[str, Parser]]:
+        """Yield the parsers of its commands, by name."""
+        for action in self._actions:
+            if isinstance(action.choices, Mapping):
+                yield from action.choices.items()

@@ -91,11 +91,14 @@ def test_a_negative_limit_needs_no_quotes(bundled: str, capsys: pytest.CaptureFi
 
 
 def test_jars_of_spark_defaults_and_of_the_caller_are_kept(
-    bundled: str, capsys: pytest.CaptureFixture[str]
+    bundled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _defaults("spark.jars /low.jar")
-    assert main(["conf", "--jars", "/own.jar,/low.jar"]) == 0
-    assert capsys.readouterr().out.startswith(f"--jars /own.jar,/low.jar,{bundled} --conf ")
+    own, low = tmp_path / "own.jar", tmp_path / "low.jar"
+    own.touch()
+    low.touch()
+    _defaults(f"spark.jars {low}")
+    assert main(["conf", "--jars", f"{own},{low}"]) == 0
+    assert capsys.readouterr().out.startswith(f"--jars {own},{low},{bundled} --conf ")
 
 
 def test_plugins_of_spark_defaults_are_kept(

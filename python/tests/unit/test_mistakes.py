@@ -200,6 +200,27 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str, str, str]]
         "a NoneType is neither a number nor a name",
         "pass a number or a name of `statemark.operators(query)`",
     ),
+    "an operator before the first": (
+        lambda: statemark.state("q", operator=-1),
+        statemark.SettingsError,
+        "bad operator -1",
+        "operators are counted from 0",
+        "pass a number from 0 on",
+    ),
+    "an operator before the first, of a read": (
+        lambda: statemark.live("q", operator_id=-1),
+        statemark.SettingsError,
+        "bad operator_id -1",
+        "operators are counted from 0",
+        "pass a number from 0 on",
+    ),
+    "a side that no join has": (
+        lambda: statemark.state("q", join_side="LEFT"),
+        statemark.SettingsError,
+        "bad join_side 'LEFT'",
+        "a join has two sides",
+        "pass 'left' or 'right'",
+    ),
     "no topic": (
         lambda: statemark.kafka_sink(builder(), bootstrap_servers="b:9092", topic=""),
         statemark.SettingsError,
@@ -356,6 +377,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str, str, str]]
         NO_CHECKPOINT,
         CHECKPOINTS,
     ),
+    "a directory that is no checkpoint, for a command": (
+        lambda: statemark.checkpoint("/usr").inspect(),
+        statemark.SettingsError,
+        "/usr is not the checkpoint of a query",
+        "it has no file 'metadata'",
+        CHECKPOINTS,
+    ),
     "a variable that is not set": (
         lambda: statemark.checkpoint(" ").inspect(),
         statemark.SettingsError,
@@ -497,6 +525,7 @@ COMMANDS = {
         " --continuous, or leave --checkpoint away",
         "  examples: statemark topic compact --help",
     ),
+    "status": ("  did you mean topic status?", "  examples: statemark --help"),
     "inspect": (
         "statemark inspect: the following arguments are required: CHECKPOINT",
         "  examples: statemark inspect --help",

@@ -539,9 +539,19 @@ def test_spark_submit_that_fails_by_itself(
     submit.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr("statemark.offline.jar_path", lambda: Path(bundled))
+    (tmp_path / "metadata").touch()
     assert main(["inspect", str(tmp_path)]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "statemark: `statemark inspect` has failed",
         "  reason: its process ended with exit code 1, and standard error says why",
         "  remedy: correct what it says",
+    ]
+
+
+def test_a_jar_of_your_own_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conf", "--jars", "s3a://b/a.jar,/nowhere/*.jar, /nowhere/a.jar"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "statemark: the jar /nowhere/a.jar cannot be read",
+        "  reason: nothing is at this path",
+        "  remedy: correct --jars",
     ]

@@ -462,6 +462,7 @@ def test_a_home_without_spark_submit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    (tmp_path / "metadata").touch()
     assert main(["switch", str(tmp_path), "--to", "rocksdb"]) == 2
     submit = tmp_path / "bin" / "spark-submit"
     assert capsys.readouterr().err == (
@@ -499,6 +500,15 @@ def test_no_virtual_machine_is_started_to_say_that_a_path_leads_nowhere(
     )
     assert not (tmp_path / "seen.json").exists()
     path.mkdir()
+    if argv[0] != "local":
+        assert main(words) == 2
+        assert capsys.readouterr().err == (
+            f"statemark: {location} is not the checkpoint of a query\n"
+            "  reason: it has no file 'metadata'\n"
+            "  remedy: name the directory that the query has as its checkpointLocation\n"
+        )
+        assert not (tmp_path / "seen.json").exists()
+    (path / "metadata").touch()
     assert main(words) == 0
     assert (tmp_path / "seen.json").exists()
 

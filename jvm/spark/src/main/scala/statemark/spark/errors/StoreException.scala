@@ -73,9 +73,13 @@ final class StoreUnreachableException(store: String, asked: String, cause: Throw
 final class LookupTimeoutException(partitions: Int, timeoutMs: Long)
     extends StoreException(
       StoreKind.LookupTimeout,
-      s"$partitions partitions of a lookup have stores that are open nowhere, and no executor has read them within " +
-        s"$timeoutMs ms.",
-      "Read again, wait longer with option timeout, or look at why no executor is free.",
+      (if (partitions == 1)
+         "A partition of a lookup has its store open nowhere, and no executor has read it"
+       else
+         s"$partitions partitions of a lookup have their stores open nowhere, and no executor has read them") +
+        s" within $timeoutMs ms. The tasks of a batch may have all executors, as those of the first one after a restart.",
+      "Read again when that batch is through, or wait longer with option timeout; where it comes again, give the " +
+        "application an executor or a core more.",
       None
     )
 

@@ -46,11 +46,11 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
       running.filter(q => uuid.forall(_ == q.id) && name.forall(q.name.contains(_))) match {
         case Seq(query) => query
         case Nil =>
-          val before =
-            EndedQueries.known().flatMap(_.find(uuid, name)).fold("")(how => s"; the query $how")
+          val ended = EndedQueries.known().flatMap(_.find(uuid, name))
           throw wrong(
-            s"No running query has $asked; $known$before.",
-            "Name one that runs, by its name or id. A stopped query is read with format 'statestore' and the path of its checkpoint."
+            s"No running query has $asked; $known${ended.fold("")(how => s"; the query $how")}.",
+            (if (ended.isDefined) "Start it again" else "Name one that runs, by its name or id") +
+              ". A stopped query is read with format 'statestore' and the path of its checkpoint."
           )
         case several => throw wrong(
             s"${several.length} running queries have $asked: ${several.map(_.id).mkString(", ")}.",

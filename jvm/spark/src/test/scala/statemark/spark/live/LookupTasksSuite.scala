@@ -150,7 +150,9 @@ class LookupTasksSuite extends AnyFunSuite with OneSession with Banks with Event
     LookupTasksSuite.begun.acquire(2)
     try {
       val late = intercept[LookupTimeoutException](lookedUp(bank, "late", timeout = "1s"))
-      assert(late.getMessage.contains("2 partitions") && late.getMessage.contains("1000 ms"))
+      assert(late.getMessage.startsWith(
+        "2 partitions of a lookup have"
+      ) && late.getMessage.contains("1000 ms"))
 
       @volatile var isInterrupted = false
       val reader = new Thread(() =>

@@ -132,7 +132,7 @@ final class Repartition(
         throw UserError(
           s"batch $last of $location was started and not committed",
           s"the last committed batch is $committed, and what the sink has of batch $last would come twice",
-          "start the query and stop it when the batch is through; or give the batch up with " +
+          "stop the query when the batch is through, after a start where it does not run; or give the batch up with " +
             "--skip-uncommitted: the query reads its input again, and the sink may get rows twice"
         )
       case None =>
