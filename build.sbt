@@ -114,6 +114,7 @@ val common = Seq(
     IO.writeLines(folder / "names", (Test / definedTests).value.map(_.name).sorted)
     folder
   },
+  javacOptions ++= Seq("--release", "17"),
   scalacOptions ++= Seq(
     "-release:17",
     "-encoding",

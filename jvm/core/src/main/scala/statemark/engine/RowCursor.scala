@@ -20,7 +20,9 @@ trait RowCursor extends AutoCloseable {
   /** Tells whether it stands at no row, as `keyOrEnd().isEmpty`, which reads a key. */
   def isAtEnd: Boolean = keyOrEnd().isEmpty
 
-  /** Returns the value that it stands at, in `used` where the value is as long. */
+  /** Returns the value that it stands at, in `used` where the value is as long.
+    * @param used an array that this method has returned, or an empty one; its bytes are lost in any case
+    */
   def valueIn(@annotation.unused used: Array[Byte]): Array[Byte] = value
 
   def next(): Unit

@@ -121,6 +121,8 @@ private[transaction] final class UnorderedScan(cursors: ScanCursors, gate: Gate)
   // The key of the row, as far as it was read.
   private var currentKey = Option.empty[Array[Byte]]
   private var currentValue = Bytes.empty
+  // Of the row before, which a reader who is one row behind may look at still.
+  private var valueBefore = Bytes.empty
 
   /** Returns the key of the row that the scan stands at.
     * @throws IllegalCallException after the scan was closed
@@ -159,7 +161,9 @@ private[transaction] final class UnorderedScan(cursors: ScanCursors, gate: Gate)
       isInBase = false
       movedInStaged()
     } else {
-      currentValue = base.valueIn(currentValue)
+      val used = valueBefore
+      valueBefore = currentValue
+      currentValue = base.valueIn(used)
       true
     }
   }

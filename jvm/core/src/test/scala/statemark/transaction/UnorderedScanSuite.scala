@@ -107,6 +107,20 @@ class UnorderedScanSuite extends AnyFunSuite with TestStores {
     intercept[IllegalCallException](unread.key)
   }
 
+  test("a value stays as it is until the row after the next, whatever its length") {
+    val store = filled(60)
+    val t = begin(store)
+    add(t, "a")
+    val scan = t.unordered(bytes(""))
+    var before = Option.empty[(Array[Byte], String)]
+    while (scan.next()) {
+      before.foreach { case (value, was) => assert(text(value) == was) }
+      before = Some((scan.value, text(scan.value)))
+    }
+    assert(before.exists(_._2 == "new a"))
+    t.rollback()
+  }
+
   test("a scan that is closed says so") {
     val store = filled(3)
     val t = begin(store)

@@ -52,7 +52,9 @@ private final class RowPairs(
     new StateStoreIterator(iterator, () => scan.close())
   }
 
-  /** Pairs whose keys are read when the caller asks for them, before it asks whether there are more rows. */
+  /** Pairs whose keys are read when the caller asks for them: before it asks whether there are more rows, and before it
+    * closes the scan. Values stay until the caller asks for the row after the next.
+    */
   def byValue(rows: RowEncoders, scan: RowScan): StateStoreIterator[UnsafeRowPair] =
     new StateStoreIterator(
       new PairsByValue(scan, keyOf(rows, _), rows.value.decodeValue, validate),

@@ -7,14 +7,19 @@ import statemark.transaction.RowScan
 /** Moves a scan when it is asked whether there are more rows, as it cannot know before. */
 private abstract class ScanSteps[A](scan: RowScan) extends Iterator[A] {
   // Whether the scan stands at a row that was not given yet.
-  protected final var isAhead = false
+  private var isAhead = false
   private var isAtEnd = false
+  private var standsAtGiven_ = false
 
   /** Returns the row that the scan stands at. */
   protected def current: A
 
+  /** Tells whether the scan stands at the row that was given last; not where a step has failed, either. */
+  protected final def standsAtGiven: Boolean = standsAtGiven_
+
   override final def hasNext: Boolean = {
     if (!isAhead && !isAtEnd) {
+      standsAtGiven_ = false
       isAhead = scan.next()
       isAtEnd = !isAhead
     }
@@ -24,10 +29,9 @@ private abstract class ScanSteps[A](scan: RowScan) extends Iterator[A] {
   override final def next(): A = {
     if (!hasNext) throw new NoSuchElementException("The scan has no more rows.")
     isAhead = false
+    standsAtGiven_ = true
     current
   }
-
-  protected final def hasEnded: Boolean = isAtEnd
 }
 
 /** The keys of a scan; its values are read beside it. */
@@ -53,7 +57,7 @@ private final class PairsByValue(
   }
 
   private def keyNow(): UnsafeRow = {
-    if (isAhead || hasEnded)
+    if (!standsAtGiven)
       throw new IllegalStateException(
         "The scan has gone on to the next row. Read the key of a row before asking for more."
       )

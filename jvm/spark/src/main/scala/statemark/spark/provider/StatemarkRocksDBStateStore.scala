@@ -130,7 +130,7 @@ final class StatemarkRocksDBStateStore private[spark] (
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val rows = updating("iterator", colFamilyName)
-    if (isScannedByValue) pairs.byValue(rows, stored.unordered(familyPrefix(colFamilyName)))
+    if (isScannedByValue(rows)) pairs.byValue(rows, stored.unordered(familyPrefix(colFamilyName)))
     else pairs.of(rows, scanOf(rows, colFamilyName), isValidating = true)
   }
 
@@ -450,8 +450,10 @@ final class StatemarkRocksDBStateStore private[spark] (
     stored.range(begin, end.map(keyBytes(rows, _, family)).orElse(Bytes.prefixEnd(prefix)))
   }
 
-  private def isScannedByValue: Boolean =
-    !isReadOnly && !checksums.isEnabled && RowPairs.areFoundByValue(context.valueSchema)
+  /** Tells whether a scan of all rows may come in any order, and without keys. Keys that are plain have no order. */
+  private def isScannedByValue(rows: RowEncoders): Boolean =
+    !isReadOnly && !usesFamilies && rows.areKeysPlain && !checksums.isEnabled &&
+      RowPairs.areFoundByValue(context.valueSchema)
 
   /** The keys that the reader of a running query wants, where it does not want all. */
   private def wanted: Option[LiveKeys] = checkedOut match {
