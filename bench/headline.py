@@ -192,8 +192,7 @@ def _mean(results: dict[str, Any], what: str) -> float:
 
 def _to_tuned(results: dict[str, Any], what: str) -> list[float]:
     """Return Statemark's figure ÷ tuned's of each query."""
-    medians = [figure["median"] for figure in results["queries"]["figures"]]
-    return [m[OURS][what] / m["tuned"][what] for m in medians]
+    return [figure["ratio"]["tuned"][what] for figure in results["queries"]["figures"]]
 
 
 def _ratio(results: dict[str, Any], name: str, figure: str) -> float:

@@ -168,6 +168,23 @@ def _compare(name: str, runs: dict[str, list[Run]]) -> None:
                 raise SystemExit(problem)
 
 
+def _ratios(runs: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    """Return Statemark's figures ÷ those of each other contender: the median of the rounds'.
+
+    Within a round they follow one another; from one to the next, a machine may become slower.
+    """
+    ours = runs.get("statemark", [])
+    return {
+        contender: {
+            name: statistics.median(figure(a) / figure(b) for a, b in zip(ours, of, strict=True))
+            for name, figure in FIGURES.items()
+            if all(map(figure, of))
+        }
+        for contender, of in runs.items()
+        if ours and contender != "statemark"
+    }
+
+
 def _figure(operator: Operator, runs: dict[str, list[Run]]) -> dict[str, Any]:
     def over(summary: Callable[[list[float]], Any]) -> dict[str, dict[str, Any]]:
         return {
@@ -184,6 +201,7 @@ def _figure(operator: Operator, runs: dict[str, list[Run]]) -> dict[str, Any]:
         "rows": operator.rows,
         "state": max(run["batches"][-1]["state"] for of in runs.values() for run in of),
         "batches": last["id"] + 1,
+        "ratio": _ratios(runs),
         "median": over(statistics.median),
         "range": over(lambda values: [min(values), max(values)]),
     }

@@ -13,7 +13,8 @@ NOTES = """\
 Each query has one stateful operator, the chained one two: `local[2]` with two partitions of
 state, input in files of parquet, a file for each micro-batch, and a sink that throws rows away.
 A run is a process of its own, with a heap of 3 GB that was not touched beforehand; contenders
-take turns, and have to emit the same rows in each batch. Below 1, Statemark takes less. *Cold*
+take turns, and have to emit the same rows in each batch. A ratio is the median of those of the
+rounds. Below 1, Statemark takes less. *Cold*
 are batches 2 to 11 of a process (median of their time, mean of their processor time), *warm*
 batches 20 to 27. *Tuned* is Spark's RocksDB provider with the settings of
 `bench/queries/tuned.conf`, *memory* its in-memory provider with defaults. *Above the floor* is
@@ -47,15 +48,16 @@ _RATIOS = (
 
 def text(results: dict[str, Any]) -> list[str]:
     """Render the table of a page: Statemark's figures ÷ those of the others, and the goals."""
-    medians = [f["median"] for f in results["figures"] if "statemark" in f["median"]]
-    titles = [f["title"] for f in results["figures"] if "statemark" in f["median"]]
+    figures = [f for f in results["figures"] if "statemark" in f["median"]]
+    medians = [f["median"] for f in figures]
+    titles = [f["title"] for f in figures]
     took = [f"{m['statemark']['cold ms']:.0f}; {m['statemark']['warm ms']:.0f}" for m in medians]
     columns = [
         ("query", [*titles, "geometric mean", "goal"]),
         ("batch, ms: cold; warm", [*took, "", ""]),
     ]
     for what, other in _RATIOS:
-        ratios = [_ratio(median, what, other) for median in medians]
+        ratios = [_ratio(figure["ratio"], what, other) for figure in figures]
         if known := [ratio for ratio in ratios if ratio is not None]:
             goal = GOALS[what.removeprefix("cold ").removeprefix("warm "), other]
             cells = [_cell(ratio, goal) for ratio in ratios]
@@ -68,10 +70,10 @@ def text(results: dict[str, Any]) -> list[str]:
     return table(header, [list(row) for row in zip(*(cells for _, cells in columns), strict=True)])
 
 
-def _ratio(median: dict[str, dict[str, float]], what: str, other: str) -> float | None:
+def _ratio(ratio: dict[str, dict[str, float]], what: str, other: str) -> float | None:
     """Return it, or nothing where the other was not measured, or not for as many batches."""
-    theirs = median.get(other, {}).get(what, math.nan)
-    return None if math.isnan(theirs) else median["statemark"][what] / theirs
+    found = ratio.get(other, {}).get(what, math.nan)
+    return None if math.isnan(found) else found
 
 
 def _cell(ratio: float | None, goal: float) -> str:
