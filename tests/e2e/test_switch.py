@@ -150,13 +150,13 @@ def test_batches_that_were_taken_back_by_hand_do_not_come_back(tmp_path: Path) -
 
 
 def test_an_error_has_no_stack_trace(tmp_path: Path) -> None:
+    # What Python itself can tell is told before there is a virtual machine.
+    (tmp_path / "metadata").write_text("nothing")
     words = command("--to", "rocksdb", str(tmp_path))
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=_TIMEOUT_S)
     assert done.returncode == 2
     assert done.stdout == ""
-    wanted = (
-        f"statemark: file:{tmp_path} is not the checkpoint of a query\n  reason: it has no file"
-    )
+    wanted = f"statemark: file:{tmp_path} is not the checkpoint of a query\n  reason: "
     assert wanted in done.stderr
     assert "\tat " not in done.stderr
 

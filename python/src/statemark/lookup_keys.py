@@ -132,7 +132,7 @@ def misnamed(keys: Sequence[Key], columns: Sequence[str]) -> str | None:
     Examples
     --------
     >>> misnamed([{"kye": 7}], ["key"])
-    "a key names 'kye', and the only column of a key is 'key': the value was taken for its"
+    "a key names 'kye', and the only column of a key is 'key': the value was taken for that one"
     >>> misnamed([{"key": 7}], ["_groupingexpression"])
     """
     if len(columns) != 1 or _MADE_UP.fullmatch(columns[0]):
@@ -144,7 +144,7 @@ def misnamed(keys: Sequence[Key], columns: Sequence[str]) -> str | None:
         if name.lower() != columns[0].lower():  # as Spark compares them, unless it is told to
             return (
                 f"a key names {name!r}, and the only column of a key is {columns[0]!r}: the value"
-                " was taken for its"
+                " was taken for that one"
             )
     return None
 

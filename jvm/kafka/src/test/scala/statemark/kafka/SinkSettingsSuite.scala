@@ -110,6 +110,9 @@ class SinkSettingsSuite extends AnyFunSuite {
     assert(refused("commitTopic" -> "orders").reason == "option 'topic' names the same topic")
     refused("refusedRowsTopic" -> "orders")
     refused("refusedRowsTopic" -> "statemark-commits")
+    val taken = refused("topic" -> "statemark-commits")
+    assert(taken.values("option") == "topic")
+    assert(taken.reason == "option 'commitTopic' names the same topic, by default")
   }
 
   test("options that are misspelt are refused, and the name that is meant is told") {

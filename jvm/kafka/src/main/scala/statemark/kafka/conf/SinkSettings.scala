@@ -118,10 +118,14 @@ object SinkSettings {
       set.map(value => name -> topicName(name, value))
     }
     topics.combinations(2).find(two => two.head._2 == two.last._2).foreach { two =>
+      // Whoever has left the other one as it is has set this one.
+      val (wrong, other) =
+        if (option(two.last._1).isDefined) (two.last, two.head) else (two.head, two.last)
+      val unset = if (option(other._1).isDefined) "" else ", by default"
       throw refused(
-        two.last._1,
-        two.last._2,
-        s"option '${two.head._1}' names the same topic",
+        wrong._1,
+        wrong._2,
+        s"option '${other._1}' names the same topic$unset",
         "a topic of its own"
       )
     }

@@ -2,6 +2,8 @@ package statemark.kafka.sink
 
 import java.nio.file.Files
 import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation
+import org.apache.spark.sql.execution.{PlanLater, UnionExec}
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.apache.spark.sql.functions.{broadcast, col, floor, rand}
 import org.apache.spark.sql.streaming.Trigger
@@ -46,6 +48,9 @@ class FramePlansSuite extends AnyFunSuite with BeforeAndAfterAll {
     val cached = counted.persist()
     assert(placed(cached) == plain.copy(shuffles = Vector(3)))
     cached.unpersist(): Unit
+    // As Spark leaves the initial state of a transformWithState that has none.
+    val unmade = UnionExec(Seq(numbers.queryExecution.executedPlan, PlanLater(LocalRelation())))
+    assert(FramePlans.placed(unmade)._1 == plain)
   }
 
   test("places that Spark chooses as it runs") {

@@ -92,7 +92,7 @@ private[live] final class KeyJson(schema: StructType, zone: String) {
         }
       case (JString(text), _: StringType) => encoded(text).map(UTF8String.fromBytes)
       case (Bytes(bytes), _: StringType) => Some(UTF8String.fromBytes(bytes))
-      case (_: JBool | Number(_), _: StringType) => Some(UTF8String.fromString(compact(json)))
+      case (Number(_), _: StringType) => Some(UTF8String.fromString(compact(json)))
       case (JString(text), BinaryType) => encoded(text)
       case (Bytes(bytes), BinaryType) => Some(bytes)
       case (Time(instant, _), TimestampType) => Some(instant)

@@ -130,6 +130,7 @@ class KeyJsonSuite extends AnyFunSuite {
         (LongType, """{"float": "inf"}"""),
         (DoubleType, "[1]"),
         (StringType, "{}"),
+        (StringType, "true"),
         (StringType, """{"base64": "?"}"""),
         (BinaryType, "1"),
         (TimestampType, "5"),

@@ -11,6 +11,7 @@ import org.apache.spark.sql.execution.{
   ExternalRDD,
   LeafExecNode,
   LogicalRDD,
+  PlanLater,
   QueryExecution,
   SampleExec,
   ShuffledRowRDD,
@@ -81,14 +82,18 @@ private[sink] object FramePlans {
     try Some(placement)
     catch {
       case NonFatal(e) if !KafkaFailures.isInterrupt(e) =>
-        log.warn("Where the rows of a batch are placed is not known.", e)
+        log.warn(
+          s"Where the rows of a batch are placed is not known, and the batch is written without it: rows of it that are " +
+            s"lost before they are complete cannot be computed again. Spark's plan says: $e"
+        )
+        log.debug("It was asked here.", e)
         None
     }
 
   /** The placement of a plan's rows, and whether the plan has all that places them. It must be prepared: inputs are asked
     * for their partitions.
     */
-  private def placed(plan: SparkPlan): (Placement, Boolean) = {
+  private[sink] def placed(plan: SparkPlan): (Placement, Boolean) = {
     val nodes = nodesOf(plan)
     val isChosenByPlan = nodes.exists {
       case _: AdaptiveSparkPlanExec | _: QueryStageExec => true
@@ -135,6 +140,8 @@ private[sink] object FramePlans {
   private def nodesOf(plan: SparkPlan): Vector[SparkPlan] = plan match {
     case broadcast: BroadcastExchangeLike => Vector(broadcast)
     case cached: InMemoryTableScanExec => nodesOf(cached.relation.cachedPlan)
+    // Never run, and so never made: the initial state of a transformWithState that has none.
+    case _: PlanLater => Vector.empty
     case _ => plan +: plan.children.toVector.flatMap(nodesOf)
   }
 
