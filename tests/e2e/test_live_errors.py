@@ -171,13 +171,11 @@ def _folders(query: StreamingQuery, factory: pytest.TempPathFactory) -> set[Path
 WRONG: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("stateless", {}, ("has no stateful operator", "no state to read")),
     ("count", {"operator_id": 7}, ("no stateful operator 7", "0 stateStoreSave")),
-    ("count", {"operator_id": -1}, ("no stateful operator -1", "0 stateStoreSave")),
     ("count", {"store_name": "nowhere"}, ("'nowhere'", "operator 0", "default")),
     ("count", {"join_side": "left"}, ("no sides", "Leave the side out")),
     ("count", {"state_var_name": "n"}, ("'n'", "Leave the variable out")),
     ("join", {"operator_id": 2}, ("1 symmetricHashJoin (sides left, right)",)),
     ("join", {"operator_id": 1}, ("rows of two", "Name one that it has: left, right")),
-    ("join", {"operator_id": 1, "join_side": "middle"}, ("'middle'", "left, right")),
     ("join", {"operator_id": 1, "store_name": "x"}, ("'x'", "left-keyToNumValues")),
     ("value", {}, ("No state variable is named", "by_half, count, seen")),
     ("value", {"state_var_name": "cuont"}, ("'cuont'", "by_half, count, seen")),
@@ -206,6 +204,27 @@ def test_a_state_that_is_not_there_is_refused_with_those_that_are(
         assert "corrupted" not in refused.value.reason
     # Spark's source made the directories of a state that it was asked for, until 4.1.
     assert _folders(query, tmp_path_factory) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "said"),
+    [
+        ("count", {"operatorId": "-1"}, ("no stateful operator -1", "0 stateStoreSave")),
+        ("join", {"operatorId": "1", "joinSide": "middle"}, ("'middle'", "left, right")),
+    ],
+)
+def test_options_of_the_format_that_python_would_refuse(
+    spark: SparkSession,
+    queries: dict[str, StreamingQuery],
+    name: str,
+    asked: dict[str, str],
+    said: tuple[str, ...],
+) -> None:
+    reader = spark.read.format("statemark").option("queryId", str(queries[name].id))
+    with pytest.raises(Exception, match=r".") as refused:
+        reader.options(**asked).load().collect()
+    told = str(statemark.error_of(refused.value))
+    assert all(words in told for words in said), told
 
 
 def test_wrong_names_and_wrong_types_of_a_key_are_told_apart(
