@@ -165,16 +165,16 @@ def refuse_missing(args: argparse.Namespace, home: Path, given: SubmitArgs) -> N
         raise places.no_location()
     directory = getattr(args, "local_dir", None)
     for location, is_local in ((checkpoint, False), (directory, True)):
-        if location and places.is_missing(
+        path = location and places.local_path(
             location, home=home, given=given, env=os.environ, is_local=is_local
-        ):
+        )
+        if path and places.is_missing(path):
             problem = f"{location} does not exist"
             raise SettingsError(
                 problem, reason="nothing is at this path", remedy="correct the location"
             )
-    path = checkpoint and places.local_path(checkpoint, home=home, given=given, env=os.environ)
-    if path and places.is_no_checkpoint(path):
-        raise places.no_checkpoint(checkpoint, "it has no file 'metadata'")
+        if path and not is_local and places.is_missing(path / "metadata"):
+            raise places.no_checkpoint(location, "it has no file 'metadata'")
 
 
 def _group(commands: Subparsers, name: str) -> Subparsers:

@@ -44,10 +44,10 @@ def no_checkpoint(location: object, reason: str) -> SettingsError:
     return SettingsError(problem, reason=reason, remedy=_NAME_ITS_OWN)
 
 
-def is_missing(
+def local_path(
     location: str, *, home: Path, given: SubmitArgs, env: Mapping[str, str], is_local: bool = False
-) -> bool:
-    """Tell whether a path is certain to lead nowhere on this machine.
+) -> Path | None:
+    """Return the path of a location that is certain to be one of this machine.
 
     Parameters
     ----------
@@ -64,27 +64,8 @@ def is_missing(
 
     Returns
     -------
-    bool
-        False where something is there, and where only Spark can tell.
-    """
-    path = local_path(location, home=home, given=given, env=env, is_local=is_local)
-    return path is not None and _is_gone(path)
-
-
-def local_path(
-    location: str, *, home: Path, given: SubmitArgs, env: Mapping[str, str], is_local: bool = False
-) -> Path | None:
-    """Return the path of a location that is certain to be one of this machine, else None.
-
-    Parameters
-    ----------
-    location, home, given, env, is_local
-        As for `is_missing`.
-
-    Returns
-    -------
     pathlib.Path or None
-        The path, whatever is there.
+        The path, whatever is there; None where only Spark can tell.
     """
     settings = _settings(given, env)
     if not _has_driver(settings, given=given, env=env) or _LOCAL_FS in settings:
@@ -100,8 +81,8 @@ def local_path(
     return Path(path) if path.startswith("/") and not path.startswith("//") else None
 
 
-def is_no_checkpoint(path: Path) -> bool:
-    """Tell whether a path has something else than the checkpoint of a query, for certain.
+def is_missing(path: Path) -> bool:
+    """Tell whether nothing is at a path, for certain.
 
     Parameters
     ----------
@@ -111,12 +92,8 @@ def is_no_checkpoint(path: Path) -> bool:
     Returns
     -------
     bool
-        False where nothing is there, and where only Spark can tell.
+        False where something is there, and where this user may not look.
     """
-    return not _is_gone(path) and _is_gone(path / "metadata")
-
-
-def _is_gone(path: Path) -> bool:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -60,6 +60,13 @@ private[statemark] final class LongList(pool: ArrayPool) {
     length_ = 0
   }
 
+  /** Tells whether all pass a test; none is boxed for it. */
+  def forall(test: Long => Boolean): Boolean = {
+    var i = 0
+    while (i < length_ && test(apply(i))) i += 1
+    i == length_
+  }
+
   def iterator: Iterator[Long] = Iterator.range(0, length_).map(apply)
 
   private def grow(atLeast: Int): Unit = {

@@ -141,7 +141,7 @@ final class TransactionBuffer private[statemark] (
   private def isBare = spilled_.isEmpty && tombstones_.isEmpty
 
   /** Tells whether reads have told of each key with a write that it is not in the base, and none has operands. */
-  private[statemark] def hasNewKeysAlone: Boolean = isBare && sorted.iterator.forall { entry =>
+  private[statemark] def hasNewKeysAlone: Boolean = isBare && sorted.forall { entry =>
     table.inBase(entry) == Absent && table.op(entry) != Merge
   }
 
