@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import statemark
+from pyspark.errors import AnalysisException, StreamingQueryException
 from support.brokers import with_sparks_source
 
 if TYPE_CHECKING:
@@ -45,3 +47,55 @@ def test_from_a_topic_to_a_topic(
         spark, bootstrap_servers=broker.bootstrap, topics=[first, second], streaming=False
     )
     assert table.count() == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "reason"),
+    [
+        ("value", {"kafka.acks": "1"}, "Option 'kafka.acks' is refused: "),
+        ("value AS name", {}, "Rows have no column 'value': they have name; "),
+        ("length(value) AS value", {}, "Column 'value' is of a type that cannot be written: it is"),
+    ],
+)
+def test_a_query_does_not_start_with_what_the_sink_refuses(
+    lines: Lines, broker: Brokers, tmp_path: Path, columns: str, options: Any, reason: str
+) -> None:
+    rows = lines.stream().selectExpr(columns)
+    writer = statemark.kafka_sink(
+        rows, bootstrap_servers=broker.bootstrap, topic="never", options=options
+    )
+    with pytest.raises(AnalysisException) as refused:
+        writer.option("checkpointLocation", str(tmp_path)).start()
+    error = statemark.error_of(refused.value)
+    assert type(error) is statemark.RefusedSettingError
+    assert error.reason.startswith(reason)
+    assert error.remedy
+    assert not list(tmp_path.glob("commits/*"))
+
+
+def test_a_batch_that_the_sink_refuses_is_told_by_its_query(
+    lines: Lines, broker: Brokers, tmp_path: Path
+) -> None:
+    lines.add("a")
+    raised: list[statemark.SinkError] = []
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        try:
+            statemark.kafka_batch(
+                df,
+                batch_id,
+                bootstrap_servers=broker.bootstrap,
+                topic="never",
+                options={"kafka.acks": "1"},
+            )
+        except statemark.RefusedSettingError as e:
+            raised.append(e)
+            raise
+
+    with pytest.raises(StreamingQueryException) as failed:
+        run(lines.stream().writeStream.foreachBatch(write), tmp_path)
+    told = statemark.error_of(failed.value)
+    (own,) = raised
+    assert type(told) is type(own)
+    assert str(told) == str(own)
+    assert own.reason.startswith("Option 'kafka.acks' is refused: ")

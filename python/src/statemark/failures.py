@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from statemark import _jvm
+from statemark import _jvm, errors
 from statemark.errors import (
     KINDS,
     EngineError,
@@ -34,6 +34,11 @@ _NO_CLASS = re.compile(
     r"(?:\A|ClassNotFoundException: |terminated with exception: )"
     r"(statemark(?:\.[a-z]\w*)+\.[A-Z][\w$]*)(?!\S)"
 )
+# An error that Python code has raised in a query, as in `foreachBatch`: Spark has its text alone.
+_OF_PYTHON = re.compile(
+    r"^statemark\.errors\.(\w+): (.+?)\n  reason: (.+?)\n  remedy: ([^\n]+)",
+    re.MULTILINE | re.DOTALL,
+)
 # Where stacks and the like begin, which are of no use to the reader of a message.
 _NOISE = re.compile(r"\n\nJVM stacktrace:|\n\s+at |\nDriver stacktrace:")
 
@@ -45,7 +50,8 @@ def error_of(error: BaseException | None) -> StatemarkError | None:
     ----------
     error : BaseException or None
         Raised by an action on a table of `live`, by a write to Kafka, or returned by
-        ``query.exception()``, which is None for a query that has not failed.
+        ``query.exception()``, which is None for a query that has not failed; also where a call in
+        ``foreachBatch`` has failed.
 
     Returns
     -------
@@ -78,10 +84,23 @@ def error_of(error: BaseException | None) -> StatemarkError | None:
         raise SettingsError(problem, reason="it has no failure behind it", remedy=remedy)
     told = _jvm.told_of(error) or _by_condition(error)
     if told is None or told.kind is None:
-        return _no_jar(text_of(error))
+        text = text_of(error)
+        return _raised_inside(text) or _no_jar(text)
     problem = "Spark reports a failure of Statemark's"
     remedy = told.remedy or _any_remedy(told.kind, told.why)
     return told.kind(problem, reason=_plain(told.why), remedy=remedy)
+
+
+@contextmanager
+def of_write() -> Iterator[None]:
+    """Raise what fails in a write to Kafka as an error of its kind; what has none, as it is."""
+    try:
+        yield
+    except Exception as e:
+        known = error_of(e)
+        if known is None or known is e:
+            raise
+        raise known from None
 
 
 @contextmanager
@@ -145,6 +164,15 @@ def _by_text(error: Exception) -> _jvm.Told:
     if not remedy and (named := _OVER_CONNECT.search(text)):
         return _jvm.Told(KINDS.get(named[1]), named[2], None)
     return _jvm.Told(None, lines, remedy or None)
+
+
+def _raised_inside(text: str) -> StatemarkError | None:
+    """Return the error of this package whose traceback a text has."""
+    found = _OF_PYTHON.search(text)
+    kind = None if found is None else getattr(errors, found[1], None)
+    if found is None or not (isinstance(kind, type) and issubclass(kind, StatemarkError)):
+        return None
+    return kind(found[2], reason=found[3], remedy=found[4])
 
 
 def _no_jar(text: str) -> JarNotFoundError | None:

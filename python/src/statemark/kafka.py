@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from statemark import arguments, kafka_options
+from statemark import arguments, failures, kafka_options
 from statemark.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -144,7 +144,10 @@ def kafka_batch(
     ------
     SettingsError
         If an argument is empty, negative or of the wrong type, an option is given twice, or the
-        DataFrame is a streaming one. The sink's own failures come as Spark's exceptions.
+        DataFrame is a streaming one.
+    SinkError
+        If the sink refuses the batch or fails; the class is the kind of the failure. Raised on from
+        ``foreachBatch`` it ends the query, and `error_of` returns it from ``query.exception()``.
 
     Examples
     --------
@@ -185,7 +188,8 @@ def kafka_batch(
     )
     arguments.refuse_other(df, "DataFrame", remedy="pass the batch that foreachBatch hands over")
     kafka_options.refuse_batch(df, is_streaming=False)
-    df.write.format(_FORMAT).mode("append").options(**given).save()
+    with failures.of_write():
+        df.write.format(_FORMAT).mode("append").options(**given).save()
 
 
 def kafka_source(

@@ -156,6 +156,35 @@ def test_what_others_do_not_find_is_theirs(text: str) -> None:
     assert statemark.error_of(PySparkException(text)) is None
 
 
+INSIDE = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function.
+Reason: An exception was raised. Traceback (most recent call last):
+  File "job.py", line 3, in write
+    raise known from None
+statemark.errors.{kind}: Format 'statemark-kafka' was not written
+  reason: Option 'kafka.acks' is refused
+  remedy: Leave it out.
+ SQLSTATE: 39000"""
+
+
+def test_an_error_that_was_raised_inside_a_query_is_known_by_its_traceback() -> None:
+    error = statemark.error_of(PySparkException(INSIDE.format(kind="RefusedSettingError")))
+    assert type(error) is statemark.RefusedSettingError
+    assert error.problem == "Format 'statemark-kafka' was not written"
+    assert (error.reason, error.remedy) == ("Option 'kafka.acks' is refused", "Leave it out.")
+    for other in ("KINDS", "ClassVar", "Any", "NoError"):
+        assert statemark.error_of(PySparkException(INSIDE.format(kind=other))) is None
+
+
+def test_a_write_fails_with_an_error_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = of_kind(statemark.LostRowsError, monkeypatch)
+    with pytest.raises(statemark.LostRowsError) as caught, failures.of_write():
+        raise raw
+    assert (caught.value.reason, caught.value.remedy) == ("It says why.", "Do this.")
+    monkeypatch.undo()
+    with pytest.raises(ZeroDivisionError), failures.of_write():
+        raise ZeroDivisionError
+
+
 def test_what_has_nothing_to_do_with_the_read_is_left_alone() -> None:
     for error in (AnalysisException("no column x"), ZeroDivisionError(), statemark.SinkError):
         with pytest.raises(Exception) as caught, failures.of_read("q", is_all_of_it=False):

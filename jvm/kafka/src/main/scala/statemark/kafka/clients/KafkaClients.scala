@@ -1,7 +1,8 @@
 package statemark.kafka.clients
 
+import java.time.Duration
 import java.util.{HashMap, Set => JavaSet}
-import org.apache.kafka.clients.admin.{Admin, AdminClientConfig}
+import org.apache.kafka.clients.admin.{Admin, AdminClientConfig, ForwardingAdmin}
 import org.apache.kafka.clients.consumer.{ConsumerConfig, KafkaConsumer}
 import org.apache.kafka.clients.producer.{KafkaProducer, ProducerConfig}
 import org.apache.kafka.common.serialization.{ByteArrayDeserializer, ByteArraySerializer}
@@ -20,6 +21,7 @@ trait KafkaClients {
     */
   def consumer(committedOnly: Boolean): RowConsumer
 
+  /** A client for topics and transactions, whose close ends the calls that run. */
   def admin(): Admin
 }
 
@@ -58,7 +60,11 @@ object KafkaClients {
       // A fence is asked for again until the outcome of a transaction is written: at first soon, and twice as late each time.
       val soon = Map("retry.backoff.ms" -> "20")
       val all = known(AdminClientConfig.configNames, soon ++ settings.kafka)
-      KafkaFailures.making(settings)(Admin.create(all))
+      KafkaFailures.making(settings)(new ForwardingAdmin(all) {
+        // Answers that somebody wants are waited for where they are asked for: others would keep whoever closes, for a
+        // minute where no broker answers.
+        override def close(): Unit = close(Duration.ZERO)
+      })
     }
   }
 

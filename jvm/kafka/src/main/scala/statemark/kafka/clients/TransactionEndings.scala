@@ -1,6 +1,5 @@
 package statemark.kafka.clients
 
-import java.time.Duration
 import java.util.concurrent.TimeUnit
 import org.apache.kafka.clients.admin.{Admin, TransactionState}
 import org.apache.kafka.common.errors.TransactionalIdNotFoundException
@@ -101,7 +100,7 @@ private[kafka] final class TransactionEndings(clients: KafkaClients, settings: S
   private def asking[A](question: Admin => A): A = {
     val admin = clients.admin()
     try question(admin)
-    finally admin.close(Duration.ZERO)
+    finally admin.close()
   }
 
   private val Aborted = Set(TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)

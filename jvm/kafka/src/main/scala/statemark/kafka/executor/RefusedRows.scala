@@ -1,7 +1,6 @@
 package statemark.kafka.executor
 
 import java.nio.charset.StandardCharsets.UTF_8
-import java.time.Duration
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.{AtomicInteger, AtomicLong}
 import org.apache.kafka.clients.admin.{Admin, TopicDescription}
@@ -66,7 +65,7 @@ private[kafka] final class RefusedRows(
 
   override def close(): Unit = synchronized {
     isClosed = true
-    opened.foreach(_.close(Duration.ZERO))
+    opened.foreach(_.close())
   }
 
   /** Topics that are kept in mind. */

@@ -25,14 +25,14 @@ final class KafkaSinkProvider
 
   override def inferSchema(options: CaseInsensitiveStringMap): StructType = new StructType
 
+  /** Asks Spark for the columns of a query with its options, before the query starts. */
+  override def supportsExternalMetadata(): Boolean = true
+
   override def getTable(
       schema: StructType,
       partitioning: Array[Transform],
       properties: JavaMap[String, String]
-  ): Table = {
-    requireLibrary()
-    SinkTable.of(properties.asScala.toMap)
-  }
+  ): Table = written(SinkTable.of(properties.asScala.toMap, schema))
 
   /** Writes a batch: Spark brings `df.write` here whatever its mode. */
   override def createRelation(
@@ -41,14 +41,15 @@ final class KafkaSinkProvider
       parameters: Map[String, String],
       data: DataFrame
   ): BaseRelation = {
-    requireLibrary()
-    BatchWrites.write(mode, KafkaSinkProvider.asWritten(parameters), data)
+    written(BatchWrites.write(mode, KafkaSinkProvider.asWritten(parameters), data))
     new Written(sqlContext)
   }
 
-  private def requireLibrary(): Unit =
-    FormatRefusedException.where(s"Format '${SinkFormat.Name}' cannot be written") {
+  /** Runs what Spark's user has called: a failure is Spark's own class there. */
+  private def written[A](step: => A): A =
+    FormatRefusedException.where(s"Format '${SinkFormat.Name}' was not written") {
       KafkaLibrary.require(getClass.getClassLoader)
+      step
     }
 }
 

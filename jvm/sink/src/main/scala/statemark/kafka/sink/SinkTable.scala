@@ -56,12 +56,14 @@ private[sink] final class SinkTable(settings: SinkSettings, madeAtMs: Long)
 
 private[sink] object SinkTable {
 
-  /** Reads the options of a query before it starts.
+  /** Reads the options and the columns of a query before it starts.
     * @throws statemark.kafka.SinkException where one is refused
     */
-  def of(options: Map[String, String]): SinkTable = {
+  def of(options: Map[String, String], columns: StructType): SinkTable = {
     Refusals.checkOptions(options)
-    new SinkTable(SinkSettings.of(options), Clock.system.epochMs())
+    val settings = SinkSettings.of(options)
+    RowColumns.of(columns, settings.topic): Unit
+    new SinkTable(settings, Clock.system.epochMs())
   }
 }
 

@@ -3,8 +3,9 @@ package statemark.spark.errors
 import org.apache.spark.sql.AnalysisException
 import statemark.common.{FailureKind, StatemarkException}
 
-/** A use of format `statemark` or `statemark-kafka` that Spark cannot plan, in Spark's own class: clients of Spark have one of their own for it,
-  * also over Connect, and show its message without a stack. Its condition is the kind of the failure.
+/** A use of format `statemark` that Spark cannot plan, or a write of `statemark-kafka` that failed, in Spark's own
+  * class: clients of Spark have one of their own for it, also over Connect, and show its message without a stack. Its
+  * condition is the kind of the failure.
   *
   * @param problem what cannot be done
   */
@@ -29,7 +30,7 @@ object FormatRefusedException {
   /** The beginning of conditions; the name of the kind follows. */
   val Condition: String = "STATEMARK."
 
-  /** Runs a step of the planning of a use. */
+  /** Runs a step of a use, in the thread of the user's call. */
   private[statemark] def where[A](problem: => String)(step: => A): A =
     try step
     catch {
