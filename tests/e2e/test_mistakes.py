@@ -86,6 +86,9 @@ class World:
         finally:
             self.spark.conf.unset(key)
 
+    def checkpoint(self, name: str, *, scheme: str = "") -> statemark.Checkpoint:
+        return statemark.checkpoint(f"{scheme}{self.directory / name}", spark=self.spark)
+
     def stream_to(self) -> None:
         writer = self.source.stream().writeStream.format("statemark")
         writer.option("checkpointLocation", str(self.directory / "out")).start()
@@ -294,6 +297,20 @@ MISTAKES: dict[str, tuple[Callable[[World], object], type[Exception], str, str, 
         f"{PREFIX}localDir is '/proc/state', but /proc/state/",
         f"Name a directory in {PREFIX}localDir that this executor's user may write to, on a disk"
         " with room.",
+    ),
+    "a query of the session that is switched while it waits for rows": (
+        lambda w: w.checkpoint("counts").switch(to="rocksdb"),
+        errors.StatemarkError,
+        "the query of {directory}/counts runs",
+        "it is query counts of this session's application",
+        "stop it, then try again",
+    ),
+    "a query of the session that is repartitioned by the URI of its checkpoint": (
+        lambda w: w.checkpoint("ids", scheme="file://").repartition(partitions=3),
+        errors.StatemarkError,
+        "the query of file://{directory}/ids runs",
+        "it is query ids of this session's application",
+        "stop it, then try again",
     ),
     "another checkpoint format": (
         lambda w: w.run_in_other_format(),

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,24 +92,14 @@ def sees_provider() -> bool:
     return loader.getResource(_PROVIDER_RESOURCE) is not None
 
 
-def launch(*, options: Mapping[str, object], submit_args: str) -> None:
-    """Start the virtual machine as a session would, with arguments for spark-submit.
-
-    Parameters
-    ----------
-    options : Mapping
-        The builder's options.
-    submit_args : str
-        What pyspark reads from ``PYSPARK_SUBMIT_ARGS``; the variable has its former value
-        again when this returns.
-    """
+def launch(options: Mapping[str, object]) -> None:
+    """Start the virtual machine as a session with a builder's options would."""
     from pyspark import SparkConf, SparkContext
 
     conf = SparkConf()
     for key, value in options.items():
         conf.set(key, str(value))
-    with _submit_args(submit_args):
-        SparkContext._ensure_initialized(conf=conf)
+    SparkContext._ensure_initialized(conf=conf)
 
 
 def is_classic() -> bool:
@@ -126,6 +115,34 @@ def is_stopped(spark: object) -> bool:
     """Tell whether a session is a classic one whose application has ended."""
     context = getattr(spark, "_sc", None)
     return context is not None and context._jsc is None
+
+
+def query_at(spark: object, location: str) -> str | None:
+    """Return the name or id of the query of a session's application that runs with a checkpoint.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A session; of a Connect server's the queries are not known here.
+    location : str
+        The checkpoint location.
+
+    Returns
+    -------
+    str or None
+        None where no query of the application has it.
+    """
+    session: Any = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return None
+    path = _view().org.apache.hadoop.fs.Path(location)
+    files = path.getFileSystem(session.sessionState().newHadoopConf())
+    place = files.makeQualified(path).toString()
+    for query in session.sharedState().activeStreamingQueries().values():
+        # It may have ended meanwhile.
+        if query is not None and query.resolvedCheckpointRoot() == place:
+            return str(query.name() or query.id().toString())
+    return None
 
 
 def add_to_class_path(jar: str) -> bool:
@@ -281,17 +298,3 @@ def _plugins(name: str) -> JavaClass | None:
     for part in ("statemark", "spark", *name.split(".")):
         found = getattr(found, part)
     return found if isinstance(found, JavaClass) else None
-
-
-@contextmanager
-def _submit_args(value: str) -> Iterator[None]:
-    # pyspark takes these arguments from nowhere else.
-    former = os.environ.get("PYSPARK_SUBMIT_ARGS")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = value
-    try:
-        yield
-    finally:
-        if former is None:
-            del os.environ["PYSPARK_SUBMIT_ARGS"]
-        else:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = former

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, NoReturn
 
-from statemark import arguments, diagnosis, offline, offline_calls, places
+from statemark import _jvm, arguments, diagnosis, offline, offline_calls, places
 from statemark.answers import Answer
 from statemark.errors import SettingsError, StatemarkError
 from statemark.usage import Parser
@@ -32,6 +32,8 @@ _KINDS: dict[str, tuple[type, str]] = {
     "skip_uncommitted": _FLAG,
     "file_sink": (str, "pass a path or a URI"),
 }
+#: Commands on a query that does not run.
+_OF_STOPPED = ("switch", "repartition")
 
 
 class Checkpoint:
@@ -199,6 +201,8 @@ class Checkpoint:
             args = parser.parse_args([*words, "--", self._location])
         except SettingsError as error:  # without the frames of the parser
             raise error.with_traceback(None) from None
+        if command in _OF_STOPPED:
+            self._refuse_running()
         of_session = diagnosis.settings_of(self._spark)
         with offline_calls.settings_file(of_session, self._conf) as given:
             try:
@@ -206,6 +210,18 @@ class Checkpoint:
             except StatemarkError as error:
                 raise _for_callers(error, options) from None
         return Answer(values, ok=ok)
+
+    def _refuse_running(self) -> None:
+        """Refuse a query of the session's own, which the session knows better than its files."""
+        query = _jvm.query_at(self._spark, self._location)
+        if query is None:
+            return
+        problem = f"the query of {self._location} runs"
+        raise StatemarkError(
+            problem,
+            reason=f"it is query {query} of this session's application",
+            remedy="stop it, then try again",
+        )
 
 
 def checkpoint(
@@ -221,8 +237,9 @@ def checkpoint(
     location : str or os.PathLike
         A query's checkpoint location, a path or a URI that Spark can read.
     spark : SparkSession, optional
-        A running session, whose settings of file systems and jars count. By default those that a
-        session started here would have: ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``.
+        A running session, whose settings of file systems and jars count, and whose own queries are
+        known to run. By default those that a session started here would have:
+        ``PYSPARK_SUBMIT_ARGS`` and ``spark-defaults.conf``.
     conf : Mapping, optional
         More settings of Spark, which count before those.
 

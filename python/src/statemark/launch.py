@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,20 @@ def refuse_connect(builder: SparkSession.Builder, *, wanted: Mapping[str, str]) 
     )
 
 
+@contextmanager
+def _submit_args(value: str) -> Iterator[None]:
+    """Set what pyspark starts spark-submit with, which it takes from nowhere else."""
+    former = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = value
+    try:
+        yield
+    finally:
+        if former is None:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = former
+
+
 @dataclass(frozen=True)
 class _Start:
     """A builder's method that starts a session, with the jar seen to first."""
@@ -114,7 +129,8 @@ class _Start:
             self.builder.config(layers.JARS, merged)
         if not _jvm.started():
             args = layers.submit_args(env=os.environ).with_jars(merged)
-            _jvm.launch(options=self.builder._options, submit_args=args)
+            with _submit_args(args):
+                _jvm.launch(self.builder._options)
             resolved = _jvm.launched_jars()
             # It has all that was merged, with patterns expanded. Some cluster managers keep the
             # list elsewhere, and then the builder's is right.
