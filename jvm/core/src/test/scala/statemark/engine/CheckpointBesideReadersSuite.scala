@@ -48,8 +48,11 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores with Even
   test("a checkpoint that fails does not keep files from being deleted") {
     val engine = RocksEngine.open(new File(root, "failed"), options)
     def write(version: Int): Unit = {
-      val row = HeapBatch.of()(_.put(bytes("k"), bytes(s"$version")))
-      engine.apply(row, Nil, Intent(version.toLong, None))
+      // RocksDB moves tables of one key to a lower level as they are: it merges those whose ranges overlap.
+      val rows = HeapBatch.of() { batch =>
+        Seq("a", "z").foreach(key => batch.put(bytes(key), bytes(s"$version")))
+      }
+      engine.apply(rows, Nil, Intent(version.toLong, None))
       engine.flush()
     }
     def tables = engine.directory.list.count(_.endsWith(".sst"))
@@ -58,10 +61,9 @@ class CheckpointBesideReadersSuite extends AnyFunSuite with TestStores with Even
     engine.directory.listFiles.filter(_.getName.startsWith("MANIFEST-")).foreach(_.delete())
     intercept[NoSuchFileException](engine.checkpoint(new File(root, "image")))
     (2 to 9).foreach(write)
-    val before = tables
     engine.compact()
-    // RocksDB's own thread deletes what is obsolete, after the call.
-    eventually(timeout(1.minute))(assert(tables < before, "obsolete tables are deleted"))
+    // RocksDB's own threads delete what is obsolete, after the call; they may have merged before it as well.
+    eventually(timeout(1.minute))(assert(tables == 1, "obsolete tables are deleted"))
     engine.close()
   }
 
