@@ -263,7 +263,7 @@ def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | No
     ------
     LiveReadError
         If the plugin is not there.
-    pyspark.errors.IllegalArgumentException, py4j.protocol.Py4JJavaError
+    pyspark.errors.AnalysisException, py4j.protocol.Py4JJavaError
         If the keys are not the operator's, or the query gives no answer; `told_of` tells why.
     """
     from pyspark import SparkContext

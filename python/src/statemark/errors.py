@@ -5,8 +5,7 @@ Messages name the problem, the reason, the remedy and the values. Their wording 
 their types and attributes do not.
 
 A failure in the virtual machine has a kind there, and one class for each kind here (`KINDS`).
-Over Spark Connect messages travel alone, and those of lookups name no class: `get` raises
-`LiveReadError` there.
+Over Spark Connect messages and conditions travel alone; a condition has the name of the kind.
 """
 
 from __future__ import annotations

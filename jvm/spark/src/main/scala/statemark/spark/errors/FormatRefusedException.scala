@@ -15,7 +15,7 @@ final class FormatRefusedException private[spark] (problem: String, failure: Sta
       None,
       None,
       Some(failure),
-      Some(s"${FormatRefusedException.Condition}${failure.kind.name}"),
+      Some(FormatRefusedException.conditionOf(failure.kind)),
       Map.empty,
       Array.empty
     ) {
@@ -27,8 +27,8 @@ final class FormatRefusedException private[spark] (problem: String, failure: Sta
 
 object FormatRefusedException {
 
-  /** The beginning of conditions; the name of the kind follows. */
-  val Condition: String = "STATEMARK."
+  /** Returns Spark's condition of a kind, by which clients know it. */
+  def conditionOf(kind: FailureKind): String = s"STATEMARK.${kind.name}"
 
   /** Runs a step of a use, in the thread of the user's call. */
   private[statemark] def where[A](problem: => String)(step: => A): A =

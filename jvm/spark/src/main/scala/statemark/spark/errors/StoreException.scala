@@ -1,6 +1,7 @@
 package statemark.spark.errors
 
 import java.util.UUID
+import org.apache.spark.sql.AnalysisException
 import statemark.common.{FailureKind, StatemarkException}
 
 /** The kinds of failures of the provider, and of reads of running queries. */
@@ -126,11 +127,18 @@ final class StaleTaskException(store: String, version: Long, newest: Long)
 final class CheckpointDamagedException(problem: String, remedy: String, cause: Option[Throwable])
     extends StoreException(StoreKind.CheckpointDamaged, problem, remedy, cause)
 
-/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause, with a line for the remedy.
-  *
-  * The base class is Java's, as py4j and Spark Connect pass on the message of that class and nothing else. Of classes
-  * that Spark Connect does not know it passes the name as well; and where an error is Spark's own, py4j raises it as
-  * that.
+/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause, with a line for the remedy; the
+  * condition is its kind. The class is Spark's own, as Spark Connect passes conditions and messages on and nothing else.
   */
 final class LookupException(cause: Throwable)
-    extends IllegalArgumentException(FailureKinds.linesOf(cause), cause)
+    extends AnalysisException(
+      FailureKinds.linesOf(cause),
+      None,
+      None,
+      Some(cause),
+      Some(FormatRefusedException.conditionOf(
+        FailureKinds.find(cause).getOrElse(StoreKind.LiveRead)
+      )),
+      Map.empty,
+      Array.empty
+    )
