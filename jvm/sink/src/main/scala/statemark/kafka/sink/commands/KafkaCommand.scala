@@ -7,7 +7,7 @@ import scala.util.Using
 import statemark.kafka.conf.{SinkException, SinkSettings}
 import statemark.kafka.sink.conf.KafkaLibrary
 import statemark.kafka.tools.SinkTools
-import statemark.spark.offline.cli.{Command, UserError}
+import statemark.spark.offline.cli.{Command, CommandContext, UserError}
 
 /** A command that asks brokers, and needs no session of Spark's. Spark makes one of each to see its name: nothing that it
   * extends names a class of Kafka's.
@@ -55,9 +55,11 @@ private[commands] object KafkaCommand {
   def ask[A](
       bootstrapServers: String,
       commitTopic: String,
-      commandConfig: Option[String]
+      commandConfig: Option[String],
+      context: CommandContext
   )(body: SinkTools => A): A = {
     val of = settings(bootstrapServers, commandConfig, Map("commitTopic" -> commitTopic))
+    context.console.progress(s"asking the brokers at $bootstrapServers")
     Using.resource(SinkTools.open(of))(body)
   }
 

@@ -20,7 +20,7 @@ final class TopicForgetCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig) { tools =>
+    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context) { tools =>
       val (sink, report) = tools.one(args.identity)
       def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
         context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
