@@ -326,6 +326,8 @@ def test_errors_read_the_same_over_both_ways(
     assert keyed.id in said
     assert client.answers(nobody, [key]) == said
     assert kinds(nobody) == client.kinds(nobody) == ["InvalidInputError"] * 3
+    for ask in (kinds, client.kinds):
+        assert ask(keyed.id, key, position_bound=beyond, timeout=0)[0] == "PositionBoundError"
 
     shows_stacks = "spark.sql.pyspark.jvmStacktrace.enabled"
     conf(shows_stacks, "true")

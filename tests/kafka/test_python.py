@@ -58,7 +58,13 @@ def test_from_a_topic_to_a_topic(
     ],
 )
 def test_a_query_does_not_start_with_what_the_sink_refuses(
-    lines: Lines, broker: Brokers, tmp_path: Path, columns: str, options: Any, reason: str
+    lines: Lines,
+    spark: SparkSession,
+    broker: Brokers,
+    tmp_path: Path,
+    columns: str,
+    options: Any,
+    reason: str,
 ) -> None:
     rows = lines.stream().selectExpr(columns)
     writer = statemark.kafka_sink(
@@ -70,7 +76,7 @@ def test_a_query_does_not_start_with_what_the_sink_refuses(
     assert type(error) is statemark.RefusedSettingError
     assert error.reason.startswith(reason)
     assert error.remedy
-    assert not list(tmp_path.glob("commits/*"))
+    assert not spark.streams.active
 
 
 def test_a_batch_that_the_sink_refuses_is_told_by_its_query(
@@ -99,3 +105,40 @@ def test_a_batch_that_the_sink_refuses_is_told_by_its_query(
     assert type(told) is type(own)
     assert str(told) == str(own)
     assert own.reason.startswith("Option 'kafka.acks' is refused: ")
+
+
+def test_a_query_that_is_stopped_in_a_write_has_not_failed(
+    lines: Lines, spark: SparkSession, tmp_path: Path
+) -> None:
+    lines.add("a")
+    nobody = "127.0.0.1:1"
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        statemark.kafka_batch(df, batch_id, bootstrap_servers=nobody, topic="never")
+
+    writer = lines.stream().writeStream.foreachBatch(write)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    jvm: Any = spark._jvm
+    while not any(
+        "statemark.kafka.driver.BatchCoordinator" in frame.getClassName()
+        for frames in dict(jvm.java.lang.Thread.getAllStackTraces()).values()
+        for frame in frames
+    ):
+        assert query.isActive
+    query.stop()
+    assert query.exception() is None
+
+
+def test_a_table_of_a_catalog_is_a_sink(
+    spark: SparkSession, lines: Lines, sink: Sink, tmp_path: Path
+) -> None:
+    """Such a table has no columns of its own."""
+    lines.add("a", "b")
+    options = f"`kafka.bootstrap.servers` '{sink.bootstrap}', topic '{sink.topic}'"
+    spark.sql(f"CREATE TABLE out USING `statemark-kafka` OPTIONS ({options})")
+    writer = lines.stream().writeStream.option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).toTable("out").awaitTermination()
+    assert sink.values() == ["a", "b"]
+    with pytest.raises(AnalysisException, match="does not support"):
+        spark.table("out").collect()
+    spark.sql("DROP TABLE out")

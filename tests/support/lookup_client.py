@@ -47,7 +47,7 @@ def failure(query: str, **options: Any) -> tuple[str, bool, str] | None:
     return None
 
 
-def kinds(query: str) -> list[str]:
+def kinds(query: str, key: Any = 1, **options: Any) -> list[str]:
     """Return classes of what reads raise: a lookup, a position, a lookup by an operator's name."""
 
     def kind(read: Callable[[], object]) -> str:
@@ -60,7 +60,7 @@ def kinds(query: str) -> list[str]:
     return [
         kind(read)
         for read in (
-            lambda: statemark.get(query, 1),
+            lambda: statemark.get(query, key, **options),
             lambda: statemark.position(query),
             lambda: by_name.get(1),
         )
@@ -118,9 +118,9 @@ class LookupClient:
         found: tuple[str, bool, str] | None = self._call("failure", (query,), options)
         return found
 
-    def kinds(self, query: str) -> list[str]:
+    def kinds(self, query: str, *key: Any, **options: Any) -> list[str]:
         """Do there what the function of that name does here."""
-        found: list[str] = self._call("kinds", (query,), {})
+        found: list[str] = self._call("kinds", (query, *key), options)
         return found
 
     def set(self, key: str, value: str) -> None:

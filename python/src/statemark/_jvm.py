@@ -117,32 +117,30 @@ def is_stopped(spark: object) -> bool:
     return context is not None and context._jsc is None
 
 
-def query_at(spark: object, location: str) -> str | None:
-    """Return the name or id of the query of a session's application that runs with a checkpoint.
+class Running(NamedTuple):
+    """The queries that run in a session's application.
 
-    Parameters
+    Attributes
     ----------
-    spark : SparkSession
-        A session; of a Connect server's the queries are not known here.
-    location : str
-        The checkpoint location.
-
-    Returns
-    -------
-    str or None
-        None where no query of the application has it.
+    file_system : str
+        The URI of the file system of paths without a scheme.
+    checkpoints : dict of str to str
+        Checkpoint locations, and the names or ids of their queries.
     """
+
+    file_system: str
+    checkpoints: dict[str, str]
+
+
+def running(spark: object) -> Running:
+    """Return the queries of a session's application; none of a Connect server's."""
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:
-        return None
-    path = _view().org.apache.hadoop.fs.Path(location)
-    files = path.getFileSystem(session.sessionState().newHadoopConf())
-    place = files.makeQualified(path).toString()
-    for query in session.sharedState().activeStreamingQueries().values():
-        # It may have ended meanwhile.
-        if query is not None and query.resolvedCheckpointRoot() == place:
-            return str(query.name() or query.id().toString())
-    return None
+        return Running("", {})
+    # A query that ends meanwhile is none.
+    queries = filter(None, session.sharedState().activeStreamingQueries().values())
+    named = {q.resolvedCheckpointRoot(): q.name() or q.id().toString() for q in queries}
+    return Running(session.sessionState().newHadoopConf().get("fs.defaultFS", "file:///"), named)
 
 
 def add_to_class_path(jar: str) -> bool:

@@ -94,7 +94,8 @@ class Checkpoint:
         observe : float, optional
             Seconds for which the checkpoint is watched for signs of a running query.
         force : bool, optional
-            Also where the query seems to run, or its last batch is not committed.
+            Also where the query seems to run, or its last batch is not committed. A query of
+            `spark`'s own application is known to run, and has to be stopped.
         dry_run : bool, optional
             Only checks, and says what would be done.
 
@@ -213,15 +214,16 @@ class Checkpoint:
 
     def _refuse_running(self) -> None:
         """Refuse a query of the session's own, which the session knows better than its files."""
-        query = _jvm.query_at(self._spark, self._location)
-        if query is None:
-            return
-        problem = f"the query of {self._location} runs"
-        raise StatemarkError(
-            problem,
-            reason=f"it is query {query} of this session's application",
-            remedy="stop it, then try again",
-        )
+        file_system, running = _jvm.running(self._spark)
+        default = self._conf.get("spark.hadoop.fs.defaultFS", file_system)
+        for there, query in running.items():
+            if places.is_same(self._location, there, file_system=default):
+                problem = f"the query of {self._location} runs"
+                raise StatemarkError(
+                    problem,
+                    reason=f"it is query {query} of this session's application",
+                    remedy="stop it, then try again",
+                )
 
 
 def checkpoint(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from statemark import _jvm, errors
 from statemark.errors import (
     KINDS,
+    CallInterruptedError,
     EngineError,
     InvalidInputError,
     JarNotFoundError,
@@ -35,9 +36,10 @@ _NO_CLASS = re.compile(
     r"(statemark(?:\.[a-z]\w*)+\.[A-Z][\w$]*)(?!\S)"
 )
 # An error that Python code has raised in a query, as in `foreachBatch`: Spark has its text alone.
+_TRACEBACK = "Traceback (most recent call last):\n"
 _OF_PYTHON = re.compile(
-    r"^statemark\.errors\.(\w+): (.+?)\n  reason: (.+?)\n  remedy: ([^\n]+)",
-    re.MULTILINE | re.DOTALL,
+    r"(?:  [^\n]*\n)*statemark\.errors\.(\w+): (.+?)\n  reason: (.+?)\n  remedy: ([^\n]+)",
+    re.DOTALL,
 )
 # Where stacks and the like begin, which are of no use to the reader of a message.
 _NOISE = re.compile(r"\n\nJVM stacktrace:|\n\s+at |\nDriver stacktrace:")
@@ -93,12 +95,15 @@ def error_of(error: BaseException | None) -> StatemarkError | None:
 
 @contextmanager
 def of_write() -> Iterator[None]:
-    """Raise what fails in a write to Kafka as an error of its kind; what has none, as it is."""
+    """Raise what fails in a write to Kafka as an error of its kind; what has none, as it is.
+
+    So is an interrupt: Spark knows by what pyspark has raised that a query was stopped in it.
+    """
     try:
         yield
     except Exception as e:
         known = error_of(e)
-        if known is None or known is e:
+        if known is None or known is e or isinstance(known, CallInterruptedError):
             raise
         raise known from None
 
@@ -167,8 +172,9 @@ def _by_text(error: Exception) -> _jvm.Told:
 
 
 def _raised_inside(text: str) -> StatemarkError | None:
-    """Return the error of this package whose traceback a text has."""
-    found = _OF_PYTHON.search(text)
+    """Return the error of this package that ends the traceback of a text."""
+    # Of errors that were raised one in the handling of the other, the last has ended the query.
+    found = _OF_PYTHON.match(text.rpartition(_TRACEBACK)[2])
     kind = None if found is None else getattr(errors, found[1], None)
     if found is None or not (isinstance(kind, type) and issubclass(kind, StatemarkError)):
         return None

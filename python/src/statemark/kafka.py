@@ -145,9 +145,10 @@ def kafka_batch(
     SettingsError
         If an argument is empty, negative or of the wrong type, an option is given twice, or the
         DataFrame is a streaming one.
-    SinkError
-        If the sink refuses the batch or fails; the class is the kind of the failure. Raised on from
-        ``foreachBatch`` it ends the query, and `error_of` returns it from ``query.exception()``.
+    EngineError
+        If the batch is refused or fails; the class is the kind, mostly a `SinkError`. Raised on
+        from ``foreachBatch`` it ends the query, and `error_of` returns it from
+        ``query.exception()``. On Spark Connect, what fails in a task is Spark's own exception.
 
     Examples
     --------

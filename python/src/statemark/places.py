@@ -6,6 +6,7 @@ settings have it, and a driver may run on another machine.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # As Hadoop's paths have it, whose parts are not escaped.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)")
 _OWN_HOST = re.compile(r"//(?:localhost)?(?=/)")
 _DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
 _LOCAL_FS = "spark.hadoop.fs.file.impl"
@@ -42,6 +44,35 @@ def no_checkpoint(location: object, reason: str) -> SettingsError:
     """Return the error of a location that is not the checkpoint of a query."""
     problem = f"{location} is not the checkpoint of a query"
     return SettingsError(problem, reason=reason, remedy=_NAME_ITS_OWN)
+
+
+def is_same(location: str, other: str, *, file_system: str) -> bool:
+    """Tell whether two locations are one directory, as far as their texts say.
+
+    Parameters
+    ----------
+    location, other : str
+        Paths, or URIs.
+    file_system : str
+        The URI of the file system of paths without a scheme.
+
+    Returns
+    -------
+    bool
+        False where a text does not say it, as that of a relative path does not.
+    """
+    here, there = (_absolute(text, file_system) for text in (location, other))
+    return here is not None and here == there
+
+
+def _absolute(location: str, file_system: str) -> tuple[str, str, str] | None:
+    """Return scheme, host without its port, and path."""
+    root = file_system.rstrip("/") if location.startswith("/") else ""
+    found = _URI.fullmatch(root + location)
+    if found is None:
+        return None
+    scheme, host, path = found.groups()
+    return scheme.lower(), (host or "").partition(":")[0].lower(), posixpath.normpath(path)
 
 
 def local_path(

@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 import statemark
-from statemark import offline_calls
+from statemark import _jvm, offline_calls, places
 
 _SCRIPT = """#!{python}
 import json, pathlib, sys
@@ -202,3 +202,29 @@ def test_a_bad_argument_is_refused_before_anything_starts(
     with pytest.raises(statemark.SettingsError) as caught:
         call(statemark.checkpoint("/c"))
     assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("location", "running", "is_same"),
+    [
+        ("/a/b", "hdfs://nn:8020/a/b", True),
+        ("/a/b/", "hdfs://nn/a/b", True),
+        ("hdfs://NN:9000/a/b", "hdfs://nn:8020/a/b", True),
+        ("file:///a/b", "file:/a/b", True),
+        ("s3a://bucket/a b", "s3a://bucket/a b", True),
+        ("s3a://bucket/a", "s3a://other/a", False),
+        ("/a/b", "file:/a/b", False),
+        ("/a/b/c", "hdfs://nn/a/b", False),
+        ("a/b", "hdfs://nn/a/b", False),
+        ("", "hdfs://nn/", False),
+    ],
+)
+def test_a_location_is_that_of_a_query_that_runs(
+    monkeypatch: pytest.MonkeyPatch, location: str, running: str, is_same: bool
+) -> None:
+    queries = _jvm.Running("hdfs://nn/", {running: "orders"})
+    monkeypatch.setattr(_jvm, "running", lambda _: queries)
+    assert places.is_same(location, running, file_system=queries.file_system) == is_same
+    if is_same:
+        with pytest.raises(statemark.StatemarkError, match="it is query orders of this session"):
+            statemark.checkpoint(location).switch(to="rocksdb")

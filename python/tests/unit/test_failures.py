@@ -156,23 +156,37 @@ def test_what_others_do_not_find_is_theirs(text: str) -> None:
     assert statemark.error_of(PySparkException(text)) is None
 
 
-INSIDE = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function.
-Reason: An exception was raised. Traceback (most recent call last):
-  File "job.py", line 3, in write
-    raise known from None
-statemark.errors.{kind}: Format 'statemark-kafka' was not written
-  reason: Option 'kafka.acks' is refused
-  remedy: Leave it out.
- SQLSTATE: 39000"""
+def trace(kind: str, problem: str = "A write failed") -> str:
+    """As Python has the traceback of an error of this package."""
+    frames = (
+        'Traceback (most recent call last):\n  File "job.py", line 3, in write\n    raise known\n'
+    )
+    return (
+        f"{frames}{kind}: {problem}\n  reason: 'kafka.acks' is refused\n  remedy: Leave it out.\n"
+    )
 
 
-def test_an_error_that_was_raised_inside_a_query_is_known_by_its_traceback() -> None:
-    error = statemark.error_of(PySparkException(INSIDE.format(kind="RefusedSettingError")))
+INSIDE = "[FOREACH_BATCH_USER_FUNCTION_ERROR] Reason: An exception was raised. Return Message: "
+REFUSED_SETTING = trace("statemark.errors.RefusedSettingError")
+HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize("before", ["", trace("statemark.errors.FailedWriteError") + HANDLING])
+def test_an_error_that_was_raised_inside_a_query_is_known_by_its_traceback(before: str) -> None:
+    text = f"{INSIDE}{before}{REFUSED_SETTING} SQLSTATE: 39000"
+    error = statemark.error_of(PySparkException(text))
     assert type(error) is statemark.RefusedSettingError
-    assert error.problem == "Format 'statemark-kafka' was not written"
-    assert (error.reason, error.remedy) == ("Option 'kafka.acks' is refused", "Leave it out.")
-    for other in ("KINDS", "ClassVar", "Any", "NoError"):
-        assert statemark.error_of(PySparkException(INSIDE.format(kind=other))) is None
+    assert error.problem == "A write failed"
+    assert (error.reason, error.remedy) == ("'kafka.acks' is refused", "Leave it out.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [trace(f"statemark.errors.{other}") for other in ("KINDS", "ClassVar", "Any", "NoError")]
+    + [trace("other.RefusedSettingError"), f"{REFUSED_SETTING}{HANDLING}{trace('KeyError')}"],
+)
+def test_what_else_was_raised_inside_a_query_is_not(text: str) -> None:
+    assert statemark.error_of(PySparkException(INSIDE + text)) is None
 
 
 def test_a_write_fails_with_an_error_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +194,10 @@ def test_a_write_fails_with_an_error_of_its_kind(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(statemark.LostRowsError) as caught, failures.of_write():
         raise raw
     assert (caught.value.reason, caught.value.remedy) == ("It says why.", "Do this.")
+    stopped = of_kind(statemark.CallInterruptedError, monkeypatch)
+    with pytest.raises(PySparkException) as interrupt, failures.of_write():
+        raise stopped
+    assert interrupt.value is stopped
     monkeypatch.undo()
     with pytest.raises(ZeroDivisionError), failures.of_write():
         raise ZeroDivisionError
