@@ -128,7 +128,7 @@ def test_the_kafka_format_names_the_library_that_it_lacks(
     # Spark's own class, whose text is three lines and no stack.
     with pytest.raises(AnalysisException, match=lacks) as failed:
         writer.option("checkpointLocation", str(tmp_path)).start()
-    assert str(failed.value).startswith("Format 'statemark-kafka' was not written\n  reason: ")
+    assert str(failed.value).startswith("A write of format 'statemark-kafka' failed\n  reason: ")
     assert type(statemark.error_of(failed.value)) is statemark.MissingLibraryError
     connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
     assert connector in str(failed.value)

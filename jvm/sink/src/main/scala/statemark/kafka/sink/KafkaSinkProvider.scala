@@ -47,7 +47,7 @@ final class KafkaSinkProvider
 
   /** Runs what Spark's user has called: a failure is Spark's own class there. */
   private def written[A](step: => A): A =
-    FormatRefusedException.where(s"Format '${SinkFormat.Name}' was not written") {
+    FormatRefusedException.where(s"A write of format '${SinkFormat.Name}' failed") {
       KafkaLibrary.require(getClass.getClassLoader)
       step
     }

@@ -57,12 +57,13 @@ private[sink] final class SinkTable(settings: SinkSettings, madeAtMs: Long)
 private[sink] object SinkTable {
 
   /** Reads the options and the columns of a query before it starts.
+    * @param columns none where it is a table of a catalog, or one that is read
     * @throws statemark.kafka.SinkException where one is refused
     */
   def of(options: Map[String, String], columns: StructType): SinkTable = {
     Refusals.checkOptions(options)
     val settings = SinkSettings.of(options)
-    RowColumns.of(columns, settings.topic): Unit
+    if (columns.nonEmpty) RowColumns.of(columns, settings.topic): Unit
     new SinkTable(settings, Clock.system.epochMs())
   }
 }
