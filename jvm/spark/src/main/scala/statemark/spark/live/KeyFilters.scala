@@ -6,7 +6,7 @@ import org.apache.spark.sql.sources._
 import org.apache.spark.sql.types._
 import statemark.spark.reads.{LiveKeys, Projections}
 
-/** Finds the keys that filters on the columns of a read name. */
+/** Finds the keys and the partitions that filters on the columns of a read name. */
 private[live] object KeyFilters {
 
   /** More keys are read by a scan. */
@@ -31,7 +31,13 @@ private[live] object KeyFilters {
     }
   }
 
+  /** Returns the partitions that filters leave; None where they name none. */
+  def partitions(filters: Seq[Filter]): Option[Set[Int]] = filters.flatMap(valuesOf).collect {
+    case (Seq(PartitionColumn), values) => values.collect { case id: Int => id }.toSet
+  }.reduceOption(_ & _)
+
   private val KeyColumn = "key"
+  private val PartitionColumn = "partition_id"
 
   private def valuesOf(filter: Filter): Option[(Seq[String], Seq[Any])] = {
     def at(name: String, values: Seq[Any]) =

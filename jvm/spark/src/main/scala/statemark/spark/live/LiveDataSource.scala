@@ -110,14 +110,16 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
         val planned =
           ReadRequest.Pin(pin.query.runId, options.operator, UUID.randomUUID(), pin.version)
         ReadRouter.tell(planned)
-        new LiveScanBuilder(StateRead(schema, pin, theirs), options.level, planned)
+        val read = StateRead(schema, pin, theirs)
+        options.partition.foreach(read.requirePartition)
+        new LiveScanBuilder(read, options, planned)
     }
 }
 
 /** @param planned the note that the stores got about the read */
 private final class LiveScanBuilder(
     read: StateRead,
-    level: IsolationLevel,
+    options: LiveOptions,
     planned: ReadRequest.Pin
 ) extends ScanBuilder
     with SupportsPushDownFilters with SupportsPushDownRequiredColumns with SupportsPushDownLimit {
@@ -125,11 +127,14 @@ private final class LiveScanBuilder(
   private var limit: Option[Int] = None
   private var filters = Array.empty[Filter]
   private var keys: Option[LiveKeys] = None
+  private var partitions = options.partition.map(Set(_))
 
-  /** Keys narrow what is read; all filters are left to Spark. */
+  /** Keys and partitions narrow what is read; all filters are left to Spark. */
   override def pushFilters(offered: Array[Filter]): Array[Filter] = {
     keys = read.key.flatMap(KeyFilters.keys(offered.toSeq, _))
-    filters = keys.fold(Array.empty[Filter])(_ => offered)
+    val named = KeyFilters.partitions(offered.toSeq)
+    partitions = (options.partition.map(Set(_)) ++ named).reduceOption(_ & _)
+    if (keys.isDefined || named.isDefined) filters = offered
     offered
   }
 
@@ -146,15 +151,19 @@ private final class LiveScanBuilder(
 
   override def isPartiallyPushed: Boolean = true
 
-  override def build(): Scan = new LiveScan(read, level, planned, keys, required, limit)
+  override def build(): Scan =
+    new LiveScan(read, options.level, planned, keys, partitions, required, limit)
 }
 
-/** @param limit rows that each partition gives at most */
+/** @param only the partitions that are read; None for all
+  * @param limit rows that each partition gives at most
+  */
 private final class LiveScan(
     read: StateRead,
     level: IsolationLevel,
     planned: ReadRequest.Pin,
     keys: Option[LiveKeys],
+    only: Option[Set[Int]],
     required: StructType,
     limit: Option[Int]
 ) extends Scan with Batch {
@@ -162,14 +171,15 @@ private final class LiveScan(
   override def toBatch: Batch = this
   override def description(): String = {
     val query = read.pin.query
-    val narrowed = keys.fold("")(k => s", ${k.rows.length} keys")
+    val narrowed = keys.fold("")(k => s", ${k.rows.length} keys") +
+      only.fold("")(_.toSeq.sorted.mkString(", partitions ", " ", ""))
     s"statemark ${query.id}${query.name.fold("")(n => s" ($n)")}, batch ${read.pin.batch}, " +
       s"${level.name}$narrowed"
   }
 
   override def planInputPartitions(): Array[InputPartition] = {
-    val partitions = read.partitions(keys)
-    if (keys.isDefined) {
+    val partitions = read.partitions(keys).filter(p => only.forall(_(p.partition)))
+    if (keys.isDefined || only.isDefined) {
       val ids = partitions.map(_.partition).toSet
       ReadRouter.tell(ReadRequest.Narrow(planned.runId, planned.operator, planned.read, ids))
     }

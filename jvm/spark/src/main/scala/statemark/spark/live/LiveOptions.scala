@@ -70,7 +70,8 @@ private[live] final case class LiveOptions(
     level: IsolationLevel,
     bound: Option[Position],
     timeoutMs: Long,
-    asOf: Option[String]
+    asOf: Option[String],
+    partition: Option[Int]
 ) {
   private def spark = SparkSession.active
 
@@ -169,8 +170,19 @@ private[live] object LiveOptions {
       )
   }
 
-  private val Own =
-    Seq("queryId", "queryName", "what", Keys, "isolationLevel", "positionBound", "timeout", AsOf)
+  private val Partition = "partition"
+
+  private val Own = Seq(
+    "queryId",
+    "queryName",
+    "what",
+    Keys,
+    "isolationLevel",
+    "positionBound",
+    "timeout",
+    AsOf,
+    Partition
+  )
   private val Theirs = Seq(
     "operatorId",
     "storeName",
@@ -218,9 +230,14 @@ private[live] object LiveOptions {
       Option(all.get(key)).map(v =>
         Try(parse(v.trim)).getOrElse(throw wrong(s"Option $key is '$v'.", s"Set it to $allowed."))
       )
+    val what = LiveContent.of(Option(all.get("what")), Option(all.get(Keys)))
+    if (what != LiveContent.State && all.containsKey(Partition)) throw wrong(
+      s"Option $Partition is set, and option what is not 'state'.",
+      "Leave it out: only rows have partitions."
+    )
     LiveOptions(
       all,
-      LiveContent.of(Option(all.get("what")), Option(all.get(Keys))),
+      what,
       parsed(
         "isolationLevel",
         "READ_COMMITTED or READ_UNCOMMITTED"
@@ -231,7 +248,8 @@ private[live] object LiveOptions {
       )(SourcePosition.decode),
       parsed("timeout", "a duration such as 10s")(JavaUtils.timeStringAs(_, TimeUnit.MILLISECONDS))
         .fold(DefaultTimeoutMs)(math.min(_, LongestTimeoutMs)),
-      Option(all.get(AsOf))
+      Option(all.get(AsOf)),
+      parsed(Partition, "the number of a partition, from 0")(_.toInt)
     )
   }
 

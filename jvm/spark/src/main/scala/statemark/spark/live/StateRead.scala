@@ -54,6 +54,12 @@ private[live] final case class StateRead(
 
   lazy val factory: PartitionReaderFactory = batch.createReaderFactory()
 
+  /** @throws statemark.common.InvalidInputException where the operator has no such partition */
+  def requirePartition(id: Int): Unit = if (!all.exists(_.partition == id)) throw LiveQueries.wrong(
+    s"Option partition is $id, and the operator has ${all.length} partitions.",
+    s"Set it to a number from 0 to ${all.length - 1}."
+  )
+
   /** Returns the partitions that have `keys`, of the pinned batch. */
   def partitions(keys: Option[LiveKeys]): Seq[StateStoreInputPartition] = {
     val wanted = for {

@@ -47,6 +47,33 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
       assert(moves(s"late$format") == 12 * 2 * accounts)
     }
 
+    test(s"a read of some partitions reads these alone (v$format)") {
+      val bank = new Bank(s"parts$format", format)
+      bank.batch()
+      val name = s"parts$format"
+      val all = live(name)
+      val count = all.rdd.getNumPartitions
+      assert(count > 1)
+      def in(ids: Int*) = all.where(s"partition_id IN (${ids.mkString(", ")})")
+      def option(id: String) = live(name, "partition" -> id)
+      assert(all.collect().groupBy(_.getInt(2)).forall { case (id, rows) =>
+        Seq(in(id), option(s"$id"), option(s"$id").where(s"partition_id = $id")).forall { some =>
+          some.rdd.getNumPartitions == 1 && some.collect().toSet == rows.toSet
+        }
+      })
+      assert(in(0, 1).rdd.getNumPartitions == 2)
+      // Keys narrow what the filter leaves.
+      val key = all.select("key.account", "partition_id").head()
+      val found = in(key.getInt(1)).where(s"key.account = ${key.getInt(0)}")
+      assert(found.count() == 1)
+      for (nowhere <- Seq(in(count), in(-1), option("0").where("partition_id = 1")))
+        assert(nowhere.rdd.getNumPartitions == 0 && nowhere.isEmpty)
+      for (bad <- Seq(s"$count", "-1", "x"))
+        assert(intercept[AnalysisException](option(bad).collect()).getMessage.contains("partition"))
+      bank.query.stop()
+      bank.delete()
+    }
+
     test(s"batches come while it is read: every read is whole (v$format)") {
       val bank = new Bank(s"busy$format", format)
       bank.batch()
