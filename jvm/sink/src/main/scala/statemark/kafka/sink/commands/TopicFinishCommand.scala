@@ -19,33 +19,36 @@ final class TopicFinishCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context) { tools =>
-      val (sink, report) = tools.one(args.identity)
-      def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
-        context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
-      if (!isUnfinished(sink, report)) {
-        show("nothing-to-finish", Seq(sink.next.text))(
-          Seq(s"${sink.identity}: ${sink.next.text}. There is nothing to finish")
-        )
-        ExitCode.Ok
-      } else if (!args.yes) {
-        show("would-finish", Seq(sink.next.text))(
-          TopicText.ofSink(sink, report.openOf(sink.identity)) :+
-            s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it"
-        )
-        ExitCode.Findings
-      } else {
-        context.console.progress(s"${sink.identity} is taken over: a query that runs for it fails")
-        val done = tools.finish(sink)
-        val isLost = done.outcome == Outcome.Lost
-        show(if (isLost) "lost" else "finished", done.line +: done.notes)(
-          (done.line +: done.notes.map(note => s"note: $note")) ++ Option.when(isLost)(
-            "not finished: rows of the decision are not in the log any more. A query writes them again when it runs; " +
-              "a job with txnVersion when it writes that version again; a write without one has to be repeated"
+    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context) {
+      tools =>
+        val (sink, report) = tools.one(args.identity)
+        def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
+          context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
+        if (!isUnfinished(sink, report)) {
+          show("nothing-to-finish", Seq(sink.next.text))(
+            Seq(s"${sink.identity}: ${sink.next.text}. There is nothing to finish")
           )
-        )
-        if (isLost) ExitCode.Findings else ExitCode.Ok
-      }
+          ExitCode.Ok
+        } else if (!args.yes) {
+          show("would-finish", Seq(sink.next.text))(
+            TopicText.ofSink(sink, report.openOf(sink.identity)) :+
+              s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it"
+          )
+          ExitCode.Findings
+        } else {
+          context.console.progress(
+            s"${sink.identity} is taken over: a query that runs for it fails"
+          )
+          val done = tools.finish(sink)
+          val isLost = done.outcome == Outcome.Lost
+          show(if (isLost) "lost" else "finished", done.line +: done.notes)(
+            (done.line +: done.notes.map(note => s"note: $note")) ++ Option.when(isLost)(
+              "not finished: rows of the decision are not in the log any more. A query writes them again when it runs; " +
+                "a job with txnVersion when it writes that version again; a write without one has to be repeated"
+            )
+          )
+          if (isLost) ExitCode.Findings else ExitCode.Ok
+        }
     }
   }
 

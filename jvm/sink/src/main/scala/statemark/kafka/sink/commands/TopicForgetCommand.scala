@@ -20,26 +20,29 @@ final class TopicForgetCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context) { tools =>
-      val (sink, report) = tools.one(args.identity)
-      def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
-        context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
-      if (!args.force) TopicForgetCommand.requireComplete(sink)
-      if (!args.yes) {
-        show("would-forget", Seq(effect(args, sink)))(
-          TopicText.ofSink(sink, report.openOf(sink.identity)) ++ Seq(
-            s"would remove ${effect(args, sink)}",
-            s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it"
+    KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context) {
+      tools =>
+        val (sink, report) = tools.one(args.identity)
+        def show(outcome: String, notes: Seq[String])(lines: Seq[String]): Unit =
+          context.answer(args.json, TopicText.json(sink.identity, outcome, notes))(lines)
+        if (!args.force) TopicForgetCommand.requireComplete(sink)
+        if (!args.yes) {
+          show("would-forget", Seq(effect(args, sink)))(
+            TopicText.ofSink(sink, report.openOf(sink.identity)) ++ Seq(
+              s"would remove ${effect(args, sink)}",
+              s"nothing was done: ${TopicFinishCommand.Takeover}. Add --yes to do it"
+            )
           )
-        )
-      } else {
-        context.console.progress(s"${sink.identity} is taken over: a query that runs for it fails")
-        val done = tools.forget(sink, isGivenUp = args.force, isWhole = args.all)
-        show("forgotten", effect(args, sink) +: done.notes)(
-          done.notes.map(note => s"note: $note") :+ s"removed ${effect(args, sink)}"
-        )
-      }
-      ExitCode.Ok
+        } else {
+          context.console.progress(
+            s"${sink.identity} is taken over: a query that runs for it fails"
+          )
+          val done = tools.forget(sink, isGivenUp = args.force, isWhole = args.all)
+          show("forgotten", effect(args, sink) +: done.notes)(
+            done.notes.map(note => s"note: $note") :+ s"removed ${effect(args, sink)}"
+          )
+        }
+        ExitCode.Ok
     }
   }
 

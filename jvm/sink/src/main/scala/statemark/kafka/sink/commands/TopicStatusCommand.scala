@@ -17,9 +17,10 @@ final class TopicStatusCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
-    val report = KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context)(
-      _.status(args.identity, args.prefix)
-    )
+    val report =
+      KafkaCommand.ask(args.bootstrapServers, args.commitTopic, args.commandConfig, context)(
+        _.status(args.identity, args.prefix)
+      )
     context.answer(args.json, TopicText.json(report))(TopicText.lines(report))
     ExitCode.Ok
   }
