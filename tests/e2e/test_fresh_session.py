@@ -31,10 +31,24 @@ builder = builder.config("spark.sql.streaming.stateStore.checkpointFormatVersion
 spark = statemark.configure(builder).getOrCreate()
 state = spark.read.format("statestore").load(sys.argv[1])
 print("rows", state.selectExpr("sum(value.count)").first()[0])
-page = HTTPConnection(urlsplit(spark.sparkContext.uiWebUrl).netloc)
-page.request("GET", "/metrics/json/")
-gauges = json.load(page.getresponse())["gauges"]
-print("gauges", sum(".plugin.statemark.spark.StatemarkPlugin." in name for name in gauges))
+def gauges():
+    page = HTTPConnection(urlsplit(spark.sparkContext.uiWebUrl).netloc)
+    page.request("GET", "/metrics/json/")
+    found = json.load(page.getresponse())["gauges"]
+    ours = ".plugin.statemark.spark.StatemarkPlugin."
+    return {name.split(ours)[1]: g["value"] for name, g in found.items() if ours in name}
+
+print("gauges", *sorted(gauges()))
+# Without a limit as well.
+spark.conf.set("spark.sql.streaming.stateStore.statemark.maxUncommittedBytes", "-1")
+numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+counts = numbers.groupBy("value").count().writeStream.outputMode("update").format("noop")
+query = counts.start()
+while not gauges()["preparedBytes"]:
+    assert query.isActive
+found = gauges()
+print("used", found["uncommittedUsedBytes"] > 0, found["uncommittedLimitBytes"])
+query.stop()
 rows = spark.readStream.format("rate").load().selectExpr("raise_error('no more')")
 query = rows.writeStream.format("noop").queryName("ends").start()
 try:
@@ -77,6 +91,10 @@ def test_state_is_read(
         timeout=300,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable},
     )
-    said = ["rows 600", "gauges 7", "the query failed"]
+    gauges = (
+        "nativeBytes nativeLimitBytes openStores preparedBytes rememberedBytes spilledBytes spills"
+        " stagedBytes uncommittedLimitBytes uncommittedUsedBytes"
+    )
+    said = ["rows 600", f"gauges {gauges}", "used True -1", "the query failed"]
     assert done.stdout.splitlines() == said, done.stderr[-4000:]
     assert "Using default name" not in done.stderr, "gauges without the id of the application"

@@ -51,7 +51,7 @@ def test_the_listener_has_a_row_for_every_batch(
         latest.serialize_latency_ms + latest.changelog_latency_ms + latest.snapshot_latency_ms
     )
     assert latest.commit_latency_avg_ms == parts_ms / partitions
-    assert latest.uncommitted_bytes > 0
+    assert latest.staged_bytes > 0
     assert (latest.rollbacks, latest.rewinds, latest.reloads) == (0, 0, 0)
     table = listener.to_pandas()
     assert set(table["query_id"]) == {str(query.id)}

@@ -27,7 +27,7 @@ _PANELS: tuple[tuple[str, Callable[[OperatorMetrics], float | None]], ...] = (
     ("whole batch, and slowest commit (ms)", lambda row: row.commit_latency_max_ms),
     ("rows in state", lambda row: row.rows_total),
     ("memory (MiB)", lambda row: row.memory_used_bytes / _MIB),
-    ("staged when committed (MiB)", lambda row: row.uncommitted_bytes / _MIB),
+    ("staged when committed (MiB)", lambda row: row.staged_bytes / _MIB),
 )
 #: The name of each lane, and the count for which a batch has a stroke there.
 _EVENTS: tuple[tuple[str, Callable[[OperatorMetrics], int]], ...] = (

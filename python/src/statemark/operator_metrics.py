@@ -65,8 +65,11 @@ class OperatorMetrics:
         until the changelogs are durable; to upload snapshots, where commits do.
     confirm_latency_ms : int
         Total time in which commits were confirmed.
-    uncommitted_bytes : int
-        Bytes that the committed transactions had staged (Kafka: ``uncommitted-bytes``).
+    staged_bytes : int
+        Bytes of keys and values that the committed transactions had written (Kafka:
+        ``uncommitted-bytes``).
+    remembered_bytes : int
+        Bytes of keys that they had read, not written, and remembered to count rows.
     spills : int
         Times that staged writes went to disk, as ``maxUncommittedBytes`` asked for.
     spilled_bytes : int
@@ -117,7 +120,8 @@ class OperatorMetrics:
     changelog_latency_ms: int = field(metadata=_sum("statemarkCommitChangelogLatencyMs"))
     snapshot_latency_ms: int = field(metadata=_sum("statemarkCommitSnapshotLatencyMs"))
     confirm_latency_ms: int = field(metadata=_sum("statemarkConfirmLatencyMs"))
-    uncommitted_bytes: int = field(metadata=_sum("statemarkUncommittedBytes"))
+    staged_bytes: int = field(metadata=_sum("statemarkStagedBytes"))
+    remembered_bytes: int = field(metadata=_sum("statemarkRememberedBytes"))
     spills: int = field(metadata=_sum("statemarkSpillCount"))
     spilled_bytes: int = field(metadata=_sum("statemarkSpilledBytes"))
     prepared_bytes: int = field(metadata=_sum("statemarkPreparedBytes"))

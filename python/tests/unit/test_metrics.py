@@ -53,7 +53,8 @@ OPERATOR: dict[str, Any] = {
         "statemarkReloadCount": 1,
         "statemarkRewindCount": 2,
         "statemarkRollbackCount": 3,
-        "statemarkUncommittedBytes": 2048,
+        "statemarkStagedBytes": 2048,
+        "statemarkRememberedBytes": 640,
         "statemarkSpillCount": 6,
         "statemarkSpilledBytes": 7000,
     },
@@ -91,7 +92,8 @@ EXPECTED = OperatorMetrics(
     changelog_latency_ms=5,
     snapshot_latency_ms=1,
     confirm_latency_ms=7,
-    uncommitted_bytes=2048,
+    staged_bytes=2048,
+    remembered_bytes=640,
     spills=6,
     spilled_bytes=7000,
     prepared_bytes=512,
@@ -112,7 +114,8 @@ COLUMNS = [
     "batch_duration_ms", "rows_total", "rows_updated", "rows_removed", "memory_used_bytes",
     "commit_count", "commit_rate", "commit_latency_avg_ms", "commit_latency_max_ms",
     "serialize_latency_ms", "changelog_latency_ms", "snapshot_latency_ms",
-    "confirm_latency_ms", "uncommitted_bytes", "spills", "spilled_bytes", "prepared_bytes",
+    "confirm_latency_ms", "staged_bytes", "remembered_bytes", "spills", "spilled_bytes",
+    "prepared_bytes",
     "rollbacks", "rewinds", "reloads", "loads_memory", "loads_local", "loads_checkpoint",
     "replayed_changelogs", "load_checkpoint_bytes", "load_latency_ms", "distrusted",
     "unflushed_versions",
@@ -178,7 +181,7 @@ def test_what_was_not_reported_is_zero_or_unknown() -> None:
     listener.onQueryProgress(event(custom=unreported, durationMs={}, batchDuration=0))
     row = listener.latest(QUERY)
     assert row is not None
-    assert (row.commit_count, row.rollbacks, row.uncommitted_bytes) == (0, 0, 0)
+    assert (row.commit_count, row.rollbacks, row.staged_bytes) == (0, 0, 0)
     assert row.commit_rate is None
     assert row.commit_latency_avg_ms is None
     assert row.commit_latency_max_ms is None

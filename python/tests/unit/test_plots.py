@@ -79,7 +79,7 @@ def history(operators: int, batches: int) -> list[OperatorMetrics]:
                     commit_latency_max_ms=max(1, int(seed.lognormvariate(3, 0.4) * size**0.3)),
                     rows_total=int(4e5 * size * (1 - 0.8 / (1 + batch / 50))),
                     memory_used_bytes=int(2e7 * size * (1 + min(batch, 80) / 80)),
-                    uncommitted_bytes=int(staged),
+                    staged_bytes=int(staged),
                     spills=int(staged > 2e9) * 4,
                     loads_checkpoint=is_first * 24,
                     loads_local=is_again * 24,

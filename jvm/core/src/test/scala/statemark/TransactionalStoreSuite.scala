@@ -70,6 +70,46 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     }
   }
 
+  test("staged, prepared and remembered bytes are those of rows, with and without a limit") {
+    for (limit <- Seq(Long.MaxValue, 64L << 20)) {
+      val memory = new UncommittedMemory
+      val store = newStore(s"bytes $limit", limit = Some(UncommittedLimit(memory, limit)))
+      def figures = (memory.staged, memory.prepared, memory.remembered)
+      val first = begin(store)
+      assert(first.approximateNumUncommittedBytes == 0)
+      val keys = (0 until 2000).map(i => bytes(f"key $i%06d"))
+      val value = new Array[Byte](90)
+      keys.foreach(first.put(_, value))
+      keys.foreach(first.put(_, new Array[Byte](80)))
+      keys.take(500).foreach(first.merge(_, new Array[Byte](9)))
+      first.remove(keys(1000))
+      assert(first.approximateNumUncommittedBytes == 2000 * 90 + 500 * 10 - 80)
+      assert(first.rememberedBytes == 0)
+      store.commit(first, None, None): Unit
+      assert(memory.staged == 0 && memory.prepared > 2000 * 90 && memory.remembered == 0)
+      store.confirm()
+      assert(figures == ((0, 0, 0)))
+      // A deduplication of what is there already: it writes nothing.
+      val second = begin(store)
+      keys.foreach(second.get)
+      val absent = (0 until 20000).map(i => bytes(f"new $i%06d"))
+      absent.foreach(second.get)
+      assert(second.approximateNumUncommittedBytes == 0 && memory.staged == 0)
+      val remembered = second.rememberedBytes
+      assert(remembered >= 20000 * 10)
+      assert(memory.remembered > 0 && memory.remembered <= remembered)
+      // What is written is not only remembered any more.
+      absent.take(5000).foreach(second.put(_, value))
+      assert(second.rememberedBytes == remembered - 5000 * 10)
+      assert(second.approximateNumUncommittedBytes == 5000 * 100)
+      assert(memory.bytes > memory.staged + memory.remembered)
+      second.rollback()
+      assert(figures == ((0, 0, 0)) && memory.bytes == 0)
+      assert(second.approximateNumUncommittedBytes == 5000 * 100)
+      store.close()
+    }
+  }
+
   private def stagedIn(transaction: Transaction) = {
     val value = new Array[Byte](1000)
     transaction.put(bytes("k"), value)

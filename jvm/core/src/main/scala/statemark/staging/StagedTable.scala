@@ -143,7 +143,7 @@ private[statemark] final class StagedTable(pool: ArrayPool, expected: Int = 0)
   }
 
   private def keyFrom(entry: Long): Int = offsetOf(entry) + HeaderBytes
-  private def keyLength(entry: Long): Int = keyLengthAt(pageOf(entry), offsetOf(entry))
+  def keyLength(entry: Long): Int = keyLengthAt(pageOf(entry), offsetOf(entry))
 
   def key(entry: Long): Array[Byte] = copied(pageOf(entry), keyFrom(entry), keyLength(entry))
 

@@ -48,7 +48,10 @@ final class TransactionBuffer private[statemark] (
   private val openScans = new OpenScans(table)
   // Below what is in memory.
   private var spilled_ = Option.empty[SpilledWrites]
-  private var rememberedBytes = 0L
+  // Of all keys in memory, of those that have a write, and of the values of these.
+  private var keyBytes = 0L
+  private var writtenKeyBytes = 0L
+  private var valueBytes = 0L
 
   // Odd while the owner changes something.
   private val changes = new AtomicLong
@@ -56,6 +59,13 @@ final class TransactionBuffer private[statemark] (
 
   /** Bytes held, on the heap or outside: keys, values and bookkeeping, and what is kept for open scans. */
   def bytes: Long = table.bytes + tombstones_.bytes + openScans.bytes
+
+  /** Returns bytes of writes alone: keys, values and range tombstones, in memory and spilled. */
+  def stagedBytes: Long =
+    writtenKeyBytes + valueBytes + tombstones_.bytes + spilled_.fold(0L)(_.bytes)
+
+  /** Returns bytes of keys that were read and not written. */
+  def rememberedBytes: Long = keyBytes - writtenKeyBytes
 
   /** About what a batch of all that is in memory takes. */
   private[statemark] def expectedBatchBytes: Long =
@@ -103,6 +113,7 @@ final class TransactionBuffer private[statemark] (
         openScans.keep(entry, isAppended = true)
         seq += 1
         table.append(entry, seq, mergeDelimiter, operand)
+        valueBytes += mergeDelimiter.length + operand.length
         openScans.tidy()
       case Delete => write(entry, Put, operand)
       case _ if tombstones_.covers(key) => write(entry, Put, operand)
@@ -127,11 +138,9 @@ final class TransactionBuffer private[statemark] (
 
   /** Keeps what a read found in the base, so that counting rows at commit need not ask again. */
   def rememberBase(key: Array[Byte], exists: Boolean): Unit =
-    if (rememberedBytes < MaxRememberedBytes) changing {
-      val before = table.bytes
+    if (rememberedBytes + unwritten * EntryOverhead < MaxRememberedBytes) changing {
       val entry = entryFor(key)
       if (table.inBase(entry) == Unknown) table.setInBase(entry, if (exists) Present else Absent)
-      rememberedBytes += table.bytes - before
     }
 
   /** Tells whether all that is staged, if anything, lies before `begin`; false where it takes longer to know. */
@@ -199,7 +208,9 @@ final class TransactionBuffer private[statemark] (
     changing {
       index.clear()
       table.clear()
-      rememberedBytes = 0
+      keyBytes = 0
+      writtenKeyBytes = 0
+      valueBytes = 0
     }
   }
 
@@ -333,8 +344,13 @@ final class TransactionBuffer private[statemark] (
     // Where there is no memory for one of the two, neither is done.
     if (isNew) index.reserve()
     seq += 1
+    val before = table.valueLength(entry)
     table.write(entry, op, seq, value)
-    if (isNew) index += entry
+    valueBytes += value.length - before
+    if (isNew) {
+      index += entry
+      writtenKeyBytes += table.keyLength(entry)
+    }
     openScans.tidy()
   }
 
@@ -353,7 +369,12 @@ final class TransactionBuffer private[statemark] (
   private def entryFor(key: Array[Byte]): Long = {
     val hash = KeyHash.of(key)
     val found = table.find(hash, key)
-    if (found != NoEntry) found else table.add(hash, key)
+    if (found != NoEntry) found
+    else {
+      val added = table.add(hash, key)
+      keyBytes += key.length
+      added
+    }
   }
 }
 

@@ -43,7 +43,8 @@ final class Transaction private[statemark] (
 ) extends Rows {
   private val gate = new Gate
   private var buffer = new TransactionBuffer(mergeDelimiter, ArrayPool.shared, expected.keys)
-  private var bytesAtEnd = 0L
+  private var stagedAtEnd = 0L
+  private var rememberedAtEnd = 0L
   private var next_ = expected
   private var spills_ = 0L
   private var spilledBytes_ = 0L
@@ -66,11 +67,13 @@ final class Transaction private[statemark] (
   /** Column families of this transaction; what it created is gone if it rolls back. */
   override def families: ColumnFamilies = families_
 
-  /** Returns bytes of staged writes and remembered reads, in memory and spilled; once it has ended, what they were
+  /** Returns bytes of staged writes, in memory and spilled: their keys and values; once it has ended, what they were
     * then. ''Source:'' KIP-892, `approximateNumUncommittedBytes`.
     */
-  def approximateNumUncommittedBytes: Long =
-    bytesAtEnd + buffer.bytes + buffer.spilled.fold(0L)(_.bytes)
+  def approximateNumUncommittedBytes: Long = stagedAtEnd + buffer.stagedBytes
+
+  /** Returns bytes of the keys of reads that are remembered, and that no write followed. */
+  def rememberedBytes: Long = rememberedAtEnd + buffer.rememberedBytes
 
   /** Returns what the next transaction of the store is likely to do, once this one has ended. */
   private[statemark] def next: Transaction.Expected = next_
@@ -326,20 +329,25 @@ final class Transaction private[statemark] (
       val keys = buffer.entries.entries
       next_ = Transaction.Expected(keys, expected.writesFound && buffer.unwritten <= keys / 4)
       isOpen_ = false
-      bytesAtEnd = approximateNumUncommittedBytes
+      stagedAtEnd = approximateNumUncommittedBytes
+      rememberedAtEnd = rememberedBytes
       newestScan = None
       scans.toVector.foreach(_.close())
       engine.rest()
       buffer.close()
       buffer = Transaction.Ended
       openedChangelog = None
-      staging.foreach(_.memory.holdsOpen(0))
+      staging.foreach { s =>
+        s.memory.holdsOpen(0)
+        s.memory.holdsRows(0, 0)
+      }
     }
   }
 
   private def checkMemory(): Unit = if (buffer.bytes >= nextCheck) {
     staging.foreach { s =>
       if (s.memory.holdsOpen(buffer.bytes)) spill()
+      s.memory.holdsRows(approximateNumUncommittedBytes, rememberedBytes)
       nextCheck = buffer.bytes + s.memory.step
     }
   }

@@ -13,13 +13,25 @@ import scala.jdk.CollectionConverters._
 final class UncommittedMemory {
   private val members = ConcurrentHashMap.newKeySet[Member]()
   private val used = new AtomicLong
+  private val staged_ = new AtomicLong
+  private val remembered_ = new AtomicLong
+  private val prepared_ = new AtomicLong
   private val openTransactions = new AtomicInteger
   private val spills_ = new AtomicLong
   private val spilledBytes_ = new AtomicLong
   @volatile private var limit_ = Long.MaxValue
 
-  /** Bytes that members hold, in memory. */
+  /** Bytes that members hold, in memory: what the limit counts, whole pages of open transactions among it. */
   def bytes: Long = used.get
+
+  /** Returns bytes of the writes of open transactions, in memory and spilled; as of the last step of each. */
+  def staged: Long = staged_.get
+
+  /** Returns bytes of the keys that open transactions have read and remember; as of the last step of each. */
+  def remembered: Long = remembered_.get
+
+  /** Returns bytes of prepared versions, in memory. */
+  def prepared: Long = prepared_.get
 
   /** None where there are no members. */
   def limit: Option[Long] = Some(limit_).filter(_ < Long.MaxValue)
@@ -60,6 +72,8 @@ final class UncommittedMemory {
     private var isClosed = false
     @volatile private var open = 0L
     @volatile private var prepared = 0L
+    private var staged = 0L
+    private var remembered = 0L
 
     private[UncommittedMemory] def preparedBytes: Long = prepared
 
@@ -84,10 +98,20 @@ final class UncommittedMemory {
       open = next
     }
 
+    /** Records how many bytes the rows of the open transaction have: the limit does not ask for them. */
+    def holdsRows(stagedBytes: Long, rememberedBytes: Long): Unit = synchronized {
+      val (rows, keys) = if (isClosed) (0L, 0L) else (stagedBytes, rememberedBytes)
+      staged_.addAndGet(rows - staged): Unit
+      remembered_.addAndGet(keys - remembered): Unit
+      staged = rows
+      remembered = keys
+    }
+
     /** Records how many bytes the prepared version holds. */
     def holdsPrepared(bytes: Long): Unit = synchronized {
       val next = if (isClosed) 0L else bytes
       used.addAndGet(next - prepared): Unit
+      prepared_.addAndGet(next - prepared): Unit
       prepared = next
     }
 
@@ -102,6 +126,7 @@ final class UncommittedMemory {
     override def close(): Unit = {
       synchronized { isClosed = true }
       setOpen(0)
+      holdsRows(0, 0)
       holdsPrepared(0)
       members.remove(this): Unit
       setLimit()
@@ -113,5 +138,5 @@ object UncommittedMemory {
   private val MaxStep = 64L * 1024
 }
 
-/** @param bytes the limit that a store brings */
+/** @param bytes the limit that a store brings; the largest Long for none */
 final case class UncommittedLimit(memory: UncommittedMemory, bytes: Long)

@@ -57,7 +57,10 @@ private object StatemarkPlugin {
     val memory = UncommittedStores.memory
     Seq[(String, () => Long)](
       "openStores" -> (() => ReusableStores.count.toLong),
-      "uncommittedBytes" -> (() => memory.bytes),
+      "stagedBytes" -> (() => memory.staged),
+      "preparedBytes" -> (() => memory.prepared),
+      "rememberedBytes" -> (() => memory.remembered),
+      "uncommittedUsedBytes" -> (() => memory.bytes),
       "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
       "spills" -> (() => memory.spills),
       "spilledBytes" -> (() => memory.spilledBytes),

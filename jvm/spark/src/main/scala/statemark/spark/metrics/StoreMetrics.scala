@@ -60,9 +60,14 @@ object StoreMetrics {
     Metric("statemarkConfirmLatencyMs", Time, "time to apply prepared versions to base stores")(
       _.times.confirmMs
     ),
-    Metric("statemarkUncommittedBytes", Size, "bytes of staged writes at commit")(
+    Metric("statemarkStagedBytes", Size, "bytes of staged writes at commit")(
       _.transaction.approximateNumUncommittedBytes
     ),
+    Metric(
+      "statemarkRememberedBytes",
+      Size,
+      "bytes of keys that were read, not written, and remembered to count rows, at commit"
+    )(_.transaction.rememberedBytes),
     Metric("statemarkSpillCount", Count, "number of times that staged writes went to disk")(
       _.transaction.spills
     ),

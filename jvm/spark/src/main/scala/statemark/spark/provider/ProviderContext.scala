@@ -134,7 +134,11 @@ final class ProviderContext(
     conf.usesFamilies,
     conf.rocksDb.trackTotalNumberOfRows,
     ReadRetention(conf.own.readRetentionVersions, conf.own.readRetentionMs, clock),
-    conf.own.maxUncommittedBytes.map(UncommittedLimit(UncommittedStores.memory, _)),
+    // Without a limit the bytes are counted, too.
+    Some(UncommittedLimit(
+      UncommittedStores.memory,
+      conf.own.maxUncommittedBytes.getOrElse(Long.MaxValue)
+    )),
     observer,
     CheckpointMark.of(location)
   )
