@@ -22,6 +22,9 @@ private[stress] final class SparkSpells(world: World, random: Random) {
     */
   private var misleadsSpark = false
 
+  /** Versions that Spark's maintenance has taken a snapshot of, in some history of the query. */
+  private val maintained = mutable.Set.empty[Long]
+
   /** Versions of the last spell whose snapshot may be cut. */
   private var newest = Set.empty[Long]
 
@@ -31,7 +34,7 @@ private[stress] final class SparkSpells(world: World, random: Random) {
   def run(): Boolean = {
     val most = 1 + random.nextInt(SparkSpells.MostVersions)
     if (random.nextInt(3) > 0) rollBack(most)
-    val stale = world.files.snapshots.map(_._1).filter(_ > head.version)
+    val stale = zips.filter(_ > head.version)
     // A changelog of Spark's beside a snapshot of Spark's: nothing tells that they are of two histories.
     val hasChangelogs = random.nextBoolean() && !(isV1 && stale.exists(snapshots))
     if (isV1 && hasChangelogs && stale.nonEmpty) misleadsSpark = true
@@ -43,6 +46,8 @@ private[stress] final class SparkSpells(world: World, random: Random) {
         Iterator.continually(batch(spark)).take(most).takeWhile(identity)
           .map(_ => head.version).toSet
       finally spark.close()
+    // A run that was there before may take an overdue snapshot concurrently, until Spark's changelog takes the place of its own.
+    if (isV1 && hasChangelogs && (zips & versions).exists(!maintained(_))) misleadsSpark = true
     // A changelog that Spark's provider left in another history leads to wrong rows where the snapshot is cut.
     newest = if (isV1 && !hasChangelogs && versions.exists(changelogs)) Set.empty else versions
     snapshots ++= versions
@@ -66,9 +71,15 @@ private[stress] final class SparkSpells(world: World, random: Random) {
         throw e
     }
     world.head = world.commit(open, isSparks = true)
-    if (random.nextInt(3) == 0) spark.doMaintenance()
+    if (random.nextInt(3) == 0) {
+      val before = zips
+      spark.doMaintenance()
+      maintained ++= zips -- before
+    }
     true
   }
+
+  private def zips: Set[Long] = world.files.snapshots.map(_._1).toSet
 
   private def opened(spark: StateStoreProvider): Option[OpenStore] =
     try Some(world.open(spark))
