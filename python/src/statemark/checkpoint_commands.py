@@ -202,9 +202,9 @@ class Checkpoint:
             args = parser.parse_args([*words, "--", self._location])
         except SettingsError as error:  # without the frames of the parser
             raise error.with_traceback(None) from None
+        of_session = diagnosis.settings_of(self._spark)
         if command in _OF_STOPPED:
             self._refuse_running()
-        of_session = diagnosis.settings_of(self._spark)
         with offline_calls.settings_file(of_session, self._conf) as given:
             try:
                 ok, values = offline_calls.answer(args, given=given)
