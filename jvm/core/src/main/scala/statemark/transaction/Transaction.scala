@@ -337,10 +337,7 @@ final class Transaction private[statemark] (
       buffer.close()
       buffer = Transaction.Ended
       openedChangelog = None
-      staging.foreach { s =>
-        s.memory.holdsOpen(0)
-        s.memory.holdsRows(0, 0)
-      }
+      staging.foreach(_.memory.holdsOpen(0))
     }
   }
 

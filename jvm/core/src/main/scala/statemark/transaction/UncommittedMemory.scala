@@ -13,9 +13,6 @@ import scala.jdk.CollectionConverters._
 final class UncommittedMemory {
   private val members = ConcurrentHashMap.newKeySet[Member]()
   private val used = new AtomicLong
-  private val staged_ = new AtomicLong
-  private val remembered_ = new AtomicLong
-  private val prepared_ = new AtomicLong
   private val openTransactions = new AtomicInteger
   private val spills_ = new AtomicLong
   private val spilledBytes_ = new AtomicLong
@@ -25,13 +22,15 @@ final class UncommittedMemory {
   def bytes: Long = used.get
 
   /** Returns bytes of the writes of open transactions, in memory and spilled; as of the last step of each. */
-  def staged: Long = staged_.get
+  def staged: Long = sum(_.stagedBytes)
 
   /** Returns bytes of the keys that open transactions have read and remember; as of the last step of each. */
-  def remembered: Long = remembered_.get
+  def remembered: Long = sum(_.rememberedBytes)
 
   /** Returns bytes of prepared versions, in memory. */
-  def prepared: Long = prepared_.get
+  def prepared: Long = sum(_.preparedBytes)
+
+  private def sum(bytes: Member => Long): Long = members.iterator.asScala.map(bytes).sum
 
   /** None where there are no members. */
   def limit: Option[Long] = Some(limit_).filter(_ < Long.MaxValue)
@@ -72,9 +71,11 @@ final class UncommittedMemory {
     private var isClosed = false
     @volatile private var open = 0L
     @volatile private var prepared = 0L
-    private var staged = 0L
-    private var remembered = 0L
+    @volatile private var staged = 0L
+    @volatile private var remembered = 0L
 
+    private[UncommittedMemory] def stagedBytes: Long = staged
+    private[UncommittedMemory] def rememberedBytes: Long = remembered
     private[UncommittedMemory] def preparedBytes: Long = prepared
 
     /** Returns by how many bytes a transaction may grow before it reports them. */
@@ -96,22 +97,21 @@ final class UncommittedMemory {
       if (next == 0 && open > 0) openTransactions.decrementAndGet(): Unit
       used.addAndGet(next - open): Unit
       open = next
+      if (next == 0) holdsRows(0, 0)
     }
 
-    /** Records how many bytes the rows of the open transaction have: the limit does not ask for them. */
-    def holdsRows(stagedBytes: Long, rememberedBytes: Long): Unit = synchronized {
-      val (rows, keys) = if (isClosed) (0L, 0L) else (stagedBytes, rememberedBytes)
-      staged_.addAndGet(rows - staged): Unit
-      remembered_.addAndGet(keys - remembered): Unit
-      staged = rows
-      remembered = keys
+    /** Records how many bytes the rows of the open transaction have, until it holds nothing: the limit does not ask for
+      * them.
+      */
+    def holdsRows(stagedBytes: Long, rememberedBytes: Long): Unit = {
+      staged = stagedBytes
+      remembered = rememberedBytes
     }
 
     /** Records how many bytes the prepared version holds. */
     def holdsPrepared(bytes: Long): Unit = synchronized {
       val next = if (isClosed) 0L else bytes
       used.addAndGet(next - prepared): Unit
-      prepared_.addAndGet(next - prepared): Unit
       prepared = next
     }
 
@@ -126,7 +126,6 @@ final class UncommittedMemory {
     override def close(): Unit = {
       synchronized { isClosed = true }
       setOpen(0)
-      holdsRows(0, 0)
       holdsPrepared(0)
       members.remove(this): Unit
       setLimit()
