@@ -3,32 +3,42 @@ package statemark.spark.errors
 import org.apache.spark.sql.AnalysisException
 import statemark.common.{FailureKind, StatemarkException}
 
-/** A use of format `statemark` that Spark cannot plan, or a write of `statemark-kafka` that failed, in Spark's own
-  * class: clients of Spark have one of their own for it, also over Connect, and show its message without a stack. Its
-  * condition is the kind of the failure.
+/** A failure of a call of a user's, in Spark's own class: clients of Spark have one of their own for it, also over Connect,
+  * which passes on its message and its condition and nothing else, and show the message without a stack. The condition is
+  * the kind of the failure.
   *
-  * @param problem what cannot be done
+  * @param kind of the failure
   */
-final class FormatRefusedException private[spark] (problem: String, failure: StatemarkException)
-    extends AnalysisException(
-      s"$problem\n  reason: ${failure.why}\n  remedy: ${failure.remedy}",
+abstract class RefusedCallException private[errors] (
+    message: String,
+    failure: Throwable,
+    val kind: FailureKind
+) extends AnalysisException(
+      message,
       None,
       None,
       Some(failure),
-      Some(FormatRefusedException.conditionOf(failure.kind)),
+      Some(s"STATEMARK.${kind.name}"),
       Map.empty,
       Array.empty
     ) {
 
-  /** Returns the kind of the failure, and whether the same call can succeed when it is made again. */
-  def kind: FailureKind = failure.kind
+  /** Tells whether the same call can succeed when it is made again. */
   def isRetryable: Boolean = kind.isRetryable
 }
 
-object FormatRefusedException {
+/** A use of format `statemark` that Spark cannot plan, or a write of `statemark-kafka` that failed.
+  *
+  * @param problem what cannot be done
+  */
+final class FormatRefusedException private[spark] (problem: String, failure: StatemarkException)
+    extends RefusedCallException(
+      s"$problem\n  reason: ${failure.why}\n  remedy: ${failure.remedy}",
+      failure,
+      failure.kind
+    )
 
-  /** Returns Spark's condition of a kind, by which clients know it. */
-  def conditionOf(kind: FailureKind): String = s"STATEMARK.${kind.name}"
+object FormatRefusedException {
 
   /** Runs a step of a use, in the thread of the user's call. */
   private[statemark] def where[A](problem: => String)(step: => A): A =

@@ -1,7 +1,6 @@
 package statemark.spark.errors
 
 import java.util.UUID
-import org.apache.spark.sql.AnalysisException
 import statemark.common.{FailureKind, StatemarkException}
 
 /** The kinds of failures of the provider, and of reads of running queries. */
@@ -127,18 +126,10 @@ final class StaleTaskException(store: String, version: Long, newest: Long)
 final class CheckpointDamagedException(problem: String, remedy: String, cause: Option[Throwable])
     extends StoreException(StoreKind.CheckpointDamaged, problem, remedy, cause)
 
-/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause, with a line for the remedy; the
-  * condition is its kind. The class is Spark's own, as Spark Connect passes conditions and messages on and nothing else.
-  */
+/** A lookup has no answer. The message is what [[FailureKinds]] finds in the cause, with a line for the remedy. */
 final class LookupException(cause: Throwable)
-    extends AnalysisException(
+    extends RefusedCallException(
       FailureKinds.linesOf(cause),
-      None,
-      None,
-      Some(cause),
-      Some(FormatRefusedException.conditionOf(
-        FailureKinds.find(cause).getOrElse(StoreKind.LiveRead)
-      )),
-      Map.empty,
-      Array.empty
+      cause,
+      FailureKinds.find(cause).getOrElse(StoreKind.LiveRead)
     )

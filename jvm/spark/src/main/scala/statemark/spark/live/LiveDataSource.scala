@@ -127,14 +127,13 @@ private final class LiveScanBuilder(
   private var limit: Option[Int] = None
   private var filters = Array.empty[Filter]
   private var keys: Option[LiveKeys] = None
-  private var partitions = options.partition.map(Set(_))
+  private var partitions: Option[Set[Int]] = None
 
   /** Keys and partitions narrow what is read; all filters are left to Spark. */
   override def pushFilters(offered: Array[Filter]): Array[Filter] = {
     keys = read.key.flatMap(KeyFilters.keys(offered.toSeq, _))
-    val named = KeyFilters.partitions(offered.toSeq)
-    partitions = (options.partition.map(Set(_)) ++ named).reduceOption(_ & _)
-    if (keys.isDefined || named.isDefined) filters = offered
+    partitions = KeyFilters.partitions(offered.toSeq)
+    if (keys.isDefined || partitions.isDefined) filters = offered
     offered
   }
 
@@ -151,8 +150,10 @@ private final class LiveScanBuilder(
 
   override def isPartiallyPushed: Boolean = true
 
-  override def build(): Scan =
-    new LiveScan(read, options.level, planned, keys, partitions, required, limit)
+  override def build(): Scan = {
+    val only = (options.partition.map(Set(_)) ++ partitions).reduceOption(_ & _)
+    new LiveScan(read, options.level, planned, keys, only, required, limit)
+  }
 }
 
 /** @param only the partitions that are read; None for all
