@@ -215,7 +215,8 @@ class Checkpoint:
     def _refuse_running(self) -> None:
         """Refuse a query of the session's own, which the session knows better than its files."""
         file_system, running = _jvm.running(self._spark)
-        default = self._conf.get("spark.hadoop.fs.defaultFS", file_system)
+        given = (self._conf.get(key) for key in places.DEFAULT_FS)
+        default = next(filter(None, given), file_system)
         for there, query in running.items():
             if places.is_same(self._location, there, file_system=default):
                 problem = f"the query of {self._location} runs"

@@ -164,11 +164,12 @@ def _by_condition(error: Exception) -> _jvm.Told | None:
 def _by_text(error: Exception) -> _jvm.Told:
     """Return what a failure says by its text, which is all that Spark Connect passes of most."""
     text = text_of(error)
-    lines, _, remedy = _plain(text).partition(_REMEDY)
-    # Of a lookup, which has a remedy, the text may be that of another failure before it.
-    if not remedy and (named := _OVER_CONNECT.search(text)):
-        return _jvm.Told(KINDS.get(named[1]), named[2], None)
-    return _jvm.Told(None, lines, remedy or None)
+    named = _OVER_CONNECT.search(text)
+    return (
+        _jvm.Told(KINDS.get(named[1]), named[2], None)
+        if named
+        else _jvm.Told(None, _plain(text), None)
+    )
 
 
 def _raised_inside(text: str) -> StatemarkError | None:

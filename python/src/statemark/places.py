@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 # As Hadoop's paths have it, whose parts are not escaped.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)")
+_URI = re.compile(_SCHEME.pattern + r"(?://([^/]*))?(/.*)")
 _OWN_HOST = re.compile(r"//(?:localhost)?(?=/)")
-_DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
+#: Settings of the file system of a path without a scheme; the first counts.
+DEFAULT_FS = ("spark.hadoop.fs.defaultFS", "spark.hadoop.fs.default.name")
 _LOCAL_FS = "spark.hadoop.fs.file.impl"
 _DEPLOY_MODE = "spark.submit.deployMode"
 # Hadoop finds its file of settings on the class path: these add to it.
@@ -167,7 +168,7 @@ def _may_have_other_default(
 ) -> bool:
     conf = layers.conf_dir(env=env, home=home)
     return (
-        any(key in settings for key in _DEFAULT_FS)
+        any(key in settings for key in DEFAULT_FS)
         or any(settings.get(key) for key in _CLASS_PATH)
         or any(given.value(option) for option in _CLASS_PATH_OPTIONS)
         or any(env.get(name) for name in _CLASS_PATH_ENV)

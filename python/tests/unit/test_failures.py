@@ -64,12 +64,17 @@ def test_a_kind_is_told_by_the_message_where_there_is_nothing_else() -> None:
 class RefusedError(PySparkException):
     """As pyspark has a read that Spark's analysis refuses."""
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(f"{REFUSED}\n\nJVM stacktrace:\norg.apache")
+    def __init__(self, kind: str, text: str = REFUSED) -> None:
+        self._text = f"{text}\n\nJVM stacktrace:\norg.apache"
+        super().__init__(self._text)
         self._kind = kind
 
     def getCondition(self) -> str:  # noqa: N802 - pyspark's name
         return f"STATEMARK.{self._kind}"
+
+    def __str__(self) -> str:
+        """As Spark Connect's have it: without the condition."""
+        return self._text
 
 
 def test_over_connect_a_read_that_is_refused_has_its_kind_and_remedy() -> None:
@@ -88,7 +93,7 @@ def test_over_connect_a_read_that_is_refused_has_its_kind_and_remedy() -> None:
 def test_over_connect_a_lookup_has_the_remedy() -> None:
     # How a query has ended is no kind of the read of it.
     why = "No running query; the query failed: statemark.spark.errors.VersionGoneException: 1."
-    said = raised(PySparkException(f"{why}\n  remedy: Name a key."), is_all_of_it=True)
+    said = raised(RefusedError("LiveRead", f"{why}\n  remedy: Name a key."), is_all_of_it=True)
     assert type(said) is statemark.LiveReadError
     assert (said.reason, said.remedy) == (why, "Name a key.")
 
