@@ -18,11 +18,13 @@ import statemark.transaction._
   * ''Source:'' KIP-892, `readOnly(IsolationLevel)`.
   *
   * @param state what the rows are: for an open transaction, what it began on, with the families that it has
+  * @param hasStaged whether there are rows over those of the base
   */
 final class ReadView private[statemark] (
     base: EngineView,
     staged: StagedRows,
     val state: StoreState,
+    hasStaged: Boolean,
     mergeDelimiter: Array[Byte]
 ) extends Rows
     with AutoCloseable {
@@ -30,8 +32,10 @@ final class ReadView private[statemark] (
   private val isClosed = new AtomicBoolean
   private val scans = ConcurrentHashMap.newKeySet[TransactionScan]()
 
-  /** Returns the source offsets that the rows include; None where they are not known. */
-  def position: Option[Position] = state.position
+  /** Returns the source offsets that the rows include; None where they are not known. Staged rows are of input that no
+    * commit includes yet, and so the view has these offsets, and more.
+    */
+  def position: Option[Position] = state.position.map(_.copy(andMore = hasStaged))
 
   override def families: ColumnFamilies = state.families
 

@@ -82,16 +82,20 @@ private[statemark] final case class ReadableVersions(
         open.flatMap(t => t.stagedRows.map((_, t.families)))
           .orElse(prepared.map(p => (p.rows, p.state.families)))
     }
-    val (writes, families) = staged.getOrElse((StagedRows.None, base.families))
-    ReadableRows(rows, writes, base.copy(families = families))
+    staged.fold(ReadableRows(rows, StagedRows.None, base)) { case (writes, families) =>
+      ReadableRows(rows, writes, base.copy(families = families), andMore = true)
+    }
   }
 }
 
-/** Rows of a base, what is staged over them, and what the two are. */
+/** Rows of a base, what is staged over them, and what the two are.
+  * @param andMore whether `state` does not tell of the staged rows, as their version is not committed
+  */
 private[statemark] final case class ReadableRows(
     base: EngineView,
     staged: StagedRows,
-    state: StoreState
+    state: StoreState,
+    andMore: Boolean = false
 ) {
 
   /** Adds a reader of both; false where one of them is gone. */

@@ -44,9 +44,11 @@ object ReopenedStore {
       if (before.mark != mark) throw otherMark(directory, before.mark, mark)
       before.intent.foreach(finish(engine, _, observer))
       val found = BaseRecords.read(engine)
+      if (found.format != FormatVersion.current) renew(engine, found)
       deleteStaged(directory)
       val store = new TransactionalStore(
         engine,
+        found.identity.partitionId,
         found.state.copy(counts = counted(engine, found.state, usesFamilies, countsRows)),
         usesFamilies,
         options,
@@ -64,6 +66,16 @@ object ReopenedStore {
           case _ => e
         })
     }
+  }
+
+  /** Writes anew what an older release wrote in another way. */
+  private def renew(engine: RocksEngine, found: BaseRecords): Unit = {
+    import OffsetsColumnFamily._
+    engine.note(Seq(
+      FormatKey -> encodeFormat(FormatVersion.current),
+      MarkKey -> encodeMark(found.mark),
+      PositionKey -> encodePosition(found.state.position)
+    ))
   }
 
   /** The query may have been run without counting rows since the counts were written, and with it again. */

@@ -28,6 +28,7 @@ import statemark.transaction._
   */
 final class TransactionalStore private[statemark] (
     engine: RocksEngine,
+    partition: Int,
     initial: StoreState,
     usesFamilies: Boolean,
     options: EngineOptions,
@@ -102,6 +103,13 @@ final class TransactionalStore private[statemark] (
     transaction
   }
 
+  /** Tells whether the batch that makes version `version + 1` has begun here, or is through. */
+  def hasBegun(version: Long): Boolean = {
+    val now = versions
+    now.base.version > version || now.prepared.exists(_.state.version > version) ||
+    now.base.version == version && now.open.exists(_.isOpen)
+  }
+
   /** Rolls back a transaction that its owner left open; the new owner calls it before it begins. Waits for a call of
     * that owner's, without the lock, which such a call may want.
     */
@@ -130,7 +138,7 @@ final class TransactionalStore private[statemark] (
     find(versions) match {
       case None => None
       case Some(found) if found.retain() =>
-        Some(new ReadView(found.base, found.staged, found.state, mergeDelimiter))
+        Some(new ReadView(found.base, found.staged, found.state, found.andMore, mergeDelimiter))
       // No reader finds the view any more since it was found: there are newer versions.
       case Some(_) => retained(find)
     }
@@ -138,19 +146,19 @@ final class TransactionalStore private[statemark] (
   /** Makes the open transaction the prepared version `base + 1`: its changelog becomes durable
     * first (I3). When this throws, the transaction is still open and can be rolled back.
     *
-    * @param checkpointId id of the new version, in checkpoint format v2
+    * ''Source:'' KIP-892, `StateStore.commit(changelogOffsets)`
+    *
+    * @param changelogOffsets what the new version holds of itself, written with the rows
     * @param uploadSnapshot uploads a snapshot of the new version where the commit needs one
-    * @param position source offsets that the new version includes, where the caller knows them
     */
   def commit(
       transaction: Transaction,
-      checkpointId: Option[String],
-      uploadSnapshot: Option[PreparedTransaction => Unit],
-      position: Option[Position] = None
+      changelogOffsets: ChangelogOffsets = ChangelogOffsets(),
+      uploadSnapshot: Option[PreparedTransaction => Unit] = None
   ): PreparedTransaction = transaction.inside {
     require(versions.open.contains(transaction), "the transaction is of another store")
-    val at = VersionId(base.version + 1, checkpointId)
-    val serialized = transaction.serialize(at, usesFamilies, position)
+    val at = VersionId(base.version + 1, changelogOffsets.checkpointId)
+    val serialized = transaction.serialize(at, usesFamilies, changelogOffsets.position)
     val next =
       try {
         observer.reached(CommitPhase.BatchSerialized)
@@ -227,6 +235,39 @@ final class TransactionalStore private[statemark] (
         observer.reached(CommitPhase.VersionSpilled)
       case _ => ()
     }
+  }
+
+  /** Returns the version up to which the changelog of a partition is in the base, and so may be read from; None for
+    * another partition than the store's. ''Source:'' KIP-892, `StateStore.committedOffset`.
+    */
+  def committedOffset(partition: Int): Option[Long] =
+    Option.when(partition == this.partition)(base.version)
+
+  /** Tells that the offsets lie in the store, written with the rows (I2). ''Source:'' KIP-892,
+    * `StateStore.managesOffsets`.
+    */
+  def managesOffsets: Boolean = true
+
+  /** Returns the source offsets that a view at `level` includes; None where they are not known. */
+  def position(level: IsolationLevel): Option[Position] = {
+    val view = readOnly(level)
+    try view.position
+    finally view.close()
+  }
+
+  /** Returns bytes of writes that are staged since the last commit, keys and values: 0 where there are none.
+    * ''Source:'' KIP-892, `StateStore.approximateNumUncommittedBytes`.
+    */
+  def approximateNumUncommittedBytes: Long =
+    versions.open.filter(_.isOpen).fold(0L)(_.approximateNumUncommittedBytes)
+
+  /** Records the source offsets that the base includes, where it was loaded from files that do not say them. */
+  def recordPosition(position: Position): Unit = synchronized {
+    checkUsable()
+    versions = versions.copy(base = base.copy(position = Some(position)))
+    engine.note(Seq(
+      OffsetsColumnFamily.PositionKey -> OffsetsColumnFamily.encodePosition(Some(position))
+    ))
   }
 
   /** Replays the changelog of version `base + 1` into the base: `writes` stages it, and returns the fingerprint of what
@@ -437,60 +478,6 @@ final class TransactionalStore private[statemark] (
     }
 }
 
-object TransactionalStore {
+private object TransactionalStore {
   private val NotOnDisk = Int.MinValue.toLong
-
-  /** Opens a base store that is at `state`: a new one, or one that was imported from a snapshot.
-    * Writes all records of the offsets column family.
-    *
-    * @param usesFamilies keys begin with the id of a virtual column family
-    * @param mark the mark that the checkpoint has now; None where it has none
-    */
-  def create(
-      directory: File,
-      options: EngineOptions,
-      identity: StoreIdentity,
-      state: StoreState,
-      usesFamilies: Boolean,
-      observer: CommitObserver,
-      retention: ReadRetention = ReadRetention.none,
-      limit: Option[UncommittedLimit] = None,
-      mark: Option[String] = None
-  ): TransactionalStore = {
-    val engine = RocksEngine.open(directory, options)
-    val header = Seq(
-      OffsetsColumnFamily.FormatKey -> OffsetsColumnFamily.encodeFormat(FormatVersion.current),
-      OffsetsColumnFamily.IdentityKey -> OffsetsColumnFamily.encodeIdentity(identity),
-      OffsetsColumnFamily.MarkKey -> OffsetsColumnFamily.encodeMark(mark)
-    )
-    try {
-      engine.note(header ++ OffsetsColumnFamily.records(state, None))
-      new TransactionalStore(
-        engine,
-        state,
-        usesFamilies,
-        options,
-        observer,
-        isOnDisk = false,
-        retention,
-        limit
-      )
-    } catch {
-      case e: Throwable =>
-        engine.close()
-        throw e
-    }
-  }
-
-  /** Number of rows of an image that does not tell it, by reading all of them. */
-  def count(
-      directory: File,
-      options: EngineOptions,
-      families: ColumnFamilies,
-      usesFamilies: Boolean
-  ): RowCounts = {
-    val engine = RocksEngine.open(directory, options)
-    try engine.countRows(families, usesFamilies)
-    finally engine.close()
-  }
 }

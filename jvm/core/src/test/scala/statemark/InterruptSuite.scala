@@ -45,7 +45,7 @@ class InterruptSuite extends AnyFunSuite with TestStores {
     val transaction = begin(store)
     interrupted(filled(transaction))
     assert(transaction.spills > 0)
-    interrupted(store.commit(transaction, None, None))
+    interrupted(store.commit(transaction))
     assert(store.prepared.get.file.isDefined)
     store.confirm()
     assert(baseRows(store) == allRows)

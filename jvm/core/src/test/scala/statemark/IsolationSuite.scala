@@ -79,7 +79,7 @@ class IsolationSuite extends AnyFunSuite with TestStores {
     }
 
     private def commit(transactions: Vector[Transaction]): Unit =
-      stores.zip(transactions).foreach { case (store, t) => store.commit(t, None, None): Unit }
+      stores.zip(transactions).foreach { case (store, t) => store.commit(t): Unit }
 
     private def write(t: Transaction, i: Int, balance: Long): Unit = {
       stamp += 1
@@ -94,7 +94,7 @@ class IsolationSuite extends AnyFunSuite with TestStores {
         move(transactions, random)
         val prepared = random.nextInt(Partitions + 1)
         stores.zip(transactions).take(prepared).foreach { case (s, t) =>
-          s.commit(t, None, None): Unit
+          s.commit(t): Unit
         }
         transactions.drop(prepared).foreach(_.rollback())
         transactions = stores.map { store =>

@@ -68,7 +68,7 @@ object LongRowsChild {
   def main(args: Array[String]): Unit = {
     val memory = new UncommittedMemory
     val (limit, counts) = ways(args(1))
-    val store = TransactionalStore.create(
+    val store = NewStore.create(
       new File(args(0)),
       TestStores.options,
       TestStores.identity,
@@ -80,7 +80,7 @@ object LongRowsChild {
     def commit(writes: Transaction => Unit): StoreState = {
       val transaction = store.newTransaction(() => ChangelogWriter.None)
       writes(transaction)
-      val state = store.commit(transaction, None, None).state
+      val state = store.commit(transaction).state
       store.confirm()
       state
     }

@@ -50,7 +50,7 @@ class OpenScansSuite extends AnyFunSuite with TestStores {
       val rest = if (i % 2 == 0) Seq("b") else Seq("a", "b")
       assert(drain(scan) == rest.map(_ -> valueOf(i)))
     }
-    store.commit(transaction, None, None): Unit
+    store.commit(transaction): Unit
     store.confirm()
     assert(baseRows(store) == Seq("a", "b").map(_ -> valueOf(599)))
   }
@@ -61,7 +61,7 @@ class OpenScansSuite extends AnyFunSuite with TestStores {
     val store = newStore()
     val first = begin(store)
     for (key <- Seq("a", "m1", "m2", "m3", "z")) first.put(bytes(key), bytes("base"))
-    store.commit(first, None, None): Unit
+    store.commit(first): Unit
     store.confirm()
     val transaction = begin(store)
     for (key <- Seq("z", "a", "b")) transaction.put(bytes(key), bytes("staged"))
@@ -107,7 +107,7 @@ object OpenScansChild {
   )
 
   def main(args: Array[String]): Unit = {
-    val store = TransactionalStore.create(
+    val store = NewStore.create(
       new File(args(0)),
       TestStores.options,
       TestStores.identity,
@@ -120,14 +120,14 @@ object OpenScansChild {
       transaction.put("k".getBytes, s"$i ${"v" * 40000}".getBytes)
     val before = store.newTransaction(() => ChangelogWriter.None)
     before.put("j".getBytes, ("w" * 40000).getBytes)
-    store.commit(before, None, None): Unit
+    store.commit(before): Unit
     store.confirm()
     val transaction = store.newTransaction(() => ChangelogWriter.None)
     update(transaction, 0)
     val first = transaction.range(Some("k".getBytes), None)
     for (i <- 1 to Updates) ways(args(1))(transaction, () => update(transaction, i))
     require(first.next() && new String(first.value).startsWith("0 "))
-    store.commit(transaction, None, None): Unit
+    store.commit(transaction): Unit
     store.close()
   }
 }

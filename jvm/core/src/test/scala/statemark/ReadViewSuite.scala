@@ -63,7 +63,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     assert(seen == Seq(None, None))
     put(1)(transaction)
     assert(seen == Seq(None, Some("v1")))
-    store.commit(transaction, None, None): Unit
+    store.commit(transaction): Unit
     assert(seen == Seq(None, Some("v1")))
     store.dropPrepared(): Unit
     assert(seen == Seq(None, None))
@@ -91,7 +91,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     val families = Seq("b", "a").map(name => name -> created(name)).toMap
     assert(seen(IsolationLevel.ReadUncommitted) == families)
     assert(seen(IsolationLevel.ReadCommitted).isEmpty)
-    store.commit(owner, None, None): Unit
+    store.commit(owner): Unit
     assert(seen(IsolationLevel.ReadUncommitted) == families)
     store.confirm()
     assert(seen(IsolationLevel.ReadCommitted) == families)
@@ -252,7 +252,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
       val open = store.readOnly(IsolationLevel.ReadUncommitted)
       check(open, rows, random)
       open.close()
-      store.commit(transaction, None, None): Unit
+      store.commit(transaction): Unit
       versions += v -> rows
       for (older <- math.max(v - 3, 0) to v) {
         val view = store.readAt(at(older)).getOrElse(fail(s"version $older is not there at $v"))
@@ -296,7 +296,7 @@ class ReadViewSuite extends AnyFunSuite with TestStores {
     val expected = (0 until 1000).map(i => f"k$i%04d" -> value)
     val transaction = begin(store)
     Random.shuffle(expected).foreach { case (k, v) => transaction.put(bytes(k), bytes(v)) }
-    store.commit(transaction, None, None): Unit
+    store.commit(transaction): Unit
     val whole = store.prepared.get.batch.segments(1 << 20).toVector
       .map(bytes => engine.BatchSegment(bytes, bytes.length))
     val split = engine.BatchWriter.collect(segmentBytes = 5000) { writer =>

@@ -15,7 +15,7 @@ object SpillCrash {
   def main(args: Array[String]): Unit = {
     var isSecond = false
     var part = 0
-    val store = TransactionalStore.create(
+    val store = NewStore.create(
       new File(args(0)),
       // Memtables are small: a part of a version is on disk long before its end.
       TestStores.options.copy(writeBufferBytes = 128 * 1024),
@@ -35,7 +35,7 @@ object SpillCrash {
     for (version <- 1 to 2) {
       val transaction = store.newTransaction(() => ChangelogWriter.None)
       write(transaction, version)
-      store.commit(transaction, None, None): Unit
+      store.commit(transaction): Unit
       isSecond = version == 2
       store.confirm()
       store.flush()

@@ -47,7 +47,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
       val (transaction, next) = staged()
       if (random.nextInt(4) == 0) transaction.rollback()
       else {
-        store.commit(transaction, None, None)
+        store.commit(transaction)
         if (rewinds) assert(store.dropPrepared())
         else {
           seen(store.readOnly(IsolationLevel.ReadUncommitted), next)
@@ -137,7 +137,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
           transaction.put(bytes(f"key $i%08d"), random.nextBytes(900))
           most = math.max(most, memory.bytes)
         }
-        store.commit(transaction, None, None)
+        store.commit(transaction)
         most = math.max(most, memory.bytes)
       }
       assert(most <= limit * 11 / 10, s"$stores stores")
@@ -238,7 +238,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     val store = newStore(limit = limited(4096), observer = killed(_))
     val transaction = begin(store)
     filled(transaction, "v")
-    intercept[InterruptedException](store.commit(transaction, None, None))
+    intercept[InterruptedException](store.commit(transaction))
     transaction.rollback()
     assert(store.prepared.isEmpty && staged("store").isEmpty)
   }
@@ -283,7 +283,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     assert(state.version == 2)
     val families = ColumnFamilies(Map.empty, 0)
     val image = new File(root, "image")
-    assert(TransactionalStore.count(image, options, families, usesFamilies = false).keys == 150)
+    assert(NewStore.count(image, options, families, usesFamilies = false).keys == 150)
     one.confirm()
     assert(baseRows(one) == before)
     Seq(view, spilled).foreach(_.close())

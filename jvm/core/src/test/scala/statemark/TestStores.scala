@@ -40,7 +40,7 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
       retention: ReadRetention = ReadRetention.none,
       limit: Option[UncommittedLimit] = None
   ): TransactionalStore = {
-    val store = TransactionalStore.create(
+    val store = NewStore.create(
       new File(root, name),
       options,
       TestStores.identity,
@@ -62,7 +62,7 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
       : PreparedTransaction = {
     val transaction = begin(store)
     writes(transaction)
-    store.commit(transaction, None, None)
+    store.commit(transaction)
   }
 
   protected def rows(transaction: Transaction): Seq[(String, String)] =

@@ -11,6 +11,7 @@ import statemark.common.{
   Fingerprint,
   IllegalCallException,
   InvalidInputException,
+  Position,
   StoreUnusableException
 }
 import statemark.engine._
@@ -64,7 +65,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
       val staged = stagedIn(transaction)
       val bytes = transaction.approximateNumUncommittedBytes
       assert(bytes > 1000)
-      if (isCommitted) store.commit(transaction, None, None): Unit else transaction.rollback()
+      if (isCommitted) store.commit(transaction): Unit else transaction.rollback()
       assert((1 to 20).exists { _ => System.gc(); staged.get.isEmpty })
       assert(transaction.approximateNumUncommittedBytes == bytes)
     }
@@ -85,7 +86,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
       first.remove(keys(1000))
       assert(first.approximateNumUncommittedBytes == 2000 * 90 + 500 * 10 - 80)
       assert(first.rememberedBytes == 0)
-      store.commit(first, None, None): Unit
+      store.commit(first): Unit
       assert(memory.staged == 0 && memory.prepared > 2000 * 90 && memory.remembered == 0)
       store.confirm()
       assert(figures == ((0, 0, 0)))
@@ -108,6 +109,50 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
       assert(second.approximateNumUncommittedBytes == 5000 * 100)
       store.close()
     }
+  }
+
+  test("a store has the names of KIP-892's, for its changelog's offsets and the sources'") {
+    val name = "kip"
+    val store = newStore(name)
+    def at(offset: Int) = Position.ofPlaces(Seq(Some(s"$offset"), None))
+    val own = TestStores.identity.partitionId
+    assert(store.managesOffsets && store.committedOffset(own).contains(0L))
+    assert(store.committedOffset(own + 1).isEmpty, "the changelog of another partition")
+    assert(store.position(IsolationLevel.ReadCommitted).isEmpty)
+    val t = begin(store)
+    assert(store.approximateNumUncommittedBytes == 0)
+    t.get(bytes("k")): Unit
+    assert(store.approximateNumUncommittedBytes == 0, "a read is no write")
+    t.put(bytes("k"), bytes("value"))
+    assert(store.approximateNumUncommittedBytes == 6)
+    store.commit(t, ChangelogOffsets(position = Some(at(7)))): Unit
+    assert(store.approximateNumUncommittedBytes == 0 && store.committedOffset(own).contains(0L))
+    store.confirm()
+    assert(store.committedOffset(own).contains(1L))
+    assert(store.position(IsolationLevel.ReadCommitted).contains(at(7)))
+    assert(!store.hasBegun(1))
+    val next = begin(store)
+    next.put(bytes("l"), bytes("value"))
+    assert(store.hasBegun(1) && !store.hasBegun(2) && store.hasBegun(0))
+    val seen = store.position(IsolationLevel.ReadUncommitted)
+    assert(seen.contains(at(7).copy(andMore = true)))
+    next.rollback()
+    assert(!store.hasBegun(1))
+    // What was loaded without its offsets has them from whoever knows them, also when it is opened again.
+    store.recordPosition(at(8))
+    assert(store.position(IsolationLevel.ReadUncommitted).contains(at(8)))
+    store.flush()
+    store.close()
+    val again = ReopenedStore.open(
+      new File(root, name),
+      options,
+      TestStores.identity,
+      usesFamilies = false,
+      countsRows = true,
+      CommitObserver.none
+    ).store
+    try assert(again.position(IsolationLevel.ReadCommitted).contains(at(8)))
+    finally again.close()
   }
 
   private def stagedIn(transaction: Transaction) = {
@@ -134,7 +179,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     def write(store: TransactionalStore, n: Int) = {
       val transaction = store.newTransaction(() => new FingerprintedChangelog(seen(n)))
       transaction.put(bytes("k"), bytes(n.toString))
-      store.commit(transaction, None, None): Unit
+      store.commit(transaction): Unit
     }
     val store = newStore()
     // What is on disk now, which compactions change as long as the store is open.
@@ -165,7 +210,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     val failing = new FailingChangelog
     val t = store.newTransaction(() => failing)
     t.put(bytes("k"), bytes("v"))
-    intercept[java.io.IOException](store.commit(t, None, None))
+    intercept[java.io.IOException](store.commit(t))
     assert(store.prepared.isEmpty && t.isOpen)
     t.rollback()
     assert(failing.aborts == 1)
@@ -326,7 +371,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     val t = begin(store)
     assert(t.dropColumnFamily("$index") && !t.dropColumnFamily("$index"))
     assert(t.createColumnFamily("third", isInternal = false) == 3)
-    store.commit(t, None, None): Unit
+    store.commit(t): Unit
     assert(store.prepared.get.state.counts == RowCounts(3, 0))
   }
 
@@ -375,11 +420,11 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     val store = newStore()
     for (v <- 1 to 4) {
       val t = begin(store)
-      store.commit(t, Some(s"id$v"), None): Unit
+      store.commit(t, ChangelogOffsets(Some(s"id$v"))): Unit
       store.confirm()
     }
     val t = begin(store)
-    store.commit(t, Some("id5"), None): Unit
+    store.commit(t, ChangelogOffsets(Some("id5"))): Unit
     store.markSnapshot(VersionId(3, Some("id3")))
     assert(store.base.lineage.map(_.version) == Seq(3, 4))
     assert(store.prepared.get.state.lineage.map(_.version) == Seq(3, 4, 5))
@@ -394,7 +439,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     val observer: CommitObserver = phase => passed = passed :+ phase
     val store = newStore(observer = observer)
     val t = begin(store)
-    store.commit(t, None, Some(_ => ())): Unit
+    store.commit(t, uploadSnapshot = Some(_ => ())): Unit
     store.confirm()
     // The report is the caller's.
     assert(passed == CommitPhase.all.filterNot(_ == CommitPhase.CommitReported))

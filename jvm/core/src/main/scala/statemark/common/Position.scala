@@ -1,9 +1,93 @@
 package statemark.common
 
-/** Source offsets that a version of a store includes.
+import java.nio.charset.StandardCharsets.UTF_8
+import java.security.MessageDigest
+
+/** Source offsets that rows of a store include.
   *
-  * @param offsets JSON of the end offset of each source of the query, in the order of its offset log;
-  *   None for a source that has given no data yet
-  *   ''Source:'' KIP-892 and KIP-796, `Position`; there by topic and partition.
+  * ''Source:'' KIP-892 and KIP-796, `Position`; there by topic and partition.
+  *
+  * @param sources of the query, in the order of its offset log
+  * @param andMore whether the rows of a batch that is not committed are among them as well
   */
-final case class Position(offsets: Vector[Option[String]])
+final case class Position(sources: Vector[SourceOffset], andMore: Boolean = false) {
+
+  /** Returns the sources that both positions name and that do not stand at the same offset, here and there. One that
+    * either names alone was added, or removed, since.
+    */
+  def differences(other: Position): Vector[(SourceOffset, SourceOffset)] = for {
+    here <- sources
+    there <- other.sources.find(_.source == here.source)
+    if !here.end.isSame(there.end)
+  } yield (here, there)
+
+  /** Returns the position with the digest of each offset: all that a comparison needs. */
+  def digests: Position = copy(sources =
+    sources.map(of => of.copy(end = of.end.digest.fold(of.end)(SourceEnd.Digest(_))))
+  )
+}
+
+object Position {
+
+  /** Returns a position of sources that have no names, but places. */
+  def ofPlaces(ends: Seq[Option[String]]): Position = Position(
+    ends.zipWithIndex.map { case (json, i) =>
+      SourceOffset(i.toString, SourceEnd.of(json))
+    }.toVector
+  )
+}
+
+/** @param source what the offset log calls the source: its name, or its place from 0 on
+  * @param end the offset up to which it is read
+  */
+final case class SourceOffset(source: String, end: SourceEnd)
+
+/** The offset up to which a source is read. */
+sealed trait SourceEnd {
+
+  /** Tells whether two stand for the same offset. */
+  def isSame(other: SourceEnd): Boolean = digest == other.digest
+
+  /** The digest of the offset; None for a source that has given no data yet. */
+  def digest: Option[String]
+
+  /** Returns JSON of the offset, or of its digest; None for a source that has given no data yet. */
+  def text: Option[String]
+}
+
+object SourceEnd {
+
+  /** The source has given no data yet. */
+  case object Nothing extends SourceEnd {
+    override def digest: Option[String] = None
+    override def text: Option[String] = None
+  }
+
+  /** @param json the offset as the offset log has it */
+  final case class Offset(json: String) extends SourceEnd {
+    override lazy val digest: Option[String] = Some(OffsetDigest.of(json))
+    override def text: Option[String] = Some(json)
+  }
+
+  /** An offset that is too long for each store to hold: the offset log has it.
+    * @param hex as [[OffsetDigest.of]] returns it
+    */
+  final case class Digest(hex: String) extends SourceEnd {
+    override def digest: Option[String] = Some(hex)
+    override def text: Option[String] = Some(s"""{"sha256":"$hex"}""")
+  }
+
+  def of(json: Option[String]): SourceEnd = json.fold[SourceEnd](Nothing)(Offset(_))
+}
+
+/** The digest of a source's offset. */
+object OffsetDigest {
+  private val Bytes = 16
+
+  /** Returns the first 16 bytes of SHA-256 of an offset, in hexadecimal digits. The bytes are those of the JSON as the
+    * offset log has it: a source that has read no further has the same.
+    */
+  def of(json: String): String =
+    MessageDigest.getInstance("SHA-256").digest(json.getBytes(UTF_8)).take(Bytes)
+      .map(b => f"${b & 0xff}%02x").mkString
+}

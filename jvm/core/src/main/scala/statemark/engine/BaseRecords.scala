@@ -5,10 +5,12 @@ import statemark.common.{LocalRejectedException, RejectReason}
 
 /** All that the offsets column family of a base store says.
   *
+  * @param format the format in which it says it
   * @param mark the mark of the checkpoint under which the base store was made; None where there was none
   * @param intent the version that was being written when the process died
   */
 final case class BaseRecords(
+    format: FormatVersion,
     identity: StoreIdentity,
     mark: Option[String],
     state: StoreState,
@@ -38,9 +40,10 @@ object BaseRecords {
       )
     }
     val families = decodeFamilies(needed(FamiliesKey))
-    val position = engine.offsetsRecord(PositionKey).flatMap(decodePosition)
+    val position = engine.offsetsRecord(PositionKey).flatMap(decodePosition(_, format))
     val proof = engine.offsetsRecord(ProofKey).map(decodeProof)
     BaseRecords(
+      format,
       decodeIdentity(needed(IdentityKey)),
       if (format == FormatVersion.V3) None else decodeMark(needed(MarkKey)),
       decodeState(needed(StateKey), families, position, proof),

@@ -14,7 +14,7 @@ import statemark.common._
   *   key "state"     versionId | int64 keys | int64 internalKeys | versionId lastSnapshot
   *                   | int32 n | n x versionId lineage
   *   key "families"  int16 maxId | int32 n | n x (utf name | int16 id | int8 internal)
-  *   key "position"  int32 n | n x (int8 known [| text offset])
+  *   key "position"  int32 n | n x (utf source | int8 kind [| text offset or digest])
   *   key "proof"     int64 version | int8 kind | int32 length | fingerprint
   *   key "uploads"   int32 n | n x (utf localName | utf remoteName | int64 bytes | int64 version)
   *   key "intent"    int64 version [| UTF file, int32 n, n x (int32 length, key, int32 length, value)]
@@ -125,18 +125,48 @@ object OffsetsColumnFamily {
   def encodePosition(position: Option[Position]): Array[Byte] =
     position.fold(Array.emptyByteArray)(known =>
       encode { out =>
-        out.writeInt(known.offsets.length)
-        known.offsets.foreach { offset =>
-          out.writeBoolean(offset.isDefined)
-          offset.foreach(writeText(out, _))
+        out.writeInt(known.sources.length)
+        known.sources.foreach { of =>
+          out.writeUTF(of.source)
+          of.end match {
+            case SourceEnd.Nothing => out.writeByte(EndKind.Nothing)
+            case SourceEnd.Offset(json) =>
+              out.writeByte(EndKind.Offset)
+              writeText(out, json)
+            case SourceEnd.Digest(hex) =>
+              out.writeByte(EndKind.Digest)
+              writeText(out, hex)
+          }
         }
       }
     )
 
-  def decodePosition(bytes: Array[Byte]): Option[Position] =
+  /** @param format the format of the store: before V5 sources had no names */
+  def decodePosition(
+      bytes: Array[Byte],
+      format: FormatVersion = FormatVersion.current
+  ): Option[Position] =
     Option.when(bytes.nonEmpty)(decode("position", bytes) { in =>
-      Position(Vector.fill(in.readInt())(Option.when(in.readBoolean())(readText(in))))
+      val n = in.readInt()
+      if (format.number < FormatVersion.V5.number)
+        Position.ofPlaces(Vector.fill(n)(Option.when(in.readBoolean())(readText(in))))
+      else
+        Position(Vector.fill(n)(SourceOffset(
+          in.readUTF(),
+          in.readByte().toInt match {
+            case EndKind.Nothing => SourceEnd.Nothing
+            case EndKind.Offset => SourceEnd.Offset(readText(in))
+            case EndKind.Digest => SourceEnd.Digest(readText(in))
+            case other => throw new IOException(s"$other is no kind of an offset")
+          }
+        )))
     })
+
+  private object EndKind {
+    val Nothing = 0
+    val Offset = 1
+    val Digest = 2
+  }
 
   def encodeProof(proof: HistoryProof): Array[Byte] = encode { out =>
     out.writeLong(proof.version)
@@ -267,11 +297,14 @@ object FormatVersion {
   /** Record mark. */
   case object V4 extends FormatVersion(4)
 
-  val all: Seq[FormatVersion] = Seq(V1, V2, V3, V4)
-  val current: FormatVersion = V4
+  /** Record position names the sources, and has digests of offsets that are too long for it. */
+  case object V5 extends FormatVersion(5)
 
-  /** The formats whose stores this release goes on with, as they are: one of V3 was made under no mark. */
-  val continued: Seq[FormatVersion] = Seq(V3, V4)
+  val all: Seq[FormatVersion] = Seq(V1, V2, V3, V4, V5)
+  val current: FormatVersion = V5
+
+  /** The formats whose stores this release goes on with, in the format of today: one of V3 was made under no mark. */
+  val continued: Seq[FormatVersion] = Seq(V3, V4, V5)
 
   /** @throws LocalRejectedException for a version that this release does not know */
   def of(number: Int): FormatVersion = all.find(_.number == number).getOrElse {

@@ -5,7 +5,7 @@ import org.rocksdb._
 import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.jdk.CollectionConverters._
-import statemark.{ReopenedStore, TestStores, TransactionalStore}
+import statemark.{NewStore, ReopenedStore, TestStores, TransactionalStore}
 import statemark.changelog.ChangelogWriter
 
 /** Goal: what a killed process leaves on disk is one version, rows and offsets alike (I2). Method: a
@@ -66,7 +66,7 @@ object FlushCrash {
       val t = store.newTransaction(() => ChangelogWriter.None)
       t.put("version".getBytes, version.toString.getBytes)
       (1 to 200).foreach(i => t.put(s"k$i".getBytes, new Array[Byte](100)))
-      store.commit(t, None, None): Unit
+      store.commit(t): Unit
       store.confirm()
       if (version % 3 == 0) {
         store.flush()
@@ -75,7 +75,7 @@ object FlushCrash {
     }
   }
 
-  private def newStore(directory: File): TransactionalStore = TransactionalStore.create(
+  private def newStore(directory: File): TransactionalStore = NewStore.create(
     directory,
     TestStores.options,
     TestStores.identity,

@@ -34,7 +34,11 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
       VersionId(41, Some("id-41")),
       VersionId(42, Some("id-42"))
     ),
-    Some(Position(Vector(Some("""{"topic":{"0":42}}"""), None)))
+    Some(Position(Vector(
+      SourceOffset("0", SourceEnd.Offset("""{"topic":{"0":42}}""")),
+      SourceOffset("clicks", SourceEnd.Nothing),
+      SourceOffset("orders", SourceEnd.Digest("00ff"))
+    )))
   )
   private val proof = HistoryProof(41, v1.fingerprint.get)
   private val redo = Redo(
@@ -78,7 +82,7 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
 
   test("every record reads back") {
     val stored = records.toMap
-    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V4)
+    assert(OffsetsColumnFamily.decodeFormat(stored("format")) == FormatVersion.V5)
     assert(OffsetsColumnFamily.decodeIdentity(stored("identity")) == identity)
     assert(OffsetsColumnFamily.decodeMark(stored("mark")).contains("5d2c-mark"))
     assert(OffsetsColumnFamily.decodeMark(stored("mark, none")).isEmpty)
@@ -116,10 +120,23 @@ class OffsetsColumnFamilySuite extends AnyFunSuite {
     val lines = Files.readAllLines(goldenOf(FormatVersion.V3))
     val number = lines.get(lines.indexOf("format") + 1).trim
     assert(OffsetsColumnFamily.decodeFormat(fromHex(number)) == FormatVersion.V3)
-    assert(FormatVersion.continued == Seq(FormatVersion.V3, FormatVersion.current))
+    assert(FormatVersion.continued.head == FormatVersion.V3)
     // All that format 3 has is in format 4 as well, byte for byte.
     val now = Files.readAllLines(goldenOf(FormatVersion.V4))
     assert((lines.asScala.toSet - s"  $number").subsetOf(now.asScala.toSet))
+  }
+
+  test("format 4, whose sources have places for names, is continued") {
+    val lines = Files.readAllLines(goldenOf(FormatVersion.V4))
+    def record(name: String) = fromHex(lines.get(lines.indexOf(name) + 1).trim)
+    assert(OffsetsColumnFamily.decodeFormat(record("format")) == FormatVersion.V4)
+    val position =
+      OffsetsColumnFamily.decodePosition(record("position"), FormatVersion.V4)
+    assert(position.contains(Position.ofPlaces(Seq(Some("""{"topic":{"0":42}}"""), None))))
+    // All else that format 4 has is in format 5 as well, byte for byte.
+    val now = Files.readAllLines(goldenOf(FormatVersion.current)).asScala.toSet
+    val changed = Set("format", "position").map(name => lines.get(lines.indexOf(name) + 1))
+    assert((lines.asScala.toSet -- changed).subsetOf(now))
   }
 
   private def fromHex(text: String): Array[Byte] =

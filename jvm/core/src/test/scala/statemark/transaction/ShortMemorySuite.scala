@@ -92,10 +92,10 @@ class ShortMemorySuite extends AnyFunSuite with TestStores {
       random.nextInt(6) match {
         case 0 => transaction.rollback()
         case 1 =>
-          store.commit(transaction, None, None)
+          store.commit(transaction)
           assert(store.dropPrepared())
         case _ =>
-          store.commit(transaction, None, None)
+          store.commit(transaction)
           store.confirm()
           committed = rows
       }

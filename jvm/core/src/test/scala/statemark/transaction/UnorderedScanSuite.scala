@@ -82,7 +82,7 @@ class UnorderedScanSuite extends AnyFunSuite with TestStores {
     assert(seen == 102)
     for (i <- 0 until 102) t.remove(bytes(s"later $i"))
     val before = reads(store)
-    val next = store.commit(t, None, None)
+    val next = store.commit(t)
     // Those that were written later are looked up: nobody has read them. Of the others none is.
     assert(reads(store) - before <= 102)
     store.confirm()
