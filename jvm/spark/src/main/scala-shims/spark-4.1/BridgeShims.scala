@@ -7,8 +7,10 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.checkpointing.{
   CommitMetadata,
   MetadataVersionUtil,
-  OffsetSeq
+  OffsetSeq,
+  OffsetSeqLog
 }
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.streaming.StreamingQuery
 import org.apache.spark.util.Utils
 import scala.io.Source
@@ -64,6 +66,10 @@ trait BridgeShims {
   /** Where each source stands at the end of a batch, by what the offset log calls it. */
   protected def endOffsets(log: OffsetSeq): Vector[(String, Option[String])] =
     log.offsets.zipWithIndex.map { case (offset, i) => (i.toString, offset.map(_.json)) }.toVector
+
+  /** Opens an offset log whose directory is there. */
+  protected def offsetLog(spark: SparkSession, directory: String): OffsetSeqLog =
+    new OffsetSeqLog(spark, directory)
 
   /** When a batch of the offset log was planned, in milliseconds since the epoch. */
   protected def plannedAtMs(log: OffsetSeq): Option[Long] = log.metadata.map(_.batchTimestampMs)

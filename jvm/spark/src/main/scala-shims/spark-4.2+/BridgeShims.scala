@@ -4,9 +4,15 @@ import java.io.{File, InputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.spark.{SparkConf, TaskContext}
 import org.apache.spark.sql.errors.QueryExecutionErrors
-import org.apache.spark.sql.execution.streaming.checkpointing.{CommitLog, OffsetMap, OffsetSeqBase}
+import org.apache.spark.sql.execution.streaming.checkpointing.{
+  CommitLog,
+  OffsetMap,
+  OffsetSeqBase,
+  OffsetSeqLog
+}
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.SparkSession
 import org.apache.spark.util.Utils
 
 /** Members of [[StatemarkBridge]] that differ between the lines of Spark. */
@@ -63,6 +69,10 @@ trait BridgeShims {
     case placed =>
       placed.offsets.zipWithIndex.map { case (o, i) => (i.toString, o.map(_.json)) }.toVector
   }
+
+  /** Opens an offset log whose directory is there. */
+  protected def offsetLog(spark: SparkSession, directory: String): OffsetSeqLog =
+    new OffsetSeqLog(spark, directory)
 
   /** When a batch of the offset log was planned, in milliseconds since the epoch. */
   protected def plannedAtMs(log: OffsetSeqBase): Option[Long] =

@@ -5,7 +5,7 @@ import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StatemarkBridge}
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import statemark.spark.checkpoint.CheckpointFormat
-import statemark.spark.cluster.{JarOnExecutors, JarVersions, Placement, SourcePosition}
+import statemark.spark.cluster.{BatchOffsets, JarOnExecutors, JarVersions, Placement}
 import statemark.spark.conf.{LocalRoot, PinnedProvider, ProviderName, StoreSettings}
 import statemark.spark.latest.Latest
 import statemark.spark.plan.{StatefulNodes, StreamStart, StreamStarts}
@@ -72,8 +72,8 @@ object StatemarkExtensions {
           JarOnExecutors.check(batch.spark.sparkContext)
           JarVersions.check()
           batch.setProperty(
-            SourcePosition.Property,
-            SourcePosition.property(batch.position).orNull
+            BatchOffsets.Property,
+            BatchOffsets(info.queryRunId, batch.batch, batch.start, batch.end).property
           )
           // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
           batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)

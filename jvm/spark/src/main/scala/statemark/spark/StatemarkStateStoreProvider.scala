@@ -10,7 +10,7 @@ import statemark.changelog.ChangelogWriter
 import statemark.common.Clock
 import statemark.engine.VersionId
 import statemark.spark.checkpoint.{StoreAddress, StoreLocation}
-import statemark.spark.cluster.SourcePosition
+import statemark.spark.cluster.BatchOffsets
 import statemark.spark.conf.StoreConf
 import statemark.spark.errors.StoreFailures
 import statemark.spark.local.LoadedStore
@@ -22,7 +22,7 @@ import statemark.spark.provider._
 import statemark.spark.reads.LiveRead
 import statemark.spark.snapshot.SnapshotStats
 import statemark.transaction.PreparedTransaction
-import statemark.TransactionalStore
+import statemark.{ChangelogOffsets, TransactionalStore}
 
 /** Statemark's state store provider: the value of `spark.sql.streaming.stateStore.providerClass`.
   * Spark pins the name in every checkpoint; it stays for ever.
@@ -276,9 +276,8 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner wi
       val (prepared, totalMs) = Clock.timedMs(context.clock) {
         generation.store.commit(
           transaction,
-          owned.nextId,
-          Option.when(needsSnapshot)(upload _),
-          SourcePosition.ofTask()
+          ChangelogOffsets(owned.nextId, BatchOffsets.ofTask().flatMap(_.end)),
+          Option.when(needsSnapshot)(upload _)
         )
       }
       keeper.committed(prepared.state)
@@ -338,6 +337,7 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner wi
         Checkout.Beside(reads)
       case None =>
         keeper.moveTo(at)
+        context.startOffsets.settle(loaded.store)
         begin(hasChangelog = true)
     }
 

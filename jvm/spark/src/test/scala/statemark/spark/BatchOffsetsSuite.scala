@@ -2,20 +2,35 @@ package statemark.spark
 
 import java.nio.file.Files
 import java.util.concurrent.ConcurrentLinkedQueue
+import java.util.UUID
 import org.apache.spark.sql.SQLContext
 import org.apache.spark.TaskContext
 import org.scalatest.funsuite.AnyFunSuite
-import statemark.common.Position
-import statemark.spark.cluster.{SourceNames, SourcePosition}
+import scala.jdk.CollectionConverters._
+import statemark.common.{Position, SourceEnd, SourceOffset}
+import statemark.spark.cluster.{BatchOffsets, SourceNames}
 import statemark.spark.process.JvmState
 import statemark.transaction.CommitPhase
 
-/** The driver tells the tasks of a batch the source offsets that it ends at. */
-class SourcePositionSuite extends AnyFunSuite with OneSession {
+/** The driver tells the tasks of a batch the source offsets at which it begins and ends. */
+class BatchOffsetsSuite extends AnyFunSuite with OneSession {
 
-  test("every offset reads back, known or not") {
-    val position = Position(Vector(Some("""{"topic":{"0":42}}"""), None, Some("5")))
-    assert(SourcePosition.decode(SourcePosition.encode(position)) == position)
+  private val run = UUID.randomUUID()
+
+  private def read(offsets: BatchOffsets) = BatchOffsets.decode(offsets.property)
+
+  test("every offset reads back, known or not, and no start or end at all") {
+    val position = Position(Vector(
+      SourceOffset("0", SourceEnd.Offset("""{"topic":{"0":42}}""")),
+      SourceOffset("clicks", SourceEnd.Nothing),
+      SourceOffset("a \"name\"", SourceEnd.Offset("5"))
+    ))
+    val both = BatchOffsets(run, 7, Some(position), Some(position))
+    assert(read(both) == both)
+    val neither = BatchOffsets(run, 0, None, None)
+    assert(read(neither) == neither)
+    assert(BatchOffsets.read(BatchOffsets.written(position)).sources.map(_.end) ==
+      position.sources.map(_.end))
   }
 
   test("sources can be told apart, and are called the same in each process") {
@@ -36,18 +51,36 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
     assert(SourceNames.of(Seq("0", "1"), Seq("one")) == Seq("0", "1"))
   }
 
-  test("offsets of thousands of partitions do not travel with each task") {
-    def offsets(partitions: Int) = Position(Vector(Some(
-      (0 until partitions).map(p => s""""$p":${1234567890L + p}""").mkString(
-        """{"topic":{""",
-        ",",
-        "}}"
+  test("a source that was added or removed since is no difference") {
+    def at(sources: (String, Int)*) =
+      Position(sources.map { case (n, o) => SourceOffset(n, SourceEnd.Offset(s"$o")) }.toVector)
+    assert(at("clicks" -> 1, "orders" -> 2).differences(at("orders" -> 2, "visits" -> 9)).isEmpty)
+    val both = at("clicks" -> 1, "orders" -> 2).differences(at("orders" -> 3, "clicks" -> 1))
+    assert(both == Vector((at("orders" -> 2).sources.head, at("orders" -> 3).sources.head)))
+    val nothing = Position(Vector(SourceOffset("orders", SourceEnd.Nothing)))
+    assert(nothing.differences(nothing).isEmpty && nothing.differences(at("orders" -> 0)).nonEmpty)
+  }
+
+  test("offsets of thousands of partitions do not travel with each task, but their digests") {
+    def offsets(partitions: Int) = Position(Vector(SourceOffset(
+      "0",
+      SourceEnd.Offset(
+        (0 until partitions).map(p => s""""$p":${1234567890L + p}""").mkString(
+          """{"topic":{""",
+          ",",
+          "}}"
+        )
       )
     )))
-    val few = offsets(500)
-    assert(SourcePosition.property(few).map(SourcePosition.decode).contains(few))
-    assert(SourcePosition.encode(offsets(5000)).length > 90000)
-    assert(SourcePosition.property(offsets(5000)).isEmpty)
+    val few = BatchOffsets(run, 1, Some(offsets(500)), Some(offsets(500)))
+    assert(read(few).end == few.end)
+    // Stores know a start nearly always.
+    assert(read(few).start == few.start.map(_.digests))
+    val many = BatchOffsets(run, 1, Some(offsets(5000)), Some(offsets(5000)))
+    assert(BatchOffsets.written(offsets(5000)).length > 90000 && many.property.length < 500)
+    assert(read(many).end == many.end.map(_.digests))
+    assert(offsets(5000).differences(read(many).end.get).isEmpty)
+    assert(offsets(4999).differences(read(many).end.get).map(_._1.source) == Vector("0"))
   }
 
   // Spark 4.2 has a second format, which names sources; earlier ones do not know the setting.
@@ -63,13 +96,13 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
   private def checkPositions(): Unit = {
     implicit val sql: SQLContext = spark.sqlContext
     import spark.implicits._
-    val seen = new ConcurrentLinkedQueue[(String, String)]
+    val seen = new ConcurrentLinkedQueue[(String, BatchOffsets)]
     JvmState.observer.set { phase =>
       if (phase == CommitPhase.BatchSerialized) {
         val task = TaskContext.get()
         seen.add((
           task.getLocalProperty("streaming.sql.batchId"),
-          String.valueOf(task.getLocalProperty(SourcePosition.Property))
+          BatchOffsets.decode(task.getLocalProperty(BatchOffsets.Property))
         )): Unit
       }
     }
@@ -85,12 +118,13 @@ class SourcePositionSuite extends AnyFunSuite with OneSession {
         }
       finally query.stop()
     }
-    val byBatch = scala.jdk.CollectionConverters.CollectionHasAsScala(seen).asScala.toSet
-    assert(byBatch == Set(
-      "0" -> """["0"]""",
-      "1" -> """["1"]""",
-      "2" -> """["2"]""",
-      "3" -> """["3"]"""
-    )): Unit
+    def shown(position: Option[Position]) = position.map(BatchOffsets.written)
+    val byBatch = seen.asScala.map { case (batch, told) =>
+      (batch, told.batch, shown(told.start), shown(told.end))
+    }.toSet
+    assert(byBatch == (0 to 3).map { n =>
+      val ends = (n - 1 to n).map(i => Option.when(i >= 0)(s"""["$i"]"""))
+      (n.toString, n.toLong, ends.head, ends.last)
+    }.toSet): Unit
   }
 }

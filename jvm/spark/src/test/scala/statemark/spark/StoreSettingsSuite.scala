@@ -20,7 +20,8 @@ class StoreSettingsSuite extends AnyFunSuite with Providers {
       None,
       7L * 24 * 3600 * 1000,
       readRetentionVersions = 3,
-      readRetentionMs = 30000
+      readRetentionMs = 30000,
+      checksOffsets = true
     ))
     assert(StoreSettings.from(Map.empty, 1L << 20).maxUncommittedBytes.contains(64L << 20))
   }

@@ -12,6 +12,7 @@ object SettingUnit {
   case object Time extends SettingUnit("time")
   case object Count extends SettingUnit("count")
   case object Path extends SettingUnit("path")
+  case object Word extends SettingUnit("word")
   case object Truth extends SettingUnit("truth")
   case object Version extends SettingUnit("version")
 }

@@ -14,6 +14,7 @@ import statemark.common.{InvalidInputException, NearNames}
   * @param localDirMaxBytes how much the homes that nobody uses may take, None for no limit
   * @param localDirMaxAgeMs how long such a home stays
   * @param readRetentionVersions how many versions that a store has left live reads may still see
+  * @param checksOffsets whether a task is refused where its store holds other source offsets than its batch begins at
   * @param readRetentionMs and how long, from when they were planned, reads see the version that they are pinned to
   */
 final case class StoreSettings(
@@ -23,7 +24,8 @@ final case class StoreSettings(
     localDirMaxBytes: Option[Long],
     localDirMaxAgeMs: Long,
     readRetentionVersions: Int,
-    readRetentionMs: Long
+    readRetentionMs: Long,
+    checksOffsets: Boolean
 )
 
 object StoreSettings {
@@ -98,6 +100,20 @@ object StoreSettings {
     "how long a live read may see the version that it was planned for"
   )(duration)
 
+  private val CheckOffsets = Setting(
+    "checkOffsets",
+    SettingUnit.Word,
+    Some("refuse"),
+    "refuse or warn",
+    "what a task does whose store holds other source offsets than its batch begins at"
+  )(value =>
+    value.toLowerCase(Locale.ROOT) match {
+      case "refuse" => true
+      case "warn" => false
+      case _ => throw new IllegalArgumentException(value)
+    }
+  )
+
   /** It concerns no store: the sink to Kafka reads it, in whatever session. */
   val KafkaWarnings: Setting[Boolean] = Setting(
     "kafka.warnings",
@@ -134,6 +150,7 @@ object StoreSettings {
     LocalDirMaxAge,
     ReadRetentionVersions,
     ReadRetentionTime,
+    CheckOffsets,
     KafkaWarnings,
     AllowRealTime,
     PackageVersion
@@ -160,7 +177,8 @@ object StoreSettings {
       localDirMaxBytes = LocalDirMaxBytes.in(values),
       localDirMaxAgeMs = required(LocalDirMaxAge),
       readRetentionVersions = required(ReadRetentionVersions),
-      readRetentionMs = required(ReadRetentionTime)
+      readRetentionMs = required(ReadRetentionTime),
+      checksOffsets = required(CheckOffsets)
     )
   }
 

@@ -1,7 +1,7 @@
 package statemark.spark.errors
 
 import java.util.UUID
-import statemark.common.{FailureKind, StatemarkException}
+import statemark.common.{FailureKind, SourceOffset, StatemarkException}
 
 /** The kinds of failures of the provider, and of reads of running queries. */
 sealed abstract class StoreKind(override val name: String, override val isRetryable: Boolean)
@@ -13,6 +13,7 @@ object StoreKind {
   case object LookupTimeout extends StoreKind("LookupTimeout", isRetryable = true)
   case object VersionGone extends StoreKind("VersionGone", isRetryable = true)
   case object PositionBound extends StoreKind("PositionBound", isRetryable = true)
+  case object OffsetsDiffer extends StoreKind("OffsetsDiffer", isRetryable = false)
   case object StaleTask extends StoreKind("StaleTask", isRetryable = false)
   case object CheckpointDamaged extends StoreKind("CheckpointDamaged", isRetryable = false)
 
@@ -25,6 +26,7 @@ object StoreKind {
     LookupTimeout,
     VersionGone,
     PositionBound,
+    OffsetsDiffer,
     StaleTask,
     CheckpointDamaged,
     LiveRead
@@ -109,6 +111,38 @@ final class PositionBoundException(
       "Wait longer with option timeout, or look at why the query makes no progress.",
       None
     )
+
+/** A store holds other source offsets than its query's offset log has for that version: one of the two is of another
+  * history, and rows would be counted twice, or not at all.
+  *
+  * @param differences a source as the store has it, and as the log has it
+  */
+final class OffsetsDifferException(
+    store: String,
+    version: Long,
+    differences: Seq[(SourceOffset, SourceOffset)]
+) extends StoreException(
+      StoreKind.OffsetsDiffer,
+      s"Version $version of $store holds the source offsets " +
+        s"${OffsetsDifferException.shown(differences.map(_._1))}, and entry ${version - 1} of its query's offset log " +
+        s"has ${OffsetsDifferException.shown(differences.map(_._2))}.",
+      s"If the entry was changed, bring it back from a copy of the checkpoint. If the entry is right, delete the " +
+        "query's stores in the local directory (statemark local --prune), so that they are loaded from the checkpoint. " +
+        "checkOffsets=warn lets the query go on as it is.",
+      None
+    )
+
+object OffsetsDifferException {
+
+  /** Offsets of a source may be of thousands of partitions. */
+  private val MaxChars = 200
+
+  private def shown(sources: Seq[SourceOffset]): String = sources.map { of =>
+    val text = of.end.text.getOrElse("none")
+    val short = if (text.length > MaxChars) text.take(MaxChars) + "…" else text
+    s"$short of source ${of.source}"
+  }.mkString(", ")
+}
 
 /** A task builds on a version that its query has left behind: do nothing, another attempt has replaced the task. */
 final class StaleTaskException(store: String, version: Long, newest: Long)

@@ -5,7 +5,6 @@ import org.apache.spark.sql.catalyst.{InternalRow, ProjectingInternalRow}
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read._
-import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.datasources.v2.state.StateStoreInputPartition
 import org.apache.spark.sql.sources.{
   BaseRelation,
@@ -14,13 +13,11 @@ import org.apache.spark.sql.sources.{
   Filter
 }
 import org.apache.spark.sql.{DataFrame, SQLContext, SaveMode, SparkSession}
-import org.apache.spark.sql.types.{IntegerType, LongType, StringType, StructType}
+import org.apache.spark.sql.types.{IntegerType, StringType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 import scala.jdk.CollectionConverters._
-import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
-import statemark.spark.cluster.SourceNames
 import statemark.spark.errors.FormatRefusedException
 import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
 
@@ -30,7 +27,8 @@ import statemark.spark.reads.{LiveKeys, LiveRead, ReadRequest}
   * checkpoint; and `queryId` or `queryName`, `isolationLevel`, `positionBound` (what `position` gives) and `timeout`
   * (how long a bound, or the first batch, is waited for, and by a lookup also a task; a duration such as `10s`). With
   * `what` set to `position` it has a row for each source of the query instead: its name ([[SourceNames]]), and the offset
-  * that the last committed batch ends at. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
+  * that the last committed batch ends at; set to `committedOffset` the same as one store holds it, that of option
+  * `partition`. Set to `operators` it has a row for each stateful operator: its number, which is what `operatorId` takes, and
   * what else a read may name of it. Set to `installation` it has a row for the driver and one for each executor: which version
   * of the plugin it has. Set to `lookup` it has the rows of option `keys`, a JSON array with an object for each key, and the place of
   * each row's key in that array ([[KeyJson]]); of the first keys, where the rows are more than a page: option `asOf` with
@@ -54,6 +52,7 @@ final class LiveDataSource extends TableProvider with DataSourceRegister
       case LiveContent.State => read.schema()
       case LiveContent.Operators => OperatorsScan.schema
       case LiveContent.Position => PositionScan.schema
+      case LiveContent.CommittedOffset => CommittedOffsetScan.schema
       case LiveContent.Installation => Installation.schema
       case _: LiveContent.Lookup => LookupScan.schema(LiveLookup.schema(read))
     }
@@ -101,6 +100,7 @@ private final class LiveTable(override val schema: StructType, options: LiveOpti
       case LiveContent.Position =>
         val (pin, _) = options.pinned()
         () => new PositionScan(pin, options.sourcesOf(pin))
+      case LiveContent.CommittedOffset => () => new CommittedOffsetScan(options)
       case LiveContent.Operators =>
         val (pin, theirs) = options.pinned()
         () => new OperatorsScan(pin, theirs)
@@ -152,7 +152,7 @@ private final class LiveScanBuilder(
 
   override def build(): Scan = {
     val only = (options.partition.map(Set(_)) ++ partitions).reduceOption(_ & _)
-    new LiveScan(read, options.level, planned, keys, only, required, limit)
+    new LiveScan(read, options, planned, keys, only, required, limit)
   }
 }
 
@@ -161,7 +161,7 @@ private final class LiveScanBuilder(
   */
 private final class LiveScan(
     read: StateRead,
-    level: IsolationLevel,
+    options: LiveOptions,
     planned: ReadRequest.Pin,
     keys: Option[LiveKeys],
     only: Option[Set[Int]],
@@ -175,11 +175,12 @@ private final class LiveScan(
     val narrowed = keys.fold("")(k => s", ${k.rows.length} keys") +
       only.fold("")(_.toSeq.sorted.mkString(", partitions ", " ", ""))
     s"statemark ${query.id}${query.name.fold("")(n => s" ($n)")}, batch ${read.pin.batch}, " +
-      s"${level.name}$narrowed"
+      s"${options.level.name}$narrowed"
   }
 
   override def planInputPartitions(): Array[InputPartition] = {
     val partitions = read.partitions(keys).filter(p => only.forall(_(p.partition)))
+    options.begun(read.pin, partitions.map(_.partition))
     if (keys.isDefined || only.isDefined) {
       val ids = partitions.map(_.partition).toSet
       ReadRouter.tell(ReadRequest.Narrow(planned.runId, planned.operator, planned.read, ids))
@@ -202,7 +203,7 @@ private final class LiveScan(
     val columns = required.map(f => read.schema.fieldIndex(f.name))
     new LiveReaderFactory(
       read.factory,
-      LiveRead(level, keys, Some(planned.read)),
+      LiveRead(options.level, keys, Some(planned.read), read.pin.offsets),
       Option.when(required != read.schema)((required, columns)),
       limit
     )
@@ -242,34 +243,6 @@ private final class LiveReaderFactory(
       override def close(): Unit = read.during(reader.close())
     }
   }
-}
-
-/** The offset that each source has reached with the pinned batch; no job runs for it. */
-private final class PositionScan(pin: PinnedBatch, sources: Seq[SparkDataStream])
-    extends LocalScan {
-  override def readSchema(): StructType = PositionScan.schema
-  override def description(): String = s"statemark ${pin.query.id}, position of batch ${pin.batch}"
-
-  override def rows(): Array[InternalRow] = {
-    val ends = pin.query.endsOf(pin.batch).getOrElse(Vector.empty)
-    val names = SourceNames.of(ends.map(_._1), sources.map(_.toString))
-    ends.zip(names).zipWithIndex.map { case (((_, offset), name), i) =>
-      InternalRow(
-        i,
-        UTF8String.fromString(name),
-        offset.map(UTF8String.fromString).orNull,
-        pin.batch
-      )
-    }.toArray
-  }
-}
-
-private object PositionScan {
-  val schema: StructType = new StructType()
-    .add("source", IntegerType, nullable = false)
-    .add("name", StringType, nullable = false)
-    .add("offset", StringType)
-    .add("batch_id", LongType, nullable = false)
 }
 
 /** The rows that [[LiveLookup]] finds, as of the batch that is the last when a query over the table is planned. */

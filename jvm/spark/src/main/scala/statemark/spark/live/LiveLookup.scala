@@ -16,7 +16,6 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import scala.util.{Failure, Success, Try}
 import statemark.common.{Causes, Clock, ViewClosedException}
-import statemark.IsolationLevel
 import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
 import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.reads.{LiveRead, ReadRequest, RemoteRows}
@@ -93,7 +92,7 @@ object LiveLookup {
     val tasks = new LookupTasks(SparkSession.active, clock, deadline, asked.timeoutMs)
     @tailrec def attempt(left: Int): LookupPage = {
       val (pin, plan) = planned(asked)
-      Try(plan.page(pin, asked.level, plan.keys(keys), tasks)) match {
+      Try(plan.page(pin, asked, plan.keys(keys), tasks)) match {
         case Success(page) =>
           // The stores keep the batch for the pages that follow.
           if (!page.isLast && asked.asOf.isEmpty) ReadRouter.tell(
@@ -184,13 +183,13 @@ private final class LookupPlan(read: StateRead) {
     */
   def page(
       pin: PinnedBatch,
-      level: IsolationLevel,
+      asked: LiveOptions,
       keys: AskedKeys,
       tasks: LookupTasks
   ): LookupPage = {
     @tailrec def attempt(n: Int): LookupPage = {
       val first = keys.first(n)
-      val (rows, isOver) = found(pin, level, first, tasks)
+      val (rows, isOver) = found(pin, asked, first, tasks)
       if (isOver && n > 1) attempt(math.max(1, math.min(n / 2, rows.length - 1)))
       else LookupPage(ordered(first, rows), schema, LiveOptions.asOf(pin), n == keys.rows.length)
     }
@@ -200,13 +199,15 @@ private final class LookupPlan(read: StateRead) {
   /** Returns the rows of keys, and whether they come to more than a page: then not all of them. */
   private def found(
       pin: PinnedBatch,
-      level: IsolationLevel,
+      asked: LiveOptions,
       keys: AskedKeys,
       tasks: LookupTasks
   ): (Vector[InternalRow], Boolean) = {
-    val live = LiveRead(level, keys.sought(read.hasCanonicalKeys))
+    val live =
+      LiveRead(asked.level, keys.sought(read.hasCanonicalKeys), expected = pin.offsets)
     val wanted = keys.rows.flatten.toSet
     val partitions = if (wanted.isEmpty) Nil else read.partitionsAt(pin, keys.placed)
+    asked.begun(pin, partitions.map(_.partition))
     var rows = Vector.empty[InternalRow]
     var left = RemoteRows.PageBytes.toLong
     def lookup(most: Long) = LookupRead(read.factory, schema, key, wanted, live, most)

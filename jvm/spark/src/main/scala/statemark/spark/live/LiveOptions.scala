@@ -14,7 +14,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.Try
 import statemark.common.{Clock, NearNames, Position, ViewClosedException}
 import statemark.IsolationLevel
-import statemark.spark.cluster.SourcePosition
+import statemark.spark.cluster.BatchOffsets
 import statemark.spark.conf.StoreSettings
 import statemark.spark.errors.FormatRefusedException
 
@@ -26,6 +26,9 @@ private[live] object LiveContent {
 
   case object State extends LiveContent
   case object Position extends LiveContent
+
+  /** The source offsets that one store holds. */
+  case object CommittedOffset extends LiveContent
 
   /** The stateful operators, each with what a read may name of it. */
   case object Operators extends LiveContent
@@ -47,18 +50,19 @@ private[live] object LiveContent {
           "Option what is 'lookup', and option keys is missing.",
           "Set it to a JSON array with an object for each key."
         )
-      case ("state" | "position" | "operators" | "installation", Some(_)) =>
+      case ("state" | "position" | "committedoffset" | "operators" | "installation", Some(_)) =>
         throw wrong(
           "Option keys is set, and option what is not 'lookup'.",
           "Set it to 'lookup' for the rows of the keys, or filter the rows."
         )
       case ("state", None) => State
       case ("position", None) => Position
+      case ("committedoffset", None) => CommittedOffset
       case ("operators", None) => Operators
       case ("installation", None) => Installation
       case _ => throw wrong(
           s"Option what is '${what.mkString}'.",
-          "Set it to state, position, operators, installation or lookup."
+          "Set it to state, position, committedOffset, operators, installation or lookup."
         )
     }
 }
@@ -105,12 +109,16 @@ private[live] final case class LiveOptions(
     new LiveQueries(spark, Clock.system).awaited(pin.query, timeoutMs)(pin.query.sources())
       .getOrElse(Nil)
 
+  /** Waits until the batch that the bound is met by has begun in partitions that are read, where it runs yet. */
+  def begun(pin: PinnedBatch, partitions: Seq[Int]): Unit =
+    new LiveQueries(spark, Clock.system).begun(pin, operator, partitions.toSet, bound, timeoutMs)
+
   /** Returns the batch to read now, and the options that make Spark's format read it. */
   def pinned(): (PinnedBatch, CaseInsensitiveStringMap) = {
     val queries = new LiveQueries(spark, Clock.system)
     val query = queries.find(Option(all.get("queryId")), Option(all.get("queryName")))
     LiveOptions.requirePlain(query.checkpoint)
-    val pin = asOf.fold(queries.pin(query, bound, timeoutMs))(LiveOptions.pinned(query, _))
+    val pin = asOf.fold(queries.pin(query, bound, level, timeoutMs))(LiveOptions.pinned(query, _))
     val theirs = new JHashMap[String, String](state.asCaseSensitiveMap)
     theirs.put("path", query.checkpoint)
     theirs.put("batchId", pin.batch.toString)
@@ -231,9 +239,10 @@ private[live] object LiveOptions {
         Try(parse(v.trim)).getOrElse(throw wrong(s"Option $key is '$v'.", s"Set it to $allowed."))
       )
     val what = LiveContent.of(Option(all.get("what")), Option(all.get(Keys)))
-    if (what != LiveContent.State && all.containsKey(Partition)) throw wrong(
-      s"Option $Partition is set, and option what is not 'state'.",
-      "Leave it out: only rows have partitions."
+    val ofPartitions = Set[LiveContent](LiveContent.State, LiveContent.CommittedOffset)
+    if (!ofPartitions(what) && all.containsKey(Partition)) throw wrong(
+      s"Option $Partition is set, and option what is neither 'state' nor 'committedOffset'.",
+      "Leave it out: only stores have partitions."
     )
     LiveOptions(
       all,
@@ -245,7 +254,7 @@ private[live] object LiveOptions {
       parsed(
         "positionBound",
         "a position as the query's `position` gives it"
-      )(SourcePosition.decode),
+      )(BatchOffsets.read),
       parsed("timeout", "a duration such as 10s")(JavaUtils.timeStringAs(_, TimeUnit.MILLISECONDS))
         .fold(DefaultTimeoutMs)(math.min(_, LongestTimeoutMs)),
       Option(all.get(AsOf)),

@@ -5,17 +5,26 @@ import java.util.concurrent.TimeUnit
 import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.{ActiveQuery, StatemarkBridge}
 import org.apache.spark.sql.SparkSession
+import org.json4s._
+import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
 import scala.util.Try
 import statemark.common.{Clock, InvalidInputException, Position}
-import statemark.spark.cluster.SourcePosition
+import statemark.spark.cluster.BatchOffsets
 import statemark.spark.errors.PositionBoundException
+import statemark.spark.reads.ReadRequest
+import statemark.IsolationLevel
 
-/** The last batch that a running query has committed. */
-final case class PinnedBatch(query: ActiveQuery, batch: Long) {
+/** The last batch that a running query has committed.
+  * @param awaits whether the batch after it, which runs, is to have begun in each partition that is read
+  */
+final case class PinnedBatch(query: ActiveQuery, batch: Long, awaits: Boolean = false) {
 
   /** Returns the version of its stores that the batch has made. */
   def version: Long = batch + 1
+
+  /** Returns digests of the source offsets that the batch ends at: what its stores have to hold. */
+  def offsets: Option[Position] = query.positionOf(batch).map(_.digests)
 
   /** Runs a step of Spark's format `statestore` over the batch, whatever the session has for what the checkpoint does not
     * say.
@@ -76,26 +85,56 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
     }
   }
 
-  /** Returns the newest batch that the query has committed, and that includes `bound`; waits for it.
+  /** Returns the newest batch that the query has committed, and that includes `bound`; waits for it. At
+    * READ_UNCOMMITTED the batch that runs includes it, too, where it is planned to end there; then its rows are to be
+    * waited for ([[begun]]).
     * @throws PositionBoundException where there is none after `timeoutMs`
     * @throws InvalidInputException where the bound is of another number of sources, which no batch ever includes
     * @throws InterruptedException where the thread is interrupted while it waits
     */
-  def pin(query: ActiveQuery, bound: Option[Position], timeoutMs: Long): PinnedBatch = {
-    def reached(batch: Option[Long]) = batch.flatMap(query.positionOf)
+  def pin(
+      query: ActiveQuery,
+      bound: Option[Position],
+      level: IsolationLevel,
+      timeoutMs: Long
+  ): PinnedBatch = {
+    def isMet(there: Option[Position]) = bound.forall(b => there.exists(includes(_, b)))
+    def readsRunning = level == IsolationLevel.ReadUncommitted
     awaited(query, timeoutMs) {
-      query.lastCommitted().filter { batch =>
-        bound.forall(b => reached(Some(batch)).exists(includes(_, b)))
+      query.lastCommitted().flatMap { batch =>
+        if (isMet(query.positionOf(batch))) Some(PinnedBatch(query, batch))
+        else
+          Option.when(readsRunning && isMet(query.plannedEnd(batch + 1)))(
+            PinnedBatch(query, batch, awaits = true)
+          )
       }
-    }.map(PinnedBatch(query, _)).getOrElse(
-      throw new PositionBoundException(
-        query.id,
-        reached(query.lastCommitted()).map(SourcePosition.encode),
-        bound.map(SourcePosition.encode),
-        timeoutMs
-      )
-    )
+    }.getOrElse(throw unmet(query, bound, timeoutMs))
   }
+
+  /** Waits until the batch after a pinned one has begun in all of some partitions, where the read awaits it.
+    * @throws PositionBoundException where it has not after `timeoutMs`
+    * @throws InterruptedException where the thread is interrupted while it waits
+    */
+  def begun(
+      pin: PinnedBatch,
+      operator: Long,
+      partitions: Set[Int],
+      bound: Option[Position],
+      timeoutMs: Long
+  ): Unit = if (pin.awaits) {
+    val asked = ReadRequest.Begun(pin.query.runId, operator, pin.version)
+    awaited(pin.query, timeoutMs) {
+      Option.when(partitions.subsetOf(ReadRouter.begun(asked)))(())
+    }.getOrElse(throw unmet(pin.query, bound, timeoutMs))
+  }
+
+  private def unmet(query: ActiveQuery, bound: Option[Position], timeoutMs: Long) =
+    new PositionBoundException(
+      query.id,
+      query.lastCommitted().flatMap(query.positionOf).map(BatchOffsets.written),
+      bound.map(BatchOffsets.written),
+      timeoutMs
+    )
 
   /** Looks until there is something, the query has ended, or `timeoutMs` are over.
     * @throws InterruptedException where the thread is interrupted while it waits
@@ -124,9 +163,9 @@ private[live] object LiveQueries {
   /** Tells whether a query that is at `there` includes `bound`, which has to be a position of this query. */
   private def includes(there: Position, bound: Position): Boolean = {
     def sources(n: Int) = if (n == 1) "1 source" else s"$n sources"
-    if (there.offsets.length != bound.offsets.length) throw wrong(
-      s"The position that the read waits for has ${sources(bound.offsets.length)}, and the query " +
-        s"${sources(there.offsets.length)}.",
+    if (there.sources.length != bound.sources.length) throw wrong(
+      s"The position that the read waits for has ${sources(bound.sources.length)}, and the query " +
+        s"${sources(there.sources.length)}.",
       "Pass a position of this query: what `statemark.position` returns for it."
     )
     PositionBound.includes(there, bound)
@@ -135,4 +174,40 @@ private[live] object LiveQueries {
   /** Returns the refusal of what a read asks for. */
   def wrong(problem: String, remedy: String): InvalidInputException =
     new InvalidInputException(problem, remedy = Some(remedy))
+}
+
+/** Source offsets that a read waits for. ''Source:'' KIP-796, `PositionBound`. */
+object PositionBound {
+
+  /** Tells whether `position` is at or after `bound` in every source. Offsets are compared as their JSON: each number
+    * of the bound with the one in the same place (Kafka: topic and partition; files and rates: the only one).
+    */
+  def includes(position: Position, bound: Position): Boolean =
+    position.sources.length == bound.sources.length &&
+      position.sources.map(_.end.text).zip(bound.sources.map(_.end.text)).forall {
+        case (_, None) => true
+        case (None, Some(_)) => false
+        case (Some(reached), Some(wanted)) =>
+          reached == wanted || covers(json(reached), json(wanted))
+      }
+
+  private def covers(reached: JValue, wanted: JValue): Boolean = (reached, wanted) match {
+    case (JObject(there), JObject(fields)) =>
+      val values = there.toMap
+      fields.forall { case (name, value) => values.get(name).exists(covers(_, value)) }
+    case _ => (number(reached), number(wanted)) match {
+        case (Some(a), Some(b)) => a >= b
+        case _ => reached == wanted
+      }
+  }
+
+  private def number(value: JValue): Option[BigDecimal] = value match {
+    case JInt(n) => Some(BigDecimal(n))
+    case JLong(n) => Some(BigDecimal(n))
+    case JDouble(n) => Some(BigDecimal(n))
+    case JDecimal(n) => Some(n)
+    case _ => None
+  }
+
+  private def json(offset: String): JValue = Try(parse(offset)).getOrElse(JString(offset))
 }

@@ -9,11 +9,12 @@ import org.apache.spark.sql.execution.streaming.state.{
 }
 import org.apache.spark.sql.SparkSession
 import org.slf4j.LoggerFactory
+import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 import statemark.common.Interrupts
 import statemark.spark.checkpoint.StoreAddress
 import statemark.spark.process.JvmState
-import statemark.spark.reads.{ReadNote, ReadReply, ReadService, StoreRequest}
+import statemark.spark.reads.{ReadNote, ReadReply, ReadRequest, ReadService, StoreRequest}
 
 /** Brings requests to the executor where Spark's coordinator has a store. Lives in the driver.
   *
@@ -30,6 +31,15 @@ object ReadRouter {
   def tell(note: ReadNote): Unit = {
     ReadService.answer(note): Unit
     executors().forEach((_, endpoint) => endpoint.tell(ReadService.encode(note)))
+  }
+
+  /** Returns the partitions of an operator whose stores have begun a batch, wherever they are. */
+  def begun(asked: ReadRequest.Begun): Set[Int] = {
+    val everywhere = ReadService.answer(asked) +:
+      executors().asScala.toSeq.map { case (id, executor) =>
+        answered(id)(executor.ask(ReadService.encode(asked))).getOrElse(ReadReply.NotHere)
+      }
+    everywhere.collect { case ReadReply.Partitions(ids) => ids }.flatten.toSet
   }
 
   /** Asks the executor that has the store. Where that is gone, the store is open nowhere; an executor that fails, or
@@ -50,15 +60,17 @@ object ReadRouter {
       answer: => Array[Byte]
   ): ReadReply =
     ReadService.named(address, s"Executor $executorId, which has the store open,") {
-      val bytes =
-        try Some(Interrupts.apart(answer))
-        catch {
-          case NonFatal(e) if StatemarkBridge.isGone(e) =>
-            log.info(s"Executor $executorId is gone, and with it $address.", e)
-            executors().remove(executorId): Unit
-            None
-        }
-      bytes.fold[ReadReply](ReadReply.NotHere)(ReadService.decode[ReadReply])
+      answered(executorId)(answer).getOrElse(ReadReply.NotHere)
+    }
+
+  /** Returns the answer of an executor; None where it is gone. */
+  private def answered(executorId: String)(answer: => Array[Byte]): Option[ReadReply] =
+    try Some(ReadService.decode[ReadReply](Interrupts.apart(answer)))
+    catch {
+      case NonFatal(e) if StatemarkBridge.isGone(e) =>
+        log.info(s"Executor $executorId is gone, and with it its stores.", e)
+        executors().remove(executorId): Unit
+        None
     }
 
   /** Asks like the other `ask`, in bytes, for executors. */

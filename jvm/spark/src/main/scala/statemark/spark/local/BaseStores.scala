@@ -2,7 +2,7 @@ package statemark.spark.local
 
 import java.io.File
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
-import statemark.{ReadRetention, ReopenedStore, TransactionalStore}
+import statemark.{NewStore, ReadRetention, ReopenedStore, TransactionalStore}
 import statemark.engine._
 import statemark.transaction.{CommitObserver, UncommittedLimit}
 
@@ -27,7 +27,7 @@ final class BaseStores(
   /** Makes a store from the files of a snapshot in `home`, or an empty one where there are none. */
   def create(home: StoreDirectory, state: StoreState): TransactionalStore = {
     RocksDBLoader.loadLibrary()
-    TransactionalStore.create(
+    NewStore.create(
       home.base,
       options,
       identity,
@@ -62,5 +62,5 @@ final class BaseStores(
     */
   def counts(image: File, families: ColumnFamilies, known: Option[RowCounts]): RowCounts =
     if (!tracksRows) RowCounts.untracked
-    else known.getOrElse(TransactionalStore.count(image, options, families, usesFamilies))
+    else known.getOrElse(NewStore.count(image, options, families, usesFamilies))
 }

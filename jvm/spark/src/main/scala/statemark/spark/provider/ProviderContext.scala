@@ -58,6 +58,8 @@ final class ProviderContext(
   /** Whether a batch of a query goes on from the store: a reader's does not. */
   val isOfBatch: Boolean = task.isOfBatch
 
+  val startOffsets: StartOffsets = new StartOffsets(location, conf.own.checksOffsets)
+
   /** What was opened since; a provider may be closed before it opened anything. */
   private val opened = new NativeHandles
 

@@ -1,9 +1,11 @@
 package statemark.spark.reads
 
 import java.util.UUID
+import statemark.common.Position
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.{IsolationLevel, ReadView}
 import statemark.spark.checkpoint.StoreAddress
+import statemark.spark.errors.OffsetsDifferException
 import statemark.spark.process.{JvmState, JvmValue}
 import statemark.transaction.Rows
 
@@ -12,12 +14,14 @@ import statemark.transaction.Rows
   *
   * @param keys the keys that the reader wants; None for all
   * @param read the id of the read, where the stores were told of it
+  * @param expected source offsets, as digests, that the query's offset log has for the version that is read
   * @param loads whether a store that is open nowhere is loaded from the checkpoint for the read, as a task does
   */
 final case class LiveRead(
     level: IsolationLevel,
     keys: Option[LiveKeys] = None,
     read: Option[UUID] = None,
+    expected: Option[Position] = None,
     loads: Boolean = true
 ) {
 
@@ -30,18 +34,36 @@ final case class LiveRead(
   }
 
   /** Returns the rows of a store, where it is open in this JVM, or in one that the driver knows; the caller closes
-    * them. None where it is open nowhere, and is to be loaded.
+    * them. None where it is open nowhere, and is to be loaded: its offsets are those of the log then.
+    * @throws OffsetsDifferException where it holds other source offsets than the query's log has for `at`
     * @throws StoreClosed where it is open nowhere, and is not to be loaded
     */
   private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
-    ReadableStores.view(address, at, level).map(view =>
+    ReadableStores.view(address, at, level).map { view =>
+      try check(address, at, StoreOffsets(view.state.at, view.position))
+      catch {
+        case e: Throwable =>
+          view.close()
+          throw e
+      }
       new LiveReads(view, keys, () => end(view, address))
-    ).orElse {
+    }.orElse {
       for {
         ask <- LiveRead.remote()
         rows <- RemoteRows.open(address, at, level.name, ask)
-      } yield new LiveReads(rows, keys, () => ())
+      } yield {
+        check(address, at, rows.offsets)
+        new LiveReads(rows, keys, () => ())
+      }
     }.orElse(if (loads) None else throw new StoreClosed(address))
+
+  private def check(address: StoreAddress, at: VersionId, found: StoreOffsets): Unit = for {
+    logged <- expected
+    held <- found.position
+    if found.at == at
+    differences = held.differences(logged)
+    if differences.nonEmpty
+  } throw new OffsetsDifferException(address.toString, at.version, differences)
 
   private def end(view: ReadView, address: StoreAddress): Unit = {
     view.close()

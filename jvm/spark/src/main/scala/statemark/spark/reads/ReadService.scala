@@ -4,7 +4,7 @@ import java.util.UUID
 import org.apache.spark.sql.execution.streaming.state.ReadEndpoint
 import org.slf4j.LoggerFactory
 import scala.util.control.NonFatal
-import statemark.common.{Interrupts, StatemarkException, ViewClosedException}
+import statemark.common.{Interrupts, Position, StatemarkException, ViewClosedException}
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.IsolationLevel
 import statemark.spark.checkpoint.StoreAddress
@@ -18,6 +18,10 @@ sealed trait ReadRequest
 /** A request to the JVM in which a store is open. */
 sealed trait StoreRequest extends ReadRequest {
   def address: StoreAddress
+}
+
+/** A request for a version of a store. */
+sealed trait VersionRequest extends StoreRequest {
   def at: VersionId
   def level: String
 
@@ -34,9 +38,9 @@ sealed trait ReadNote extends ReadRequest {
 
 object ReadRequest {
 
-  /** The column families of the store. */
+  /** The column families of the store, and the source offsets that it holds. */
   final case class Describe(address: StoreAddress, at: VersionId, level: String)
-      extends StoreRequest {
+      extends VersionRequest {
     override def families: Option[ColumnFamilies] = None
   }
 
@@ -50,7 +54,7 @@ object ReadRequest {
       families: Option[ColumnFamilies],
       keys: Array[Array[Byte]],
       maxBytes: Int
-  ) extends StoreRequest
+  ) extends VersionRequest
 
   /** Rows of `[begin, end)`, as many as come to `maxBytes`, and where the first one is longer that one alone. */
   final case class Scan(
@@ -61,7 +65,20 @@ object ReadRequest {
       begin: Option[Array[Byte]],
       end: Option[Array[Byte]],
       maxBytes: Int
+  ) extends VersionRequest
+
+  /** The source offsets that the store holds.
+    * @param ids in checkpoint format v2 those of the batch that made the version, of all stores of the partition
+    */
+  final case class Offsets(
+      address: StoreAddress,
+      version: Long,
+      ids: Set[String],
+      level: String
   ) extends StoreRequest
+
+  /** The partitions of an operator whose stores have begun a batch. */
+  final case class Begun(runId: UUID, operator: Long, batch: Long) extends ReadRequest
 
   /** `read` of `version` has been planned. */
   final case class Pin(runId: UUID, operator: Long, read: UUID, version: Long) extends ReadNote
@@ -81,7 +98,9 @@ object ReadReply {
   /** The store is not open there. */
   case object NotHere extends ReadReply
   final case class Failed(error: RuntimeException) extends ReadReply
-  final case class Description(families: ColumnFamilies) extends ReadReply
+  final case class Description(families: ColumnFamilies, offsets: StoreOffsets) extends ReadReply
+  final case class Offsets(offsets: StoreOffsets) extends ReadReply
+  final case class Partitions(ids: Set[Int]) extends ReadReply
 
   /** @param values those of the first keys, one at least; the asker asks for the rest */
   final case class Values(values: Array[Option[Array[Byte]]]) extends ReadReply
@@ -89,6 +108,12 @@ object ReadReply {
   /** @param isLast nothing comes after them */
   final case class Page(rows: Array[(Array[Byte], Array[Byte])], isLast: Boolean) extends ReadReply
 }
+
+/** Where the rows that a store answers with stand.
+  * @param at the version that they are of, without those that are staged over it
+  * @param position source offsets that they include; None where the store does not know them yet
+  */
+final case class StoreOffsets(at: VersionId, position: Option[Position])
 
 /** Reads of stores that are open in this JVM, for others. Requests and replies travel as bytes ([[ObjectBytes]]). Nothing
   * is kept between two requests.
@@ -133,17 +158,29 @@ object ReadService {
     case note: ReadNote =>
       ReadableStores.note(note)
       ReadReply.Done
-    case request: StoreRequest => read(request)
+    case begun: ReadRequest.Begun =>
+      ReadReply.Partitions(ReadableStores.begun(begun.runId, begun.operator, begun.batch))
+    case of: ReadRequest.Offsets =>
+      failing {
+        ReadableStores.offsets(of.address, of.version, of.ids, IsolationLevel.of(of.level))
+          .fold[ReadReply](ReadReply.NotHere)(ReadReply.Offsets(_))
+      }
+    case request: VersionRequest => read(request)
   }
 
-  private def read(request: StoreRequest): ReadReply =
-    try
+  private def failing(reply: => ReadReply): ReadReply =
+    try reply
+    catch { case e: RuntimeException => ReadReply.Failed(e) }
+
+  private def read(request: VersionRequest): ReadReply =
+    failing {
       ReadableStores.view(request.address, request.at, IsolationLevel.of(request.level))
         .fold[ReadReply](ReadReply.NotHere) { view =>
           try {
             if (!request.families.forall(_.agreesWith(view.families))) throw rolledBack
             request match {
-              case _: ReadRequest.Describe => ReadReply.Description(view.families)
+              case _: ReadRequest.Describe =>
+                ReadReply.Description(view.families, StoreOffsets(view.state.at, view.position))
               case get: ReadRequest.Get =>
                 ReadReply.Values(
                   taken(view.getAll(get.keys.toSeq), get.maxBytes)(_.fold(0)(_.length))._1.toArray
@@ -152,7 +189,7 @@ object ReadService {
             }
           } finally view.close()
         }
-    catch { case e: RuntimeException => ReadReply.Failed(e) }
+    }
 
   private def rolledBack = new ViewClosedException(
     "The transaction that was read has rolled back, and another has given the ids of its column families to others. " +

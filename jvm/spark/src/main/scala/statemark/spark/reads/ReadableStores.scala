@@ -2,6 +2,7 @@ package statemark.spark.reads
 
 import java.util.concurrent.ConcurrentHashMap
 import java.util.UUID
+import scala.jdk.CollectionConverters._
 import statemark.common.ViewClosedException
 import statemark.engine.VersionId
 import statemark.{IsolationLevel, ReadView, TransactionalStore}
@@ -40,6 +41,37 @@ object ReadableStores {
   /** Records that a planned read has ended in one store. */
   def ended(address: StoreAddress, read: UUID): Unit =
     Option(open.get(address)).foreach(_.store.readers.ended(read))
+
+  /** Returns the partitions of an operator of which a store has begun a batch, or is through with it. */
+  def begun(runId: UUID, operator: Long, batch: Long): Set[Int] =
+    open.asScala.collect {
+      case (address, here)
+          if address.runId == runId && address.operator == operator && here.store.hasBegun(batch) =>
+        address.partition
+    }.toSet
+
+  /** Returns where a store stands, as a view of `version` would; None as `view`.
+    * @param ids one of which the version has in checkpoint format v2; none in v1
+    * @throws VersionGoneException where the store is open here and has left the version
+    */
+  def offsets(
+      address: StoreAddress,
+      version: Long,
+      ids: Set[String],
+      level: IsolationLevel
+  ): Option[StoreOffsets] = for {
+    here <- Option(open.get(address))
+    base = here.store.base
+    at <- (base.at +: here.store.prepared.map(_.state.at).toSeq).find { at =>
+      at.version == version && (ids.isEmpty || at.checkpointId.exists(ids))
+    }.orElse(
+      if (base.version > version)
+        throw new VersionGoneException(address.toString, version, base.version)
+      else None
+    )
+    view <- view(address, at, level)
+  } yield try StoreOffsets(view.state.at, view.position)
+  finally view.close()
 
   /** Opens a view of a store, which the caller closes. There are four outcomes:
     * - a view of version `at`, or at READ_UNCOMMITTED one of the staged rows;

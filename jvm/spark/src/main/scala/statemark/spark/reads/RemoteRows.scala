@@ -19,7 +19,8 @@ final class RemoteRows private (
     at: VersionId,
     level: String,
     ask: StoreRequest => ReadReply,
-    override val families: ColumnFamilies
+    override val families: ColumnFamilies,
+    val offsets: StoreOffsets
 ) extends Rows {
   import ReadRequest._
 
@@ -79,10 +80,10 @@ object RemoteRows {
 
   private type Asked = (StoreAddress, VersionId, String)
 
-  private val known = JvmState.value(new RecentlyUsed[Asked, ColumnFamilies](MaxKnown))
+  private val known = JvmState.value(new RecentlyUsed[Asked, ReadReply.Description](MaxKnown))
 
   /** Returns the rows of a store at a version; None where the store is not open there any more. A version that is
-    * committed is asked for its column families once.
+    * committed is asked once for what it is.
     */
   def open(
       address: StoreAddress,
@@ -91,16 +92,16 @@ object RemoteRows {
       ask: StoreRequest => ReadReply
   ): Option[RemoteRows] = {
     val asked = (address, at, level)
-    val families = known().get(asked).orElse {
+    val described = known().get(asked).orElse {
       ask(ReadRequest.Describe(address, at, level)) match {
         case ReadReply.NotHere => None
-        case ReadReply.Description(families) =>
-          if (level == IsolationLevel.ReadCommitted.name) known().put(asked, families)
-          Some(families)
+        case found: ReadReply.Description =>
+          if (level == IsolationLevel.ReadCommitted.name) known().put(asked, found)
+          Some(found)
         case other => throw failure(other, address, at, level)
       }
     }
-    families.map(new RemoteRows(address, at, level, ask, _))
+    described.map(of => new RemoteRows(address, at, level, ask, of.families, of.offsets))
   }
 
   private def failure(

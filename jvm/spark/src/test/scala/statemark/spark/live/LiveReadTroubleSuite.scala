@@ -12,6 +12,7 @@ import scala.concurrent.duration.Duration
 import scala.concurrent.ExecutionContext.Implicits.global
 import scala.util.{Failure, Random, Success, Try}
 import statemark.common.{Causes, Clock, InvalidInputException, ViewClosedException}
+import statemark.IsolationLevel
 import statemark.spark.OneSession
 import statemark.spark.errors.{
   FormatRefusedException,
@@ -65,6 +66,7 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
       },
       placesByWholeKey = () => true,
       endsOf = _ => None,
+      plannedEnd = _ => None,
       sources = () => None,
       unnamedPartitions = _ => None,
       idsOf = (_, _) => None
@@ -72,7 +74,9 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
     val queries = new LiveQueries(spark, Clock.system)
     Thread.currentThread.interrupt()
     try
-      intercept[InterruptedException](queries.pin(query, bound = None, timeoutMs = 600000))
+      intercept[InterruptedException](
+        queries.pin(query, bound = None, IsolationLevel.ReadCommitted, timeoutMs = 600000)
+      )
     finally Thread.interrupted(): Unit
     assert(polls == 1)
   }

@@ -9,7 +9,7 @@ import statemark.changelog.ChangelogWriter
 import statemark.engine._
 import statemark.spark.checkpoint.StoreAddress
 import statemark.spark.reads._
-import statemark.{ReadRetention, TransactionalStore}
+import statemark.{NewStore, ReadRetention, TransactionalStore}
 import statemark.transaction.{CommitObserver, Transaction}
 
 /** Goal: a read of many keys holds a page of rows, in the JVM that has the store and in the one that asks. Method: 60
@@ -51,7 +51,7 @@ object LongRowsReadChild {
   def main(args: Array[String]): Unit = {
     RocksDB.loadLibrary()
     val directory = Files.createTempDirectory("statemark-long-rows-").toFile
-    val store = TransactionalStore.create(
+    val store = NewStore.create(
       directory,
       EngineOptions(
         new LRUCache(8 * 1024 * 1024),
@@ -75,7 +75,7 @@ object LongRowsReadChild {
     def commit(writes: Transaction => Unit): Unit = {
       val transaction = store.newTransaction(() => ChangelogWriter.None)
       writes(transaction)
-      store.commit(transaction, None, None): Unit
+      store.commit(transaction): Unit
       store.confirm()
     }
     for (few <- (0 until Rows).grouped(5))

@@ -6,7 +6,7 @@ import statemark.common.Position
 /** Whether a position includes a bound, by the JSON that sources write. */
 class PositionBoundSuite extends AnyFunSuite {
   private def at(offsets: String*) =
-    Position(offsets.map(o => Option(o).filter(_.nonEmpty)).toVector)
+    Position.ofPlaces(offsets.map(o => Option(o).filter(_.nonEmpty)))
 
   private def includes(position: Position, bound: Position) =
     PositionBound.includes(position, bound)

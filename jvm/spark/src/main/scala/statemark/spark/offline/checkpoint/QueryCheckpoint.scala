@@ -11,6 +11,7 @@ import org.json4s.jackson.JsonMethods.parse
 import org.json4s.{JObject, JString}
 import scala.util.control.NonFatal
 import scala.util.Try
+import statemark.common.Position
 import statemark.spark.checkpoint.CommitEntries
 import statemark.spark.offline.cli.{CommandContext, UserError}
 import statemark.spark.process.Relocated.CheckpointFileManager
@@ -72,6 +73,10 @@ final class QueryCheckpoint private (
     val path = new Path(offsetLog, batch.toString)
     OffsetEntry.parsed(batch, new String(bytesOf(path), StandardCharsets.UTF_8), path.toString)
   }
+
+  /** Returns the source offsets at which a batch ends; None where the offset log has no such batch. */
+  def end(batch: Long): Option[Position] =
+    StatemarkBridge.loggedEnd(spark, offsetLog, batch)
 
   /** Batches in the commit log, oldest first. */
   lazy val commits: Seq[Long] = commitEntries.batches()

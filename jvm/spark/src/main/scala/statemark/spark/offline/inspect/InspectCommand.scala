@@ -3,9 +3,11 @@ package statemark.spark.offline.inspect
 import org.apache.spark.sql.execution.streaming.state.OperatorStateMetadata
 import org.json4s.{JNothing, JObject, JString, JValue}
 import org.json4s.JsonDSL._
+import statemark.common.Position
 import statemark.spark.checkpoint.OperatorFacts
 import statemark.spark.offline.checkpoint.{PinnedKeys, QueryCheckpoint}
 import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields}
+import statemark.spark.offline.local.LocalListing
 
 /** `inspect CHECKPOINT [--json]`: what a checkpoint holds, and how large it is. Reads logs, listings and
   * the newest snapshot's metadata of each store.
@@ -22,15 +24,25 @@ object InspectCommand extends Command {
     val checkpoint = QueryCheckpoint.open(args.checkpoint, context)
     val facts = new CheckpointFacts(
       checkpoint,
-      Inspection.stores(checkpoint, checkpoint.commits, context.spark)
+      Inspection.stores(checkpoint, checkpoint.commits, context.spark),
+      checkpoint.lastCommit.flatMap(checkpoint.end),
+      HeldOffsets.of(checkpoint, context.spark)
     )
     context.answer(args.json, facts.json)(new InspectionText(facts).lines)
     ExitCode.Ok
   }
 }
 
-/** What `inspect` tells of a checkpoint. */
-final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[StoreFacts]) {
+/** What `inspect` tells of a checkpoint.
+  * @param end source offsets at which its last committed batch ends
+  * @param held those that the query's stores in the local directory of this machine hold
+  */
+final class CheckpointFacts(
+    val checkpoint: QueryCheckpoint,
+    val stores: Seq[StoreFacts],
+    val end: Option[Position],
+    val held: Seq[HeldOffsets]
+) {
   private val offsets = checkpoint.offsets
   private val confs = checkpoint.latestOffset.confs
 
@@ -109,6 +121,11 @@ final class CheckpointFacts(val checkpoint: QueryCheckpoint, val stores: Seq[Sto
       ("oldestRetainedBatch" -> offsets.head.batch) ~
       ("lastPlannedBatch" -> lastPlanned) ~
       ("lastCommittedBatch" -> lastCommitted) ~
+      ("offsets" -> end.map(LocalListing.offsets)) ~
+      ("localStores" -> held.map(of =>
+        ("store" -> of.store) ~ ("version" -> of.version) ~
+          ("offsets" -> LocalListing.offsets(of.position)) ~ ("differs" -> of.differs)
+      )) ~
       ("operators" -> operators.map(operatorJson)) ~
       ("totals" -> (("stores" -> stores.map(_.partitions.length).sum) ~
         ("bytes" -> stores.map(_.bytes).sum) ~

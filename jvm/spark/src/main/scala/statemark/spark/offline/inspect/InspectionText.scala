@@ -1,5 +1,6 @@
 package statemark.spark.offline.inspect
 
+import statemark.spark.offline.local.LocalListing
 import statemark.spark.offline.verify.Sizes
 
 /** What `inspect` tells, for people. */
@@ -8,7 +9,7 @@ final class InspectionText(facts: CheckpointFacts) {
   private val BarWidth = 40
   private val MostBars = 64
 
-  def lines: Seq[String] = head ++ facts.operators.flatMap(operator) ++ skew ++ totals
+  def lines: Seq[String] = head ++ strayed ++ facts.operators.flatMap(operator) ++ skew ++ totals
 
   private def head: Seq[String] = {
     val changes = facts.providers.drop(1).map { case (b, p) =>
@@ -26,8 +27,14 @@ final class InspectionText(facts: CheckpointFacts) {
       "settings" -> settings.mkString(", "),
       "partitions" -> facts.partitions.fold(Unknown)(_.toString),
       "batches" -> (s"last planned ${facts.lastPlanned}, last committed " +
-        facts.lastCommitted.fold("none")(_.toString))
+        facts.lastCommitted.fold("none")(_.toString)),
+      "offsets" -> facts.end.fold(Unknown)(LocalListing.shown)
     ).map { case (label, value) => f"$label%-11s $value" }
+  }
+
+  /** Stores of this machine that a restart would refuse. */
+  private def strayed: Seq[String] = facts.held.filter(_.differs).map { of =>
+    s"local store ${of.store}: version ${of.version} holds other offsets: ${LocalListing.shown(of.position)}"
   }
 
   private def operator(o: OperatorView): Seq[String] = {

@@ -3,8 +3,9 @@ package statemark.spark.offline.local
 import java.io.File
 import java.time.Instant
 import java.time.temporal.ChronoUnit
-import org.json4s.JObject
+import org.json4s.{JObject, JValue}
 import org.json4s.JsonDSL._
+import statemark.common.Position
 import statemark.spark.conf.{LocalRoot, StoreSettings}
 import statemark.spark.local.{DiskUse, LocalCollector}
 import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields, UserError}
@@ -154,7 +155,8 @@ final case class LocalListing(
   private def homeJson(h: DirectoryFacts): JObject =
     ("path" -> h.path.getPath) ~ ("queryId" -> h.queryId) ~ ("store" -> h.store) ~
       ("version" -> h.version) ~ ("checkpointId" -> h.checkpointId) ~
-      ("partitions" -> h.partitions) ~ ("bytes" -> h.bytes) ~ ("usedAt" -> h.usedAt.toString) ~
+      ("partitions" -> h.partitions) ~ ("offsets" -> h.position.map(LocalListing.offsets)) ~
+      ("bytes" -> h.bytes) ~ ("usedAt" -> h.usedAt.toString) ~
       ("state" -> h.state.name) ~ ("problem" -> h.problem) ~ ("owner" -> h.otherOwner)
 
   private def verb = if (isDry) "would delete" else "deleted"
@@ -173,7 +175,7 @@ final case class LocalListing(
   private def freedBy(gone: Seq[DirectoryFacts]): Long = (useOf(gone) -- useOf(homes)).bytes
 
   private def homeRows(of: Seq[(String, DirectoryFacts)]): Seq[Seq[String]] =
-    Seq("", "query", "store", "version", "checkpoint id", "size", "last use", "state") +:
+    Seq("", "query", "store", "version", "checkpoint id", "size", "last use", "state", "offsets") +:
       of.map { case (done, h) =>
         Seq(
           done,
@@ -183,7 +185,8 @@ final case class LocalListing(
           h.checkpointId.getOrElse("-"),
           Sizes.text(h.bytes),
           timeOf(h.usedAt),
-          stateOf(h)
+          stateOf(h),
+          h.position.fold("not known")(LocalListing.shown)
         )
       }
 
@@ -228,4 +231,19 @@ final case class LocalListing(
     shown.map(_.zip(widths).map { case (text, width) => text.padTo(width, ' ') }.mkString("  ")
       .stripTrailing)
   }
+}
+
+object LocalListing {
+  private val MaxChars = 80
+
+  /** Returns the source offsets that a store holds, by what the offset log calls the source. */
+  def offsets(position: Position): JObject =
+    JObject(position.sources.map(of => of.source -> (of.end.text: JValue)).toList)
+
+  /** Returns the same as a line shows them: those of Kafka may be thousands. */
+  def shown(position: Position): String =
+    position.sources.map { of =>
+      val text = of.end.text.getOrElse("none")
+      s"${of.source}: ${if (text.length > MaxChars) text.take(MaxChars) + "…" else text}"
+    }.mkString(", ")
 }

@@ -4,7 +4,7 @@ import java.io.File
 import java.time.Instant
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.rocksdb.{CompressionType, LRUCache}
-import statemark.common.LocalRejectedException
+import statemark.common.{LocalRejectedException, Position}
 import statemark.engine.{BaseRecords, EngineOptions}
 import statemark.ReopenedStore
 import statemark.spark.local.{DiskUse, LocalDirectory, StoreDirectory}
@@ -29,6 +29,7 @@ object DirectoryState {
   * @param store operator, partition and name, as in its path
   * @param version on disk; of a home in use the one that its owner noted last, None before the first flush
   * @param partitions number of state partitions of the operator, where its records tell
+  * @param position source offsets that it holds; None where it does not know them, or is in use
   * @param use what it takes of the disk; several homes may have links to the same file
   * @param problem why it is unusable
   * @param otherOwner the user whose it is, where that is another than this process's
@@ -40,6 +41,7 @@ final case class DirectoryFacts(
     version: Option[Long],
     checkpointId: Option[String],
     partitions: Option[Int],
+    position: Option[Position],
     use: DiskUse,
     usedAtMs: Long,
     state: DirectoryState,
@@ -87,6 +89,7 @@ final class LocalStores(root: File) {
       if (isInUse) StoreDirectory.notedVersion(home) else found.map(_.state.version),
       found.flatMap(_.state.at.checkpointId),
       found.map(_.identity.partitions).filter(_ > 0),
+      found.flatMap(_.state.position),
       DiskUse.of(home),
       StoreDirectory.usedAtMs(home),
       if (isInUse) DirectoryState.InUse

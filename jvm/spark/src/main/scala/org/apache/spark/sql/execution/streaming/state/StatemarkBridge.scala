@@ -31,7 +31,7 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.util.{RpcUtils, SerializableConfiguration, ShutdownHookManager}
 import scala.jdk.CollectionConverters._
 import scala.util.Try
-import statemark.common.{Causes, Position}
+import statemark.common.{Causes, Position, SourceEnd, SourceOffset}
 
 /** The members of Spark that Statemark needs and that Spark keeps to its own packages. Nothing else
   * lives in a package of Spark's.
@@ -59,24 +59,32 @@ object StatemarkBridge extends BridgeShims {
       .allOperatorStateMetadata.toSeq
 
   /** The batch that the stream thread is about to run, None in any other thread. Its offsets come from
-    * the memory of the query's offset log.
+    * the memory of the query's offset log, but for those at which the first batch of a run begins.
     */
   def beforeBatch(): Option[BatchAhead] = for {
     spark <- SparkSession.getActiveSession
     queryId <- queryOfThread(spark)
     batch <- currentBatch(spark)
     query <- Option(classic(spark).sharedState.activeStreamingQueries.get(UUID.fromString(queryId)))
-    offsets <- query.offsetLog.get(batch)
   } yield {
-    val position = Position(endOffsets(offsets).map(_._2))
+    def ends(of: Long) = query.offsetLog.get(of).map(log => positionOf(endOffsets(log)))
     BatchAhead(
       spark,
       queryId,
-      position,
+      batch,
+      ends(batch - 1),
+      ends(batch),
       isTemporary(query.resolvedCheckpointRoot),
       spark.sparkContext.setLocalProperty
     )
   }
+
+  /** Returns the source offsets that a batch of an offset log ends at; None where it has no such batch. */
+  def loggedEnd(spark: SparkSession, directory: Path, batch: Long): Option[Position] =
+    offsetLog(spark, directory.toString).get(batch).map(log => positionOf(endOffsets(log)))
+
+  private[state] def positionOf(ends: Vector[(String, Option[String])]): Position =
+    Position(ends.map { case (source, json) => SourceOffset(source, SourceEnd.of(json)) })
 
   /** Whether Spark made a checkpoint location for a query that was given none, and deletes it when this process ends. */
   private def isTemporary(checkpoint: String): Boolean = {
@@ -128,6 +136,11 @@ object StatemarkBridge extends BridgeShims {
               .getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
           ),
         query.offsetLog.get(_).map(endOffsets),
+        // The log has in memory what this run has planned.
+        batch => {
+          val planned = query.offsetLog.batchCache
+          planned.synchronized(Option(planned.get(batch))).map(log => positionOf(endOffsets(log)))
+        },
         // Spark makes the plan in the query's own thread, and fails an assertion on any other until it has.
         () => Try(query.logicalPlan).toOption.map(_.collectLeaves().flatMap(sourceOf)),
         unnamedPartitions(query, _),
@@ -346,6 +359,7 @@ final case class PlannedBatch(ends: Vector[(String, Option[String])], atMs: Opti
   * @param placesByWholeKey whether its operators' rows are known to be in the partition that all columns of the key
   *   give. Queries from before Spark 3.3 may be placed by some of the columns, as their input was
   * @param endsOf where each source stands at the end of a batch, by what the offset log calls the source
+  * @param plannedEnd where a batch ends that this run of it has planned; None where it is not known yet
   * @param sources its sources in the order of its plan, which is that of offsets that have no names in the log; None for
   *   a moment after its start
   * @param unnamedPartitions the number of partitions of its state, where the offset entry of a batch does not name it
@@ -362,6 +376,7 @@ final case class ActiveQuery(
     lastCommitted: () => Option[Long],
     placesByWholeKey: () => Boolean,
     endsOf: Long => Option[Vector[(String, Option[String])]],
+    plannedEnd: Long => Option[Position],
     sources: () => Option[Seq[SparkDataStream]],
     unnamedPartitions: Long => Option[Int],
     idsOf: (Long, Long) => Option[Array[Array[String]]]
@@ -369,7 +384,7 @@ final case class ActiveQuery(
 
   /** Source offsets that a batch ends at. */
   def positionOf(batch: Long): Option[Position] =
-    endsOf(batch).map(ends => Position(ends.map(_._2)))
+    endsOf(batch).map(StatemarkBridge.positionOf)
 }
 
 /** A query, as its own thread sees it.
@@ -381,14 +396,17 @@ final case class OwnThreadQuery(id: UUID, session: SparkSession, isRealTime: Boo
 
 /** A batch that is planned and not scheduled yet.
   *
-  * @param position source offsets that it ends at
+  * @param start source offsets that it begins at; None for the first batch
+  * @param end source offsets that it ends at; None where the log has them only once it is through
   * @param hasTemporaryCheckpoint whether the query's checkpoint location is deleted when this process ends
   * @param setProperty hands a property to its tasks
   */
 final case class BatchAhead(
     spark: SparkSession,
     queryId: String,
-    position: Position,
+    batch: Long,
+    start: Option[Position],
+    end: Option[Position],
     hasTemporaryCheckpoint: Boolean,
     setProperty: (String, String) => Unit
 )
