@@ -39,6 +39,7 @@ _BY_UNIT = {
     "path": _PATHS,
     "level": _LEVELS,
     "version": ["0.1.0", "1.2.3rc1", "1.0.0-b+a.b", "1.2", "1", "v1.2.3", "", "1.2.x", "1.2.3 4"],
+    "word": ["refuse", "warn", "refused", "", "true", "warning"],
     "truth": ["true", "false", "yes", "on", "1", "0", "", "t", "truee"],
 }
 

@@ -110,7 +110,10 @@ def test_one_object_reads_what_the_functions_read(queries: dict[str, StreamingQu
     key = rows[0].key[0]
     assert counts.get(key) == statemark.get("counts", key) is not None
     assert counts.get_many([key, "nobody"]) == [counts.get(key), None]
-    assert counts.position() == statemark.position("counts")
+    there = statemark.position("counts")
+    assert counts.position() == there
+    held = dict(zip(there.sources, there.offsets, strict=True))
+    assert statemark.committed_offset("counts", partition=1) == counts.committed_offset() == held
     left = statemark.state("join", operator="symmetricHashJoin", join_side="left")
     assert sorted(left.live().collect()) == sorted(
         statemark.live("join", operator_id=1, join_side="left").collect()
@@ -311,6 +314,7 @@ def test_live_does_not_wait_for_the_first_batch(
         for read in (
             lambda: statemark.live(query, timeout=0).collect(),
             lambda: statemark.position(query, timeout=0),
+            lambda: statemark.committed_offset(query, timeout=0),
             lambda: statemark.operators(query, timeout="1ms"),
         ):
             with pytest.raises(statemark.PositionBoundError, match="no committed batch"):

@@ -37,7 +37,7 @@ ORDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
             *("local", "snapshot", "load", "metrics", "cluster", "reads"),
             *("provider", "live", "plan", "latest", ""),
             *("offline.cli", "offline.checkpoint", "offline.ownership", "offline.verify"),
-            *("offline.inspect", "offline.switching", "offline.repartition", "offline.local"),
+            *("offline.local", "offline.inspect", "offline.switching", "offline.repartition"),
             "offline",
         ),
     ),

@@ -11,6 +11,7 @@ What people use, in the order in which they need it::
     operators        which operators of a query have state, and of what columns
     state            one of them, for all of these reads
     position         how far a running query has read its sources
+    committed_offset  the same, as one of its stores holds it beside its rows
     plots            pictures of what a listener has seen
     checkpoint       the commands on a query's checkpoint: inspect, verify, switch, repartition
     doctor           what is odd on this machine, in settings, and with a checkpoint
@@ -57,6 +58,7 @@ from statemark.errors import (
     LostRowsError,
     MissingDependencyError,
     MissingLibraryError,
+    OffsetsDifferError,
     PositionBoundError,
     RefusedSettingError,
     ScratchFullError,
@@ -85,6 +87,7 @@ from statemark.isolation import IsolationLevel
 from statemark.jars import jar_path
 from statemark.kafka import kafka_batch, kafka_sink, kafka_source
 from statemark.lookup import get, get_many
+from statemark.offsets import committed_offset
 from statemark.operator_metrics import OperatorMetrics
 from statemark.reads import Position, live, position
 from statemark.running import Lack, Usage, use
@@ -120,6 +123,7 @@ __all__ = [
     "MetricsListener",
     "MissingDependencyError",
     "MissingLibraryError",
+    "OffsetsDifferError",
     "Operator",
     "OperatorMetrics",
     "Position",
@@ -148,6 +152,7 @@ __all__ = [
     "WrongHistoryError",
     "__version__",
     "checkpoint",
+    "committed_offset",
     "conf",
     "configure",
     "doctor",

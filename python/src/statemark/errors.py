@@ -128,6 +128,10 @@ class PositionBoundError(LiveReadError):
     is_retryable = True
 
 
+class OffsetsDifferError(LiveReadError):
+    """Bring the offset log back: a store holds other source offsets than the log has for it."""
+
+
 class CallInterruptedError(LiveReadError):
     """Stop: the thread of the virtual machine was interrupted, and nothing is damaged."""
 
@@ -237,6 +241,7 @@ KINDS: dict[str, type[EngineError]] = {
         LookupTimeoutError,
         VersionGoneError,
         PositionBoundError,
+        OffsetsDifferError,
         StaleTaskError,
         CheckpointDamagedError,
         LiveReadError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statemark import lookup, queries, reads, settings, stateful
+from statemark import lookup, offsets, queries, reads, settings, stateful
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -140,6 +140,37 @@ class State:
         """
         return reads.position(self._query, timeout=timeout)
 
+    def committed_offset(
+        self, *, partition: int = 0, timeout: float | str | None = None
+    ) -> dict[str, str | None]:
+        """Return the source offsets that one store holds, as `statemark.committed_offset` does.
+
+        Parameters
+        ----------
+        partition : int, optional
+            The partition of the operator's state.
+        timeout : float or str, optional
+            As for `get`.
+
+        Returns
+        -------
+        dict of str to str or None
+            For the name of each source the JSON of its end offset.
+
+        Raises
+        ------
+        LiveReadError, SettingsError, MissingDependencyError
+            As `statemark.committed_offset`.
+        """
+        return offsets.committed_offset(
+            self._query,
+            partition=partition,
+            operator=self._operator,
+            store_name=self._named["store_name"],
+            isolation_level=self._named["isolation_level"],
+            timeout=timeout,
+        )
+
     def describe(self, *, timeout: float | str | None = None) -> Description:
         """Return what the query keeps in state: operators, names of keys, stores, the last batch.
 
@@ -211,7 +242,7 @@ def state(
     Returns
     -------
     State
-        With ``get``, ``get_many``, ``live``, ``position`` and ``describe``.
+        With ``get``, ``get_many``, ``live``, ``position``, ``committed_offset`` and ``describe``.
 
     Raises
     ------

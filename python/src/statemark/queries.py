@@ -11,6 +11,8 @@ from statemark import _jvm, arguments, failures, jars, units
 from statemark.errors import LiveReadError, MissingDependencyError, SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrameReader, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -200,7 +202,13 @@ def reader(options: dict[str, str]) -> DataFrameReader:
     return active.read.format(_FORMAT).options(**options)
 
 
-def rows(query: Query, *, what: str, timeout: float | str | None) -> list[Row]:
+def rows(
+    query: Query,
+    *,
+    what: str,
+    timeout: float | str | None,
+    more: Mapping[str, str] | None = None,
+) -> list[Row]:
     """Return what a running query tells of itself.
 
     Parameters
@@ -211,6 +219,8 @@ def rows(query: Query, *, what: str, timeout: float | str | None) -> list[Row]:
         The option of that name of format ``statemark``.
     timeout : float or str or None
         How long to wait for its first batch, as `duration` takes it.
+    more : Mapping, optional
+        Further options.
 
     Returns
     -------
@@ -226,7 +236,7 @@ def rows(query: Query, *, what: str, timeout: float | str | None) -> list[Row]:
     MissingDependencyError
         If pyspark is not installed.
     """
-    asked = {**option_of(query), "what": what}
+    asked = {**option_of(query), "what": what, **(more or {})}
     if timeout is not None:
         asked["timeout"] = duration(timeout)
     told = reader(asked)

@@ -153,6 +153,15 @@ READ_RETENTION_TIME = Setting(
     units.duration,
 )
 
+CHECK_OFFSETS = Setting(
+    "checkOffsets",
+    "word",
+    "refuse",
+    "refuse or warn",
+    "what a task does whose store holds other source offsets than its batch begins at",
+    units.word("refuse", "warn"),
+)
+
 KAFKA_WARNINGS = Setting(
     "kafka.warnings",
     "truth",
@@ -192,6 +201,7 @@ SETTINGS = (
     LOCAL_DIR_MAX_AGE,
     READ_RETENTION_VERSIONS,
     READ_RETENTION_TIME,
+    CHECK_OFFSETS,
     KAFKA_WARNINGS,
     ALLOW_REAL_TIME,
     PACKAGE_VERSION,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
@@ -177,12 +177,19 @@ def count(value: object, *, most: int) -> str:
     return text
 
 
-def truth(value: object) -> str:
-    """Return ``true`` or ``false``, or raise RefusedError."""
-    text = _text(value)
-    if text not in ("true", "false"):
-        raise RefusedError(reason="it is neither true nor false")
-    return text
+def word(one: str, other: str) -> Callable[[object], str]:
+    """Return a reader that returns one of two words, or raises RefusedError."""
+
+    def read(value: object) -> str:
+        text = _text(value)
+        if text not in (one, other):
+            raise RefusedError(reason=f"it is neither {one} nor {other}")
+        return text
+
+    return read
+
+
+truth = word("true", "false")
 
 
 def version(value: object) -> str:

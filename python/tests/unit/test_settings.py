@@ -9,8 +9,8 @@ from statemark import IsolationLevel, SettingsError, settings
 PREFIX = "spark.sql.streaming.stateStore.statemark."
 ALL = (
     "isolationLevel or maxUncommittedBytes or localDir or localDirMaxBytes or localDirMaxAge"
-    " or readRetentionVersions or readRetentionTime or kafka.warnings or allowRealTime"
-    f" or packageVersion, each after {PREFIX}"
+    " or readRetentionVersions or readRetentionTime or checkOffsets or kafka.warnings"
+    f" or allowRealTime or packageVersion, each after {PREFIX}"
 )
 
 
