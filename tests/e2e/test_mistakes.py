@@ -243,7 +243,7 @@ MISTAKES: dict[str, tuple[Callable[[World], object], type[Exception], str, str, 
         errors.InvalidInputError,
         SPARKS,
         "Option what is 'rows'.",
-        "Set it to state, position, operators, installation or lookup.",
+        "Set it to state, position, committedOffset, operators, installation or lookup.",
     ),
     "a path": (
         lambda w: w.read(queryName="counts", path="/c"),

@@ -65,13 +65,13 @@ object ReadRouter {
 
   /** Returns the answer of an executor; None where it is gone. */
   private def answered(executorId: String)(answer: => Array[Byte]): Option[ReadReply] =
-    try Some(ReadService.decode[ReadReply](Interrupts.apart(answer)))
+    (try Some(Interrupts.apart(answer))
     catch {
       case NonFatal(e) if StatemarkBridge.isGone(e) =>
         log.info(s"Executor $executorId is gone, and with it its stores.", e)
         executors().remove(executorId): Unit
         None
-    }
+    }).map(ReadService.decode[ReadReply])
 
   /** Asks like the other `ask`, in bytes, for executors. */
   private[spark] def ask(request: Array[Byte]): Array[Byte] =

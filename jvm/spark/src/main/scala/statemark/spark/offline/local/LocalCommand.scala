@@ -175,7 +175,7 @@ final case class LocalListing(
   private def freedBy(gone: Seq[DirectoryFacts]): Long = (useOf(gone) -- useOf(homes)).bytes
 
   private def homeRows(of: Seq[(String, DirectoryFacts)]): Seq[Seq[String]] =
-    Seq("", "query", "store", "version", "checkpoint id", "size", "last use", "state", "offsets") +:
+    Seq("", "query", "store", "version", "checkpoint id", "offsets", "size", "last use", "state") +:
       of.map { case (done, h) =>
         Seq(
           done,
@@ -183,10 +183,10 @@ final case class LocalListing(
           h.store,
           h.version.fold("not known")(_.toString),
           h.checkpointId.getOrElse("-"),
+          h.position.fold("not known")(LocalListing.shown),
           Sizes.text(h.bytes),
           timeOf(h.usedAt),
-          stateOf(h),
-          h.position.fold("not known")(LocalListing.shown)
+          stateOf(h)
         )
       }
 
