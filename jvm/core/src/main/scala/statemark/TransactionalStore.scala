@@ -62,6 +62,9 @@ final class TransactionalStore private[statemark] (
   /** Returns the committed version that waits to be confirmed. */
   def prepared: Option[PreparedTransaction] = versions.prepared
 
+  /** Returns the bytes that the store has counted against the limit; None where it counts none. ''Thread:'' any. */
+  def uncommitted: Option[UncommittedMemory#Member] = staging.map(_.memory)
+
   /** Figures of RocksDB's; 0 once the store is closed. ''Thread:'' any. */
   def property(name: String): Long = engine.property(name)
   def count(ticker: TickerType): Long = engine.count(ticker)

@@ -74,8 +74,11 @@ final class UncommittedMemory {
     @volatile private var staged = 0L
     @volatile private var remembered = 0L
 
-    private[UncommittedMemory] def stagedBytes: Long = staged
-    private[UncommittedMemory] def rememberedBytes: Long = remembered
+    /** Returns bytes of the writes of the open transaction, in memory and spilled; as of its last step. */
+    def stagedBytes: Long = staged
+
+    /** Returns bytes of the keys that the open transaction has read and remembers; as of its last step. */
+    def rememberedBytes: Long = remembered
     private[UncommittedMemory] def preparedBytes: Long = prepared
 
     /** Returns by how many bytes a transaction may grow before it reports them. */

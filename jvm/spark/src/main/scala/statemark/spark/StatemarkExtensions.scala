@@ -77,6 +77,7 @@ object StatemarkExtensions {
           )
           // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
           batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)
+          batch.setProperty(TaskInfo.QueryName, batch.queryName.orNull)
           Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
         }
         StatefulNodes.opened(plan)

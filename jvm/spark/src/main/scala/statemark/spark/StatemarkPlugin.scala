@@ -1,6 +1,5 @@
 package statemark.spark
 
-import com.codahale.metrics.Gauge
 import java.io.File
 import java.util.{Map => JMap}
 import org.apache.spark.api.plugin.{DriverPlugin, ExecutorPlugin, PluginContext, SparkPlugin}
@@ -22,11 +21,12 @@ import statemark.spark.cluster.{
 }
 import statemark.spark.conf.StoreSettings
 import statemark.spark.live.{EndedQueries, ReadRouter}
-import statemark.spark.local.{ReusableStores, StoreDirectory}
+import statemark.spark.local.{LocalDisk, ReusableStores, StoreDirectory}
 import statemark.spark.memory.{NativePool, UncommittedStores}
+import statemark.spark.metrics.{GaugeGroup, Gauges}
 import statemark.spark.process.{Executors, JvmState}
 import statemark.spark.provider.OverdueSnapshots
-import statemark.spark.reads.{LiveRead, ReadService}
+import statemark.spark.reads.{LiveRead, ReadFigures, ReadService}
 
 /** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
   * driver prefers that executor for them when the query starts again. Without it, local state is found
@@ -52,25 +52,38 @@ private object StatemarkPlugin {
     try OverdueSnapshots.applicationEnds()
     catch { case NonFatal(e) => log.warn("Stores end without the snapshots that are overdue.", e) }
 
-  /** Registers the gauges of this process. */
-  def register(context: PluginContext): Unit = {
-    val memory = UncommittedStores.memory
-    Seq[(String, () => Long)](
-      "openStores" -> (() => ReusableStores.count.toLong),
-      "stagedBytes" -> (() => memory.staged),
-      "preparedBytes" -> (() => memory.prepared),
-      "rememberedBytes" -> (() => memory.remembered),
-      "uncommittedUsedBytes" -> (() => memory.bytes),
-      "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
-      "spills" -> (() => memory.spills),
-      "spilledBytes" -> (() => memory.spilledBytes),
-      "nativeBytes" -> (() => NativePool.usedBytes),
-      "nativeLimitBytes" -> (() => NativePool.limitBytes.getOrElse(-1L))
-    ).foreach { case (name, value) =>
-      val gauge: Gauge[Long] = () => value()
-      context.metricRegistry().register(name, gauge): Unit
-    }
+  /** Shows the gauges of this process.
+    * @param hasStores whether tasks run in it
+    */
+  def register(context: PluginContext, hasStores: Boolean): Unit = {
+    val gauges = Gauges.current
+    if (hasStores) gauges.group(Gauges.OfProcess)(new ProcessGauges): Unit
+    ReadFigures.current(): Unit
+    gauges.serve(context.metricRegistry())
   }
+}
+
+/** What the stores of this process take together. ''Thread:'' any. */
+private final class ProcessGauges extends GaugeGroup {
+  private val memory = UncommittedStores.memory
+  private val disk = LocalDisk.shared
+
+  override def isUsed: Boolean = true
+
+  override def gauges: Seq[(String, () => Any)] = Seq(
+    "openStores" -> (() => ReusableStores.count.toLong),
+    "stagedBytes" -> (() => memory.staged),
+    "preparedBytes" -> (() => memory.prepared),
+    "rememberedBytes" -> (() => memory.remembered),
+    "uncommittedUsedBytes" -> (() => memory.bytes),
+    "uncommittedLimitBytes" -> (() => memory.limit.getOrElse(-1L)),
+    "spills" -> (() => memory.spills),
+    "spilledBytes" -> (() => memory.spilledBytes),
+    "nativeBytes" -> (() => NativePool.usedBytes),
+    "nativeLimitBytes" -> (() => NativePool.limitBytes.getOrElse(-1L)),
+    "localDirBytes" -> (() => disk().usedBytes),
+    "localDirFreeBytes" -> (() => disk().freeBytes)
+  )
 }
 
 private final class StatemarkDriverPlugin extends DriverPlugin {
@@ -89,9 +102,9 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
     JarVersions.own.map(JarVersions.Key -> _).toMap.asJava
   }
 
-  /** Registers the gauges of stores where the driver is the executor, too. */
+  /** Shows those of stores where the driver is the executor, too. */
   override def registerMetrics(appId: String, context: PluginContext): Unit =
-    if (hasStores) StatemarkPlugin.register(context)
+    StatemarkPlugin.register(context, hasStores)
 
   /** Waits for the stores where the driver is the executor, too: Spark does not wait for the end of that. */
   override def shutdown(): Unit = if (hasStores) StatemarkPlugin.end(log)
@@ -123,7 +136,8 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     if (context.executorID() != Executors.Driver) serveReads(context)
     reportInventory(context)
     // Spark has no id of the application yet where the driver is the executor, and would warn of gauges without one.
-    if (context.executorID() != Executors.Driver) StatemarkPlugin.register(context)
+    if (context.executorID() != Executors.Driver)
+      StatemarkPlugin.register(context, hasStores = true)
   }
 
   override def shutdown(): Unit =

@@ -409,7 +409,8 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner wi
       stateStoreId,
       known,
       memory + known.prepared.bytes,
-      context.snapshotTaker.lastUploaded
+      context.snapshotTaker.lastUploaded,
+      keeper.figures
     )
   }
 

@@ -21,6 +21,9 @@ object Tables {
         ("metrics" -> StoreMetrics.labels.map(m =>
           ("name" -> m.name) ~ ("unit" -> m.kind.unit) ~ ("text" -> m.text)
         )) ~
+        ("gauges" -> StoreMetrics.gauges.map(g =>
+          ("name" -> g.name) ~ ("unit" -> g.unit) ~ ("kafka" -> g.kafka)
+        )) ~
         ("values" -> JObject(StoreSettings.all.toList.map(s =>
           s.name -> JArray(texts(asked \ "values" \ s.name).map(taken(s, _)))
         ))) ~

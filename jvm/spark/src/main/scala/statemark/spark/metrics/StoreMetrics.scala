@@ -10,7 +10,8 @@ import statemark.spark.metrics.MetricKind.{Count, Size, Time}
 /** The table of metrics: Statemark's own, and Spark's of its RocksDB provider under their names. All are sums:
   * Spark adds them up over stores and partitions. Staged and prepared bytes are among them (I8).
   *
-  * What a row says is all there is to a metric here: names, and the objects that Spark asks for, come from it.
+  * What a row says is all there is to a metric here: names, the objects that Spark asks for, and the gauges of
+  * [[OperatorFigures]] come from it.
   */
 object StoreMetrics {
   private type Facts = CommitFacts
@@ -60,21 +61,22 @@ object StoreMetrics {
     Metric("statemarkConfirmLatencyMs", Time, "time to apply prepared versions to base stores")(
       _.times.confirmMs
     ),
-    Metric("statemarkStagedBytes", Size, "bytes of staged writes at commit")(
+    Metric[Facts]("statemarkStagedBytes", Size, "bytes of staged writes at commit")(
       _.transaction.approximateNumUncommittedBytes
-    ),
-    Metric(
+    ).showing(_.store.uncommitted.fold(0L)(_.stagedBytes)).asIn("approximateNumUncommittedBytes"),
+    Metric[Facts](
       "statemarkRememberedBytes",
       Size,
       "bytes of keys that were read, not written, and remembered to count rows, at commit"
-    )(_.transaction.rememberedBytes),
+    )(_.transaction.rememberedBytes).showing(_.store.uncommitted.fold(0L)(_.rememberedBytes)),
     Metric("statemarkSpillCount", Count, "number of times that staged writes went to disk")(
       _.transaction.spills
     ),
     Metric("statemarkSpilledBytes", Size, "bytes of staged writes that went to disk")(
       _.transaction.spilledBytes
     ),
-    Metric("statemarkPreparedBytes", Size, "bytes of prepared versions")(_.prepared.bytes),
+    Metric[Facts]("statemarkPreparedBytes", Size, "bytes of prepared versions")(_.prepared.bytes)
+      .showing(_.store.prepared.fold(0L)(_.bytes)),
     Metric("statemarkRollbackCount", Count, "number of transactions rolled back")(
       _.events.rollbacks
     ),
@@ -82,11 +84,11 @@ object StoreMetrics {
     Metric("statemarkReloadCount", Count, "number of loads that read the checkpoint location")(
       _.events.reloads
     ),
-    Metric(
+    Metric[Facts](
       "statemarkUnflushedVersionCount",
       Count,
       "number of confirmed versions that a crash would replay"
-    )(_.unflushedVersions)
+    )(_.unflushedVersions).showing(_.unflushedVersions)
   )
 
   /** Those of Spark's that every line of Spark has. */
@@ -125,31 +127,49 @@ object StoreMetrics {
   private val all: Seq[Metric[Facts]] =
     ofLoads.map(_.in[Facts](_.load)) ++ ofCommits ++ ofSpark ++ VersionedMetrics.all
 
+  /** Statemark's own. */
+  private[spark] val own: Seq[Metric[Facts]] = all.filter(_.label.isDefined)
+
+  /** Of gauges alone: Spark adds its metrics up. */
+  private[spark] val commitRate: GaugeLabel =
+    GaugeLabel("commitRate", "commits/s", Some("commit-rate"))
+  private[spark] val commitLatencyAvg: GaugeLabel =
+    GaugeLabel("commitLatencyMsAvg", Time.unit, Some("commit-latency-avg"))
+
+  /** Labels of the gauges of an operator. */
+  val gauges: Seq[GaugeLabel] = own.flatMap(_.label.map(_.asGauge)) ++
+    Seq(commitRate, commitLatencyAvg, MetricLabel.CommitLatencyMax.asGauge)
+
   /** Labels of Statemark's own, that of the one that Spark shows store by store included. */
-  val labels: Seq[MetricLabel] = all.flatMap(_.label) :+ MetricLabel.CommitLatencyMax
+  val labels: Seq[MetricLabel] = own.flatMap(_.label) :+ MetricLabel.CommitLatencyMax
 
   /** Metrics that Spark shows for an operator; Spark's are there whether or not they have a row. */
-  val custom: Seq[StateStoreCustomMetric] = ALL_CUSTOM_METRICS ++
-    all.filter(_.label.isDefined).map(_.spark)
+  val custom: Seq[StateStoreCustomMetric] = ALL_CUSTOM_METRICS ++ own.map(_.spark)
 
   /** Everything that a commit reports, as values: another task may have the store by the time that Spark asks.
     *
     * @param memoryBytes that the store uses, on the heap and off it
     * @param lastUploaded version of the newest snapshot that was uploaded
+    * @param figures of the operator, which get the same values
     */
   def of(
       storeId: StateStoreId,
       facts: CommitFacts,
       memoryBytes: Long,
-      lastUploaded: Long
-  ): StateStoreMetrics = InstanceMetrics.metrics(
-    storeId,
-    facts.state.counts.keys,
-    memoryBytes,
-    all.map(metric => metric.spark -> metric.value(facts)).toMap,
-    facts.times.totalMs,
-    lastUploaded
-  )
+      lastUploaded: Long,
+      figures: Option[OperatorFigures]
+  ): StateStoreMetrics = {
+    val values = all.map(metric => metric -> metric.value(facts))
+    figures.foreach(_.committed(values, facts.times.totalMs))
+    InstanceMetrics.metrics(
+      storeId,
+      facts.state.counts.keys,
+      memoryBytes,
+      values.map { case (metric, value) => metric.spark -> value }.toMap,
+      facts.times.totalMs,
+      lastUploaded
+    )
+  }
 
   private def one(isSo: Boolean): Long = if (isSo) 1 else 0
 

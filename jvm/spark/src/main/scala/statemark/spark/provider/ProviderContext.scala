@@ -11,8 +11,9 @@ import statemark.spark.checkpoint.{CommittedVersions, StoreLocation}
 import statemark.spark.cluster.AttemptCheck
 import statemark.spark.conf.{LocalRoot, NativeMemoryBound, StoreConf}
 import statemark.spark.load.{CheckpointMark, StoreLoader}
-import statemark.spark.local.{BaseStores, StoreDirectories}
+import statemark.spark.local.{BaseStores, LoadedStore, StoreDirectories}
 import statemark.spark.memory.{NativeMemory, NativePool, UncommittedStores}
+import statemark.spark.metrics.OperatorFigures
 import statemark.spark.process.TaskInfo
 import statemark.spark.reads.LiveRead
 import statemark.spark.rows.{RowChecksums, RowEncoderRegistry, RowFormat}
@@ -59,6 +60,12 @@ final class ProviderContext(
   val isOfBatch: Boolean = task.isOfBatch
 
   val startOffsets: StartOffsets = new StartOffsets(location, conf.own.checksOffsets)
+
+  /** Returns the figures of the operator, for a store that was opened; None for a reader's. */
+  def figuresFor(store: LoadedStore): Option[OperatorFigures] =
+    Option.when(isOfBatch)(
+      OperatorFigures.opened(task.query, storeId.operatorId, clock, store)
+    )
 
   /** What was opened since; a provider may be closed before it opened anything. */
   private val opened = new NativeHandles

@@ -13,12 +13,13 @@ import statemark.spark.local.{
   LoadStats,
   LoadedStore,
   LocalCollector,
+  LocalDisk,
   ReusableStore,
   ReusableStores,
   StoreDirectory
 }
 import statemark.spark.memory.FreedMemory
-import statemark.spark.metrics.EventCounts
+import statemark.spark.metrics.{EventCounts, OperatorFigures}
 import statemark.spark.process.BackgroundThreads
 import statemark.spark.reads.ReadableStores
 import statemark.transaction.CommitPhase
@@ -45,6 +46,9 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
 
   /** The store that is loaded. */
   def generation: Option[LoadedStore] = current.map(_.loaded)
+
+  /** What the gauges of its operator show; None where no batch goes on from the store. */
+  def figures: Option[OperatorFigures] = current.flatMap(_.figures)
 
   /** How the last load was served. */
   def load: LoadStats = load_
@@ -219,7 +223,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
       generation,
       BackgroundThreads.background
     )
-    current = Some(OpenStore(generation, flushes, reusable))
+    current = Some(OpenStore(generation, flushes, reusable, context.figuresFor(generation)))
     staleSnapshots.loaded()
     if (context.liveRead.isEmpty)
       ReadableStores.add(context.location.address, generation.store, isCommittedAttempt)
@@ -227,6 +231,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     loaded(figures)
     flushes.noted()
     context.localRoot.foreach { root =>
+      LocalDisk.shared().uses(root.directory)
       LocalCollector.tick(root.directory, context.conf.own, context.clock)
     }
   }
@@ -251,6 +256,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   private def forget(end: LoadedStore => Unit): Unit = current.foreach { open =>
     hide(open): Unit
     open.flushes.close()
+    open.figures.foreach(_.closed(open.loaded))
     ReadableStores.remove(context.location.address, open.store)
     current = None
     end(open.loaded)
@@ -271,11 +277,13 @@ private[spark] object StoreLifecycle {
   /** A store that is loaded, and what is at work for it.
     *
     * @param reusable the same as later runs and processes see it, where it outlives this one
+    * @param figures of its operator, which count it as open
     */
   private final case class OpenStore(
       loaded: LoadedStore,
       flushes: FlushPolicy,
-      reusable: Option[ReusableStore]
+      reusable: Option[ReusableStore],
+      figures: Option[OperatorFigures]
   ) {
     def store: TransactionalStore = loaded.store
   }

@@ -1,6 +1,7 @@
 package statemark.spark.reads
 
 import java.util.UUID
+import java.util.concurrent.atomic.AtomicBoolean
 import statemark.common.Position
 import statemark.engine.{ColumnFamilies, VersionId}
 import statemark.{IsolationLevel, ReadView}
@@ -38,24 +39,30 @@ final case class LiveRead(
     * @throws OffsetsDifferException where it holds other source offsets than the query's log has for `at`
     * @throws StoreClosed where it is open nowhere, and is not to be loaded
     */
-  private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] =
+  private[spark] def open(address: StoreAddress, at: VersionId): Option[LiveReads] = {
+    val ended = ReadFigures.current().begun(level)
     ReadableStores.view(address, at, level).map { view =>
+      def end(): Unit = {
+        endOf(view, address)
+        ended()
+      }
       try check(address, at, StoreOffsets(view.state.at, view.position))
       catch {
         case e: Throwable =>
-          view.close()
+          end()
           throw e
       }
-      new LiveReads(view, keys, () => end(view, address))
+      new LiveReads(view, keys, () => end())
     }.orElse {
       for {
         ask <- LiveRead.remote()
         rows <- RemoteRows.open(address, at, level.name, ask)
       } yield {
         check(address, at, rows.offsets)
-        new LiveReads(rows, keys, () => ())
+        new LiveReads(rows, keys, ended)
       }
     }.orElse(if (loads) None else throw new StoreClosed(address))
+  }
 
   private def check(address: StoreAddress, at: VersionId, found: StoreOffsets): Unit = for {
     logged <- expected
@@ -65,7 +72,7 @@ final case class LiveRead(
     if differences.nonEmpty
   } throw new OffsetsDifferException(address.toString, at.version, differences)
 
-  private def end(view: ReadView, address: StoreAddress): Unit = {
+  private def endOf(view: ReadView, address: StoreAddress): Unit = {
     view.close()
     read.foreach(ReadableStores.ended(address, _))
   }
@@ -81,6 +88,7 @@ private[spark] final class LiveReads(
     val keys: Option[LiveKeys],
     end: () => Unit
 ) extends AutoCloseable {
+  private val isOpen = new AtomicBoolean(true)
   @volatile private var families_ = rows.families.copy(maxId = LiveReads.FirstId)
 
   def families: ColumnFamilies = families_
@@ -91,7 +99,8 @@ private[spark] final class LiveReads(
   def createColumnFamily(name: String): Unit =
     families_ = families_.created(name, isInternal = false)
 
-  override def close(): Unit = end()
+  /** Ends the read. Idempotent. */
+  override def close(): Unit = if (isOpen.getAndSet(false)) end()
 }
 
 private[spark] object LiveReads {

@@ -71,6 +71,7 @@ object StatemarkBridge extends BridgeShims {
     BatchAhead(
       spark,
       queryId,
+      Option(query.name),
       batch,
       ends(batch - 1),
       ends(batch),
@@ -404,6 +405,7 @@ final case class OwnThreadQuery(id: UUID, session: SparkSession, isRealTime: Boo
 final case class BatchAhead(
     spark: SparkSession,
     queryId: String,
+    queryName: Option[String],
     batch: Long,
     start: Option[Position],
     end: Option[Position],
