@@ -28,6 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2,4]").appName("statemark-kafka")
     for name, value in sinks.settings(tmp_path_factory.mktemp("spark")).items():
         builder = builder.config(name, value)
+    builder = builder.config("spark.plugins", "statemark.spark.StatemarkPlugin")  # for gauges
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # injected failures print stack traces by design
     jvm: Any = session._jvm

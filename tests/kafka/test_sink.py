@@ -63,7 +63,15 @@ def counted(lines: Lines) -> DataFrame:
     )
 
 
-def test_append_and_restart(lines: Lines, sink: Sink, log: Log) -> None:
+def gauges(spark: SparkSession) -> dict[str, int]:
+    """The gauges of the plugin, by name."""
+    jvm: Any = spark._jvm
+    system = jvm.org.apache.spark.SparkEnv.get().metricsSystem()
+    source = system.getSourcesByName("plugin.statemark.spark.StatemarkPlugin").head()
+    return {name: g.getValue() for name, g in source.metricRegistry().getGauges().items()}
+
+
+def test_append_and_restart(lines: Lines, sink: Sink, log: Log, spark: SparkSession) -> None:
     lines.add("a", "b")
     lines.add("c")
     query = sink.run(lines.stream())
@@ -77,6 +85,18 @@ def test_append_and_restart(lines: Lines, sink: Sink, log: Log) -> None:
     lines.add("d")
     sink.run(lines.stream())
     assert sink.values() == ["a", "b", "c", "d"]
+    shown = gauges(spark)
+    own = {n.rpartition(".")[2]: g for n, g in shown.items() if f".{sink.topic}." in n}
+    # Those of both runs.
+    assert own == {
+        "batchesDecided": 3,
+        "batchesCompleted": 3,
+        "discardedBatches": 0,
+        "rows": 4,
+        "refusedRows": 0,
+        "copiedRows": 0,
+    }
+    assert (shown["kafka.openTransactions"], shown["kafka.oldestTransactionMs"]) == (0, 0)
     assert (sink.checkpoint / "_statemark/kafka" / str(sink.topic)).is_file()
     # One line for each run, and no warning.
     first, second = log.lines("INFO Sink ")

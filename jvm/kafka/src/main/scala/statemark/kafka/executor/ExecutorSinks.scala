@@ -150,6 +150,9 @@ final class ExecutorSinks(
     closing.foreach(TimeUnit.NANOSECONDS.timedJoin(_, endNanos - clock.nanos()))
   }
 
+  /** Returns how long each transaction that is open has been open, in milliseconds. */
+  def openForMs: Seq[Long] = lines.values.asScala.toVector.flatMap(_.line.openForMs)
+
   /** Transactional ids that have a line. */
   private[kafka] def lineCount: Int = lines.size
 

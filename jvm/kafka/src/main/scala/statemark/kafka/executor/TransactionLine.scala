@@ -347,6 +347,9 @@ private[kafka] final class TransactionLine(
 
   private def isOld(open: OpenTransaction): Boolean = openMs(open) > limits.mostOpenMs
 
+  /** Returns how long the open transaction has been open. */
+  def openForMs: Option[Long] = current.map(openMs)
+
   private def openMs(open: OpenTransaction): Long = sinceMs(open.begunNanos)
 
   private def sinceMs(nanos: Long): Long = (seams.clock.nanos() - nanos) / 1000000L

@@ -21,6 +21,7 @@ import statemark.kafka.rows.AttemptMessage
   *
   * @param isLocal whether the one executor is this process
   * @param runId of the query's run with which it ends; None outside of queries
+  * @param counts what its gauges show
   * @param recovered told of each recovery
   */
 private[sink] final class OpenSink(
@@ -29,6 +30,7 @@ private[sink] final class OpenSink(
     coordinator: BatchCoordinator,
     isLocal: Boolean,
     val runId: Option[UUID],
+    counts: SinkCounts,
     recovered: RecoveryReport => Unit
 ) {
   import OpenSink.log
@@ -41,6 +43,7 @@ private[sink] final class OpenSink(
   @volatile private var isWriting = false
   // Changed with the lock held.
   @volatile private var isClosed = false
+  counts.opened()
 
   def begin(start: BatchStart): BatchPlan = exclusively {
     if (isClosed) throw new SinkException.IllegalCall("A batch cannot begin", "its run has ended")
@@ -58,6 +61,7 @@ private[sink] final class OpenSink(
       try coordinator.commit(batch, messages)
       finally report()
     isWriting = false
+    counts.add(figures)
     if (figures.refusedRows > 0) log.warn(
       s"Batch $batch of sink $identity: ${figures.refusedRows} of ${figures.rows} rows can never be sent, " +
         s"and went to topic ${settings.refusedRowsTopic.getOrElse("")}."
@@ -129,6 +133,7 @@ private[sink] final class OpenSink(
     lock.lock()
     try if (!isClosed) {
         isClosed = true
+        counts.closed()
         KafkaFailures.uninterrupted {
           try endLost()
           finally {
@@ -144,6 +149,7 @@ private[sink] final class OpenSink(
   private def report(): Unit =
     coordinator.lastRecovery.filterNot(r => seen.exists(_ eq r)).foreach { recovery =>
       seen = Some(recovery)
+      counts.add(recovery)
       recovered(recovery)
       log.info(recovery.line)
       recovery.notes.foreach(note => log.warn(s"Sink $identity: $note"))

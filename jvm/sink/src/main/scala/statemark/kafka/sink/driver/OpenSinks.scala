@@ -49,14 +49,16 @@ private[sink] object OpenSinks {
     watch(spark.sparkContext)
     val isLocal = spark.sparkContext.isLocal
     if (!isLocal) ExecutorOrders.serve()
+    val counts = SinkCounts.of(context)
     val coordinator = new BatchCoordinator(
       context,
       if (isLocal) CommitOrders.none else ExecutorOrders,
       marker,
       Option.when(isLocal)(SinkProcess.sinks),
-      DriverSeams(observer = SinkProbe.observer)
+      DriverSeams(observer = counts.observing(SinkProbe.observer))
     )
-    val sink = new OpenSink(identity, context.settings, coordinator, isLocal, runId, recovered)
+    val sink =
+      new OpenSink(identity, context.settings, coordinator, isLocal, runId, counts, recovered)
     sinks.put(identity, sink): Unit
     sink
   }

@@ -9,6 +9,7 @@ import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, Timer}
 import statemark.kafka.conf.SinkIdentity
 import statemark.kafka.executor.{CommitAnswer, CommitOrder, ExecutorSinks, WriterSpec}
+import statemark.spark.metrics.{GaugeGroup, Gauges}
 import statemark.spark.process.ObjectBytes
 
 /** What the driver asks of an executor. */
@@ -41,6 +42,9 @@ private[sink] object SinkProcess {
     new ExecutorSinks(KafkaClients.of, Clock.system, Timer.system, SinkProbe.observer)
   }
 
+  /** Shows the open transactions of this process as gauges. */
+  def show(): Unit = Gauges.current.group("kafka")(new OpenTransactionGauges(sinks.openForMs)): Unit
+
   /** After a command that ends its query in its own way; before Spark ends the tasks, as there is little time. */
   private val EndPriority = FileSystem.SHUTDOWN_HOOK_PRIORITY + 40
 
@@ -52,7 +56,10 @@ private[sink] object SinkProcess {
   )
 
   /** Makes sure that the driver's orders reach this process, before the first row is written. */
-  def prepare(spec: WriterSpec): Unit = if (!spec.isLocal) introduction.run(SparkEnv.get)
+  def prepare(spec: WriterSpec): Unit = {
+    show()
+    if (!spec.isLocal) introduction.run(SparkEnv.get)
+  }
 
   private def answer(request: Array[Byte]): Array[Byte] =
     ObjectBytes.encode(answer(ObjectBytes.decode[ExecutorRequest](request)))
@@ -66,6 +73,16 @@ private[sink] object SinkProcess {
       sinks.close(identity, run)
       CommitAnswer.Aborted
   }
+}
+
+/** The transactions of this process that are open, and the age of the oldest. ''Thread:'' any. */
+private final class OpenTransactionGauges(openForMs: => Seq[Long]) extends GaugeGroup {
+  override def isUsed: Boolean = true
+
+  override def gauges: Seq[(String, () => Any)] = Seq(
+    "openTransactions" -> (() => openForMs.length.toLong),
+    "oldestTransactionMs" -> (() => openForMs.maxOption.getOrElse(0L))
+  )
 }
 
 /** Has the driver told once where this process can be asked. Where that is interrupted or fails, the next task tries
