@@ -10,7 +10,7 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from statemark.operator_metrics import by_operator, query_name
+from statemark.operator_metrics import by_operator, of_sink, query_name, since_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +36,24 @@ _EVENTS: tuple[tuple[str, Callable[[OperatorMetrics], int]], ...] = (
     ("transactions\nrolled back", lambda row: row.rollbacks),
     ("staged writes\nspilled to disk", lambda row: row.spills),
 )
+#: The panels of the Kafka sink, and the lines of each: its name, and its value by batch.
+_SINK_PANELS: tuple[tuple[str, tuple[tuple[str, Callable[[Rows], list[int]]], ...]], ...] = (
+    (
+        "Kafka sink: time to the readers (ms)",
+        (
+            ("until the decision", lambda rows: [row.sink_decision_ms or 0 for row in rows]),
+            ("from then on", lambda rows: [row.sink_commit_ms or 0 for row in rows]),
+        ),
+    ),
+    (
+        "Kafka sink: rows",
+        (
+            ("decided", lambda rows: [row.sink_rows or 0 for row in rows]),
+            ("of them refused", lambda rows: [row.sink_refused_rows or 0 for row in rows]),
+            ("copied", lambda rows: since_before(rows, "sink_copied_rows")),
+        ),
+    ),
+)
 #: Apart also for those who see few colors; the next operators have them again, dashed.
 _COLORS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F"),
@@ -55,24 +73,38 @@ def draw(rows: Rows) -> Figure:
     Parameters
     ----------
     rows : sequence of OperatorMetrics
-        What each operator did in each batch, in the order of batches; at least one.
+        What each operator did in each batch, and the Kafka sink where the query has one, in the
+        order of batches; at least one.
 
     Returns
     -------
     matplotlib.figure.Figure
         The figure that `statemark.plots.dashboard` returns.
     """
-    operators = by_operator(rows)
-    figure = Figure(figsize=(10, 7.6 + 0.3 * len(operators)), layout="constrained")
-    grid = figure.add_gridspec(3, 2, height_ratios=(3, 3, 2.0 + 0.4 * len(operators)))
+    operators, written = by_operator(rows), of_sink(rows)
+    heights = [3.0, 3.0, 2.0 + 0.4 * len(operators)] if operators else [3.0]
+    heights += [3.0] * bool(written)
+    size = (10, (7.6 + 0.3 * len(operators) if operators else 2.8) + 2.6 * bool(written))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.add_gridspec(len(heights), 2, height_ratios=heights)
     first = figure.add_subplot(grid[0, 0])
-    places = (grid[0, 1], grid[1, 0], grid[1, 1], grid[2, :])
-    others = [figure.add_subplot(place, sharex=first) for place in places]
+
+    def panel(row: int, column: int | slice) -> Axes:
+        return figure.add_subplot(grid[row, column], sharex=first)
+
     _draw_batches(first, rows)
-    for panel, (title, value) in zip((first, *others[:-1]), _PANELS, strict=True):
-        _draw_operators(panel, operators, value)
-        _scale(panel, title)
-    _draw_events(others[-1], operators)
+    if operators:
+        panels = (first, panel(0, 1), panel(1, 0), panel(1, 1))
+        for one, (title, value) in zip(panels, _PANELS, strict=True):
+            _draw_operators(one, operators, value)
+            _scale(one, title)
+        _draw_events(panel(2, slice(None)), operators)
+    else:
+        _scale(first, "whole batch (ms)")
+    if written:
+        places = ((3, 0), (3, 1)) if operators else ((0, 1), (1, slice(None)))
+        for place, (title, lines) in zip(places, _SINK_PANELS, strict=True):
+            _draw_sink(panel(*place), written, title, lines)
     _draw_frames(figure.axes, [row.batch_id for row in rows])
     names = [str(line.get_label()) for line in first.lines]
     columns = 4 if max(map(len, names)) <= _SHORT_NAME else 3
@@ -105,6 +137,21 @@ def _draw_operators(
         }
         label = f"{of_one[0].operator_id}: {of_one[0].operator}"
         panel.plot(batches, found, label=label, **style)
+
+
+def _draw_sink(
+    panel: Axes,
+    rows: Rows,
+    title: str,
+    lines: Sequence[tuple[str, Callable[[Rows], list[int]]]],
+) -> None:
+    """Draw what the sink did. Its lines are not of operators: gray, apart by dashes, named here."""
+    batches = [row.batch_id for row in rows]
+    for (name, values), dash in zip(lines, _DASHES, strict=False):
+        style = _marks(batches) | {"color": "#404040", "linestyle": dash}
+        panel.plot(batches, values(rows), label=name, **style)
+    _scale(panel, title)
+    panel.legend(frameon=False, fontsize="small")
 
 
 def _marks(batches: Sequence[int]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class State:
         position_bound: reads.Position | None = None,
         timeout: float | str | None = None,
     ) -> list[Row | None]:
-        """Return the rows of several keys, all as of one batch, as `statemark.get_many` does.
+        """Return the rows of several keys, as `statemark.get_many` does.
 
         Parameters
         ----------

@@ -122,7 +122,10 @@ def get_many(
     position_bound: reads.Position | None = None,
     timeout: float | str | None = None,
 ) -> list[Row | None]:
-    """Return the rows of several keys, all as of one batch.
+    """Return the rows of several keys.
+
+    At READ_COMMITTED all are as of one batch. At READ_UNCOMMITTED they have what the running batch
+    has staged at the moment that each partition, and each page of long rows, is read.
 
     Parameters
     ----------
@@ -183,7 +186,7 @@ _Page = Callable[
 def _all_pages(
     read: _Page, *, options: dict[str, str], asked: list[lookup_keys.Key], named: str, tries: int
 ) -> list[Row | None]:
-    """Return the rows of all keys as of one batch.
+    """Return the rows of all keys, at READ_COMMITTED as of one batch.
 
     A page has the rows of the first keys that it is asked for. The one after it asks for twice as
     many keys as this one had: long rows are not read for pages that have no room for them.

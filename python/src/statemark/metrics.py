@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from statemark import arguments, jars, report
 from statemark.errors import MissingDependencyError, SettingsError
-from statemark.operator_metrics import OperatorMetrics, read_progress
+from statemark.operator_metrics import OperatorMetrics, read_progress, sink_columns
 
 try:
     from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -43,13 +43,13 @@ _log = logging.getLogger(__name__)
 
 
 _TEXT = ("query_id", "run_id", "name", "operator")
-_FRACTIONS = ("commit_rate", "commit_latency_avg_ms", "commit_latency_max_ms")
+_FRACTIONS = ("commit_rate", "commit_latency_avg_ms", "commit_latency_max_ms", *sink_columns())
 
 
 class MetricsListener(StreamingQueryListener):
     """Keeps what Statemark stores committed, for each query, micro-batch and operator.
 
-    A query on another state store provider does not report these metrics and leaves no rows.
+    With it goes what Statemark's Kafka sink has written. A query that has neither leaves no rows.
     Add one listener to a session; it is safe to read from any thread while queries run.
 
     Parameters
@@ -66,7 +66,7 @@ class MetricsListener(StreamingQueryListener):
 
     Notes
     -----
-    Source: ``stateOperators[].customMetrics`` of Spark's streaming query progress.
+    Source: ``stateOperators[].customMetrics`` and ``sink.metrics`` of Spark's progress.
 
     Examples
     --------
@@ -101,7 +101,8 @@ class MetricsListener(StreamingQueryListener):
         query : StreamingQuery or str or uuid.UUID
             The query, its id or its name.
         operator_id : int, default 0
-            Position among the query's stateful operators.
+            Position among the query's stateful operators; -1 where it has none, and Statemark's
+            Kafka sink.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What one stateful operator did in one micro-batch, read from Spark's progress."""
+"""What one stateful operator did in one micro-batch, read from Spark's progress, and its sink."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _PREFIX = "statemark"
 _METRIC = "metric"
 _IS_SUM = "is_sum"
+_OF_SINK = "of_sink"
+#: The place of a row that is of a sink alone.
+_NO_OPERATOR = -1
 
 
 def _sum(metric: str) -> Mapping[str, object]:
@@ -27,9 +30,17 @@ def _other(metric: str) -> Mapping[str, object]:
     return {_METRIC: metric, _IS_SUM: False}
 
 
+def _of_sink(metric: str) -> Mapping[str, object]:
+    """Say that a column is a metric of the Kafka sink."""
+    return {_OF_SINK: metric}
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorMetrics:
     """What one stateful operator did in one micro-batch, summed over its partitions.
+
+    A query that writes with format ``statemark-kafka`` and keeps no state in Statemark has one row
+    for each micro-batch, of its sink alone.
 
     Attributes
     ----------
@@ -41,10 +52,11 @@ class OperatorMetrics:
         The micro-batch.
     timestamp : datetime.datetime
         Start of the micro-batch, in UTC.
-    operator : str
-        Spark's name for the operator, such as ``stateStoreSave``.
+    operator : str or None
+        Spark's name for the operator, such as ``stateStoreSave``; None in a row of a sink alone.
     operator_id : int
-        Position among the query's stateful operators, in the order of Spark's progress.
+        Position among the query's stateful operators, in the order of Spark's progress; -1 in a
+        row of a sink alone.
     batch_duration_ms : int
         Duration of the whole micro-batch.
     rows_total, rows_updated, rows_removed : int
@@ -66,8 +78,8 @@ class OperatorMetrics:
     confirm_latency_ms : int
         Total time in which commits were confirmed.
     staged_bytes : int
-        Bytes of keys and values that the committed transactions had written (Kafka:
-        ``uncommitted-bytes``).
+        Bytes of keys and values that the committed transactions had written (KIP-892:
+        ``approximateNumUncommittedBytes``).
     remembered_bytes : int
         Bytes of keys that they had read, not written, and remembered to count rows.
     spills : int
@@ -98,6 +110,16 @@ class OperatorMetrics:
         Local directories that were there and not used; the log says why.
     unflushed_versions : int
         Confirmed versions that a crash would have to replay, over all stores.
+    sink_rows, sink_refused_rows : int or None
+        Rows of the micro-batch that the Kafka sink decided on, and how many of them went to the
+        topic of refused rows; None, as all of these, where the query has another sink.
+    sink_transactions : int or None
+        Kafka transactions that hold them.
+    sink_decision_ms, sink_commit_ms : int or None
+        Time until the decision was durable, and from then on until readers could see all rows.
+    sink_copied_rows, sink_discarded_batches, sink_open_transactions : int or None
+        Of the run so far: rows that came to readers by a copy, micro-batches that had been decided
+        before, and open transactions of earlier runs that were ended.
     """
 
     query_id: str
@@ -105,7 +127,7 @@ class OperatorMetrics:
     name: str | None
     batch_id: int
     timestamp: datetime
-    operator: str
+    operator: str | None
     operator_id: int
     batch_duration_ms: int
     rows_total: int
@@ -136,6 +158,16 @@ class OperatorMetrics:
     load_latency_ms: int = field(metadata=_sum("statemarkLoadLatencyMs"))
     distrusted: int = field(metadata=_sum("statemarkDistrust*"))
     unflushed_versions: int = field(metadata=_sum("statemarkUnflushedVersionCount"))
+    sink_rows: int | None = field(default=None, metadata=_of_sink("rows"))
+    sink_refused_rows: int | None = field(default=None, metadata=_of_sink("refusedRows"))
+    sink_transactions: int | None = field(default=None, metadata=_of_sink("transactions"))
+    sink_decision_ms: int | None = field(default=None, metadata=_of_sink("decisionMs"))
+    sink_commit_ms: int | None = field(default=None, metadata=_of_sink("commitMs"))
+    sink_copied_rows: int | None = field(default=None, metadata=_of_sink("copiedRows"))
+    sink_discarded_batches: int | None = field(default=None, metadata=_of_sink("discardedBatches"))
+    sink_open_transactions: int | None = field(
+        default=None, metadata=_of_sink("openTransactionsFound")
+    )
 
 
 def read_progress(progress: StreamingQueryProgress) -> list[OperatorMetrics]:
@@ -149,13 +181,15 @@ def read_progress(progress: StreamingQueryProgress) -> list[OperatorMetrics]:
     Returns
     -------
     list of OperatorMetrics
-        One for each such operator; empty on another state store provider.
+        One for each such operator; one of the sink where there is none, and it is Statemark's;
+        else empty.
     """
-    return [
+    rows = [
         _row(progress, index, operator)
         for index, operator in enumerate(progress.stateOperators)
         if any(name.startswith(_PREFIX) for name in operator.customMetrics)
     ]
+    return rows or ([_row(progress, _NO_OPERATOR, None)] if _sink_metrics(progress) else [])
 
 
 def by_operator(rows: Iterable[OperatorMetrics]) -> list[list[OperatorMetrics]]:
@@ -169,10 +203,51 @@ def by_operator(rows: Iterable[OperatorMetrics]) -> list[list[OperatorMetrics]]:
     Returns
     -------
     list of list of OperatorMetrics
-        By the number of the operator.
+        By the number of the operator; rows of a sink alone are in none.
     """
-    ordered = sorted(rows, key=lambda row: row.operator_id)
+    found = (row for row in rows if row.operator is not None)
+    ordered = sorted(found, key=lambda row: row.operator_id)
     return [list(found) for _, found in groupby(ordered, key=lambda row: row.operator_id)]
+
+
+def of_sink(rows: Iterable[OperatorMetrics]) -> list[OperatorMetrics]:
+    """Return a row for each batch of one query that Statemark's Kafka sink has written.
+
+    Parameters
+    ----------
+    rows : iterable of OperatorMetrics
+        Those of the query.
+
+    Returns
+    -------
+    list of OperatorMetrics
+        In the order that they had.
+    """
+    written = {(row.run_id, row.batch_id): row for row in rows if row.sink_rows is not None}
+    return list(written.values())
+
+
+def since_before(rows: Sequence[OperatorMetrics], column: str) -> list[int]:
+    """Return how much each batch has added to a column that counts over its run.
+
+    Parameters
+    ----------
+    rows : sequence of OperatorMetrics
+        What `of_sink` returns.
+    column : str
+        The name of the column.
+
+    Returns
+    -------
+    list of int
+        One for each row; of a run whose beginning is not kept, the first is all until then.
+    """
+    counts: list[int] = [getattr(row, column) for row in rows]
+    runs = [row.run_id for row in rows]
+    return [
+        count - (counts[i - 1] if i and runs[i - 1] == runs[i] else 0)
+        for i, count in enumerate(counts)
+    ]
 
 
 def query_name(rows: Sequence[OperatorMetrics]) -> str | None:
@@ -199,13 +274,33 @@ def metric_columns() -> dict[str, str]:
     dict of str to str
         By name of the column.
     """
-    return {c.name: c.metadata[_METRIC] for c in fields(OperatorMetrics) if c.metadata}
+    return {c.name: c.metadata[_METRIC] for c in fields(OperatorMetrics) if _METRIC in c.metadata}
+
+
+def sink_columns() -> dict[str, str]:
+    """Return the metric of the Kafka sink for each column that is one.
+
+    Returns
+    -------
+    dict of str to str
+        By name of the column.
+    """
+    return {c.name: c.metadata[_OF_SINK] for c in fields(OperatorMetrics) if _OF_SINK in c.metadata}
+
+
+def _sink_metrics(progress: StreamingQueryProgress) -> dict[str, int]:
+    """Return what Statemark's Kafka sink says of a batch, by column; empty for another sink."""
+    told: Mapping[str, str] = progress.sink.metrics or {}
+    wanted = sink_columns()
+    if not all(metric in told for metric in wanted.values()):
+        return {}
+    return {column: int(told[metric]) for column, metric in wanted.items()}
 
 
 def _row(
-    progress: StreamingQueryProgress, index: int, operator: StateOperatorProgress
+    progress: StreamingQueryProgress, index: int, operator: StateOperatorProgress | None
 ) -> OperatorMetrics:
-    custom: Mapping[str, int] = operator.customMetrics
+    custom: Mapping[str, int] = operator.customMetrics if operator else {}
     sums: dict[str, int] = {
         column.name: sum(n for name, n in custom.items() if fnmatchcase(name, metric))
         for column in fields(OperatorMetrics)
@@ -227,15 +322,16 @@ def _row(
         name=progress.name,
         batch_id=progress.batchId,
         timestamp=datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")),
-        operator=operator.operatorName,
+        operator=operator.operatorName if operator else None,
         operator_id=index,
         batch_duration_ms=duration_ms,
-        rows_total=operator.numRowsTotal,
-        rows_updated=operator.numRowsUpdated,
-        rows_removed=operator.numRowsRemoved,
-        memory_used_bytes=operator.memoryUsedBytes,
+        rows_total=operator.numRowsTotal if operator else 0,
+        rows_updated=operator.numRowsUpdated if operator else 0,
+        rows_removed=operator.numRowsRemoved if operator else 0,
+        memory_used_bytes=operator.memoryUsedBytes if operator else 0,
         commit_rate=commits * 1000 / duration_ms if duration_ms > 0 else None,
         commit_latency_avg_ms=latency_ms / commits if commits > 0 else None,
         commit_latency_max_ms=max(slowest, default=None),
         **sums,
+        **_sink_metrics(progress),
     )

@@ -32,7 +32,8 @@ def dashboard(
     -------
     matplotlib.figure.Figure
         Panels over the batches of the query: a color for each operator, the same in all of them,
-        and strokes where stores were loaded, rolled back or spilled. A panel is logarithmic where
+        and strokes where stores were loaded, rolled back or spilled; below them what the Kafka
+        sink did, where the query has Statemark's. A panel is logarithmic where
         a line would lie flat else, as beside a first batch that loads all of the state; its title
         says so. Nothing is cut. It is no figure of pyplot's: a notebook shows it, ``savefig``
         writes it, nobody has to close it.

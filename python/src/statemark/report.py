@@ -7,13 +7,14 @@ from itertools import groupby
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from statemark.operator_metrics import by_operator, query_name
-from statemark.report_rules import commit_ms, findings, parts, runs_of
+from statemark.operator_metrics import by_operator, of_sink, query_name, since_before
+from statemark.report_rules import commit_ms, findings, parts, runs_of, sink_findings, sink_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from statemark.operator_metrics import OperatorMetrics
+    from statemark.report_rules import Finding
 
     Rows = Sequence[OperatorMetrics]
 
@@ -55,7 +56,8 @@ def text(rows: Iterable[OperatorMetrics]) -> Report:
     Returns
     -------
     Report
-        A paragraph for each operator of each query: its batches and commits, then what is odd.
+        A paragraph for each operator of each query, and for its Kafka sink: its batches and
+        commits, then what is odd.
     """
     lines, tables = [], []
     for query, of_query in groupby(rows, key=lambda row: row.query_id):
@@ -64,7 +66,11 @@ def text(rows: Iterable[OperatorMetrics]) -> Report:
         title = f"query {name} ({query})" if name else f"query {query}"
         operators = by_operator(kept)
         lines += [title, *(line for found in operators for line in _paragraph(found))]
-        tables.append(_table(title, operators))
+        tables.append(f"<p>{html.escape(title)}</p>" + (_table(operators) if operators else ""))
+        if written := of_sink(kept):
+            told, odd = _sink(written), sink_findings(written)
+            lines += [f"  {told}", *_odd(odd)]
+            tables.append(f"<p>{html.escape(told)}<br>{_odd_html(odd)}</p>")
     if not lines:
         return Report(_NOTHING, f"<p>{_NOTHING}</p>")
     return Report("\n".join(lines), "".join(tables))
@@ -96,25 +102,43 @@ def _paragraph(rows: Rows) -> list[str]:
     ]
     more = ("batch", "commit of a store", "stores loaded")
     lines += [f"    {name}: {facts[name]}" for name in more if facts[name]]
-    odd = findings(rows)
+    return [*lines, *_odd(findings(rows))]
+
+
+def _sink(rows: Rows) -> str:
+    """Return what the Kafka sink has written, as a line."""
+    copied = sum(since_before(rows, "sink_copied_rows"))
+    return (
+        f"Kafka sink: batches {rows[0].batch_id} to {rows[-1].batch_id}, "
+        f"{sum(row.sink_rows or 0 for row in rows):,} rows, {copied:,} of them by a copy; "
+        f"{mean(map(sink_ms, rows)):,.0f} ms in the mean until readers saw a batch, "
+        f"{max(map(sink_ms, rows)):,} ms the slowest"
+    )
+
+
+def _odd(odd: Sequence[Finding]) -> list[str]:
+    lines = []
     for finding in odd:
         lines += [f"    ! {finding.what}", f"      {finding.remedy} (docs/{finding.page})"]
-    return lines if odd else [*lines, "    nothing odd"]
+    return lines or ["    nothing odd"]
 
 
-def _table(title: str, operators: Sequence[Rows]) -> str:
+def _odd_html(odd: Sequence[Finding]) -> str:
+    told = [
+        f"<b>{html.escape(found.what)}</b><br>" + html.escape(f"{found.remedy} (docs/{found.page})")
+        for found in odd
+    ]
+    return "<br>".join(told) or "nothing odd"
+
+
+def _table(operators: Sequence[Rows]) -> str:
     """Return the facts of a query's operators as HTML, and what is odd in the last column."""
     head = "".join(f"<th>{name}</th>" for name in [*_facts(operators[0]), "odd"])
     body = ""
     for rows in operators:
-        told = [
-            f"<b>{html.escape(found.what)}</b><br>"
-            + html.escape(f"{found.remedy} (docs/{found.page})")
-            for found in findings(rows)
-        ]
-        cells = [*map(html.escape, _facts(rows).values()), "<br>".join(told) or "nothing odd"]
+        cells = [*map(html.escape, _facts(rows).values()), _odd_html(findings(rows))]
         body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-    return f"<p>{html.escape(title)}</p><table><tr>{head}</tr>{body}</table>"
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _batches(rows: Rows) -> str:

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from statemark import settings
+from statemark.operator_metrics import since_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,6 +62,22 @@ def findings(rows: Rows) -> list[Finding]:
         What costs most comes first.
     """
     return [finding for rule in _RULES for finding in rule(rows)]
+
+
+def sink_findings(rows: Rows) -> list[Finding]:
+    """Return what is odd in what the Kafka sink of a query has written.
+
+    Parameters
+    ----------
+    rows : sequence of OperatorMetrics
+        A row for each batch, at least one, from the oldest on.
+
+    Returns
+    -------
+    list of Finding
+        What costs most comes first.
+    """
+    return [finding for rule in _SINK_RULES for finding in rule(rows)]
 
 
 def parts(rows: Rows, total: float) -> list[tuple[str, float]]:
@@ -185,6 +202,58 @@ def _behind(rows: Rows) -> Iterable[Finding]:
         )
 
 
+def _refused(rows: Rows) -> Iterable[Finding]:
+    """Find rows that no broker takes."""
+    refused = sum(row.sink_refused_rows or 0 for row in rows)
+    if refused:
+        yield Finding(
+            f"{refused:,} of {sum(row.sink_rows or 0 for row in rows):,} rows can never be sent, "
+            "and went to the topic of refused rows",
+            "their headers there say why",
+            "kafka-sink.md",
+        )
+
+
+def _copied(rows: Rows) -> Iterable[Finding]:
+    """Find rows whose own transactions were not committed."""
+    copied = sum(since_before(rows, "sink_copied_rows"))
+    if copied:
+        yield Finding(
+            f"{copied:,} rows came to their readers by a copy: transactions were decided, and not "
+            "committed",
+            "executors, the driver or brokers died: see Spark's log",
+            "kafka-sink.md",
+        )
+
+
+def _discarded(rows: Rows) -> Iterable[Finding]:
+    """Find batches that had been decided before."""
+    batches = sum(since_before(rows, "sink_discarded_batches"))
+    if batches > len({row.run_id for row in rows}):  # a run may begin with one
+        yield Finding(
+            f"{batches} batches were decided before, and their rows dropped",
+            "was the checkpoint set back to a copy?",
+            "kafka-sink.md",
+        )
+
+
+def _slow_sink(rows: Rows) -> Iterable[Finding]:
+    """Find decisions and commits that take much of their batches."""
+    longest = max(sink_ms(row) for row in rows)
+    share = sum(map(sink_ms, rows)) / max(sum(row.batch_duration_ms for row in rows), 1)
+    if share >= _SLOW_SHARE and longest >= _NOTICEABLE_MS:
+        yield Finding(
+            f"decisions and commits of the Kafka sink take {share:.0%} of the batches",
+            "the brokers are slow, or far away",
+            "kafka-sink.md",
+        )
+
+
+def sink_ms(row: OperatorMetrics) -> int:
+    """Return the milliseconds from the last row of a batch until readers see all of it."""
+    return (row.sink_decision_ms or 0) + (row.sink_commit_ms or 0)
+
+
 _RULES: tuple[Callable[[Rows], Iterable[Finding]], ...] = (
     _loads,
     _moved,
@@ -192,4 +261,10 @@ _RULES: tuple[Callable[[Rows], Iterable[Finding]], ...] = (
     _spills,
     _repeats,
     _behind,
+)
+_SINK_RULES: tuple[Callable[[Rows], Iterable[Finding]], ...] = (
+    _refused,
+    _discarded,
+    _copied,
+    _slow_sink,
 )

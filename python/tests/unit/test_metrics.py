@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import dataclasses
 import logging
 import threading
 import uuid
@@ -119,7 +120,25 @@ COLUMNS = [
     "rollbacks", "rewinds", "reloads", "loads_memory", "loads_local", "loads_checkpoint",
     "replayed_changelogs", "load_checkpoint_bytes", "load_latency_ms", "distrusted",
     "unflushed_versions",
+    "sink_rows", "sink_refused_rows", "sink_transactions", "sink_decision_ms", "sink_commit_ms",
+    "sink_copied_rows", "sink_discarded_batches", "sink_open_transactions",
 ]  # fmt: skip
+#: What Statemark's Kafka sink says.
+SINK = {
+    "description": "statemark-kafka[orders]",
+    "numOutputRows": -1,
+    "metrics": {
+        "batch": "7",
+        "rows": "120",
+        "refusedRows": "2",
+        "transactions": "3",
+        "decisionMs": "15",
+        "commitMs": "20",
+        "copiedRows": "40",
+        "discardedBatches": "1",
+        "openTransactionsFound": "4",
+    },
+}
 
 
 def event(
@@ -167,6 +186,23 @@ def test_a_notebook_shows_the_report_of_a_listener() -> None:
     assert listener._repr_html_() == listener.report(QUERY)._repr_html_()
 
 
+def test_the_sink_has_columns() -> None:
+    of_sink = {"sink_rows": 120, "sink_refused_rows": 2, "sink_transactions": 3}
+    of_sink |= {"sink_decision_ms": 15, "sink_commit_ms": 20, "sink_copied_rows": 40}
+    of_sink |= {"sink_discarded_batches": 1, "sink_open_transactions": 4}
+    listener = MetricsListener()
+    listener.onQueryProgress(event(sink=SINK))
+    assert listener.latest(QUERY) == dataclasses.replace(EXPECTED, **of_sink)
+    # A query without state, or with state elsewhere, has rows of the sink alone.
+    for operators in ([], [OPERATOR | {"customMetrics": {"rocksdbPutCount": 1}}]):
+        listener.onQueryProgress(event(operators=operators, sink=SINK, batchId=8))
+        row = listener.latest(QUERY, operator_id=-1)
+        assert row is not None
+        assert (row.operator, row.commit_count, row.batch_duration_ms) == (None, 0, 500)
+        assert {name: getattr(row, name) for name in of_sink} == of_sink
+    assert list(listener.to_pandas()["sink_rows"]) == [120.0] * 3
+
+
 def test_a_query_on_another_provider_leaves_nothing() -> None:
     listener = MetricsListener()
     listener.onQueryProgress(event(custom={"rocksdbPutCount": 1}))
@@ -186,7 +222,7 @@ def test_what_was_not_reported_is_zero_or_unknown() -> None:
     assert row.commit_latency_avg_ms is None
     assert row.commit_latency_max_ms is None
     frame = listener.to_pandas()
-    nullable = ["commit_rate", "commit_latency_avg_ms", "commit_latency_max_ms"]
+    nullable = ["commit_rate", "commit_latency_avg_ms", "commit_latency_max_ms", *COLUMNS[-8:]]
     assert frame[nullable].isna().all(axis=None)
     assert not frame.drop(columns=nullable).isna().any(axis=None)
 
@@ -223,9 +259,9 @@ def test_the_frame_has_a_row_for_each_query_batch_and_operator() -> None:
     mine = frame[frame["query_id"] == QUERY]
     assert list(mine["batch_id"]) == [7, 8]
     first = mine.iloc[0]
-    assert {name: first[name] for name in COLUMNS} == {
-        name: getattr(EXPECTED, name) for name in COLUMNS
-    }
+    own = [name for name in COLUMNS if "sink_" not in name]
+    assert {name: first[name] for name in own} == {name: getattr(EXPECTED, name) for name in own}
+    assert first[[name for name in COLUMNS if "sink_" in name]].isna().all()
 
 
 def test_an_empty_frame_has_the_same_columns_and_types() -> None:

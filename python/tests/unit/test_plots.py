@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import statemark
 from statemark import OperatorMetrics, drawing, plots
+from statemark.operator_metrics import sink_columns
 
 if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
@@ -31,7 +32,10 @@ TITLES = [
     "staged when committed (MiB)",
     "events by batch, with their sums",
 ]
-NOTHING: dict[str, Any] = {field.name: 0 for field in dataclasses.fields(OperatorMetrics)} | {
+SINK_TITLES = ["Kafka sink: time to the readers (ms)", "Kafka sink: rows"]
+NOTHING: dict[str, Any] = {
+    field.name: 0 for field in dataclasses.fields(OperatorMetrics) if "sink_" not in field.name
+} | {
     "query_id": "1f2e6c1c-0a52-4c4f-9b0e-2f6d4d3a8a11",
     "run_id": "first",
     "name": "clicks",
@@ -188,6 +192,32 @@ def test_events_have_a_stroke_for_each_batch_and_a_sum() -> None:
     ]
     # Two rows in each lane, one for each operator.
     assert strokes == [(0, 0), (0, 1), (3, 6), (5, 6), (3, 7), (5, 7), (3, 9), (3, 10)]
+
+
+@pytest.mark.parametrize("operator", ["dedupe", None])
+def test_the_sink_has_panels_of_its_own(operator: str | None) -> None:
+    of_sink = dict.fromkeys(sink_columns(), 0) | {"sink_rows": 50, "sink_decision_ms": 7}
+    of_query = of_sink | {"operator": operator, "operator_id": 0 if operator else -1}
+    rows = [
+        row(**of_query | {"batch_id": i, "run_id": run, "sink_commit_ms": i, "sink_copied_rows": c})
+        for i, (run, c) in enumerate([("a", 0), ("a", 30), ("a", 30), ("b", 0), ("b", 20)])
+    ]
+    figure = drawing.draw(rows)
+    FigureCanvasAgg(figure).draw()
+    titles = [panel.get_title(loc="left").partition(", log")[0] for panel in figure.axes]
+    assert titles == [*(TITLES if operator else ["whole batch (ms)"]), *SINK_TITLES]
+    times, counts = figure.axes[-2:]
+    drawn = {line.get_label(): list(line.get_ydata()) for line in (*times.lines, *counts.lines)}
+    assert drawn == {
+        "until the decision": [7] * 5,
+        "from then on": [0, 1, 2, 3, 4],
+        "decided": [50] * 5,
+        "of them refused": [0] * 5,
+        # The metric counts over a run.
+        "copied": [0, 30, 0, 0, 20],
+    }
+    boxes = [panel.get_tightbbox() for panel in figure.axes]
+    assert [pair for i, box in enumerate(boxes) for pair in overlapping([box], boxes[:i])] == []
 
 
 def test_a_batch_that_ran_twice_is_drawn_twice() -> None:

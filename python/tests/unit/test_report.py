@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from statemark import OperatorMetrics, report
+from statemark.operator_metrics import sink_columns
 
 #: A batch with nothing odd.
-CALM: dict[str, Any] = {field.name: 0 for field in dataclasses.fields(OperatorMetrics)} | {
+CALM: dict[str, Any] = {
+    field.name: 0 for field in dataclasses.fields(OperatorMetrics) if "sink_" not in field.name
+} | {
     "query_id": "q",
     "run_id": "r",
     "name": "clicks",
@@ -152,6 +155,36 @@ def test_operators_and_queries_have_paragraphs_of_their_own() -> None:
         "query z",
         "  operator 0, stateStoreSave: batches 0 to 0, 12,345 rows in state, 3.0 MiB of memory",
     ]
+
+
+#: What the sink says of a batch with nothing odd.
+SINK: dict[str, Any] = dict.fromkeys(sink_columns(), 0) | {
+    "sink_rows": 100,
+    "sink_transactions": 2,
+    "sink_decision_ms": 6,
+    "sink_commit_ms": 4,
+}
+
+
+@pytest.mark.parametrize("operator", ["stateStoreSave", None])
+def test_the_sink_has_a_paragraph(operator: str | None) -> None:
+    of_sink = SINK | {"operator": operator, "operator_id": 0 if operator else -1}
+    calm = [dataclasses.replace(row, **of_sink) for row in rows(4)]
+    told = "  Kafka sink: batches 0 to 3, 400 rows, 0 of them by a copy; 10 ms in the mean until"
+    page = report.text(calm)
+    assert ("  operator 0, stateStoreSave" in page) == bool(operator)
+    assert page.endswith(f"{told} readers saw a batch, 10 ms the slowest\n    nothing odd")
+    assert "Kafka sink: batches 0 to 3" in page._repr_html_()
+    for of_last, what in (
+        ({"sink_refused_rows": 3}, "3 of 400 rows can never be sent"),
+        ({"sink_copied_rows": 50}, "50 rows came to their readers by a copy"),
+        ({"sink_discarded_batches": 2}, "2 batches were decided before"),
+        ({"sink_decision_ms": 3000}, "take 76% of the batches"),
+    ):
+        page = report.text([*calm[:-1], dataclasses.replace(calm[-1], **of_last)])
+        (odd,) = (line for line in page.splitlines() if line.startswith("    ! "))
+        assert what in odd
+        assert what in page._repr_html_()
 
 
 def test_a_notebook_shows_a_table_and_everything_else_a_text() -> None:
