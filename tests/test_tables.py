@@ -130,6 +130,25 @@ def test_documents_have_each_metric_with_its_unit_and_column(table: dict[str, An
     assert found == wanted
 
 
+def test_documents_have_each_gauge_with_its_unit_and_its_name_in_kafka(
+    table: dict[str, Any],
+) -> None:
+    section = _METRICS.partition("\n## Gauges\n")[2]
+    found = {}
+    for gauges, unit, kafka in re.findall(
+        r"^\| (`[^|]*) \| ([^|]*) \| [^|]* \| ([^|]*) \|$", section, re.MULTILINE
+    ):
+        for name in re.findall(r"`(\w+)`", gauges):
+            found[name] = (unit, re.findall(r"`([\w-]+)`", kafka))
+    known = {gauge["name"]: gauge for gauge in table["gauges"]}
+    assert {name: (known[name]["unit"], of[1]) for name, of in found.items()} == found
+    # The others are named by the rule that the table says.
+    ruled = {re.sub(r"^statemark(.)", lambda m: m[1].lower(), m["name"]) for m in table["metrics"]}
+    assert known.keys() - found.keys() <= ruled
+    named = {name: [gauge["kafka"]] for name, gauge in known.items() if gauge.get("kafka")}
+    assert {name: kafka for name, (_, kafka) in found.items() if kafka} == named
+
+
 def _expanded(name: str, known: dict[str, Any]) -> list[str]:
     """Return the names that a name with a place for others in it stands for."""
     pattern = re.sub(r"<\w+>", "*", name)
