@@ -63,8 +63,11 @@ def checkpoint_format(request: pytest.FixtureRequest, conf: Callable[[str, str],
 
 
 @pytest.fixture(autouse=True)
-def _no_query_left(spark: SparkSession) -> Iterator[None]:
+def _no_query_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    faults.disarm(spark)
-    for query in spark.streams.active:
-        query.stop()
+    # A test that starts processes of its own needs no session here.
+    if "spark" in request.fixturenames:
+        spark: SparkSession = request.getfixturevalue("spark")
+        faults.disarm(spark)
+        for query in spark.streams.active:
+            query.stop()

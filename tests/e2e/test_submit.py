@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 import yaml
+from support.processes import SMALL_JVM
 from support.session import LINE, ROOT, STATE_STORE, STATEMARK_PROVIDER, statemark_jar
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ def test_the_job_of_the_sample_cluster(tmp_path: Path) -> None:
         return re.sub(r"(?<![\w.])/(opt|checkpoints|tmp)/", rf"{tmp_path}/\1/", words)
 
     defaults = tmp_path / "opt/spark/conf/spark-defaults.conf"
-    defaults.write_text(moved(defaults.read_text()))
+    # Spark's 200 partitions would be 200 stores.
+    small = f"\nspark.sql.shuffle.partitions 4\nspark.executor.extraJavaOptions {SMALL_JVM}\n"
+    defaults.write_text(moved(defaults.read_text()) + small)
     comment = [line.removeprefix("#").removeprefix(" ") for line in text.splitlines()]
     begin, end = comment.index("  import statemark"), comment.index("  spark.stop()")
     job = tmp_path / "tmp/job.py"

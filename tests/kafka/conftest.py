@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support import sinks
 from support.line_files import Lines, Sink
+from support.session import with_testkit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for name, value in sinks.settings(tmp_path_factory.mktemp("spark")).items():
         builder = builder.config(name, value)
     builder = builder.config("spark.plugins", "statemark.spark.StatemarkPlugin")  # for gauges
-    session = builder.getOrCreate()
+    session = with_testkit(builder)
     session.sparkContext.setLogLevel("OFF")  # injected failures print stack traces by design
     jvm: Any = session._jvm
     jvm.statemark.testkit.TaskGate.register(session._jsparkSession, "/nowhere")  # for `attempt()`

@@ -53,6 +53,25 @@ def built(jar: Path, command: str) -> Path:
     return jar
 
 
+def testkit_on_class_path() -> dict[str, str]:
+    """
+    Environment of a Spark process that has the testkit, and files that start no processes.
+
+    They stand behind Spark's jars, so that an archive of these jars' classes fits.
+    """
+    testkit = built(TESTKIT_JAR, "bin/sbt testkit/assembly")
+    return {"SPARK_DIST_CLASSPATH": f"{testkit}:{ROOT / 'jvm/testkit/unforked'}"}
+
+
+def with_testkit(builder: SparkSession.Builder) -> SparkSession:
+    """Start the session of this process, with the testkit on its class path."""
+    # Spark reads our jar through the local file system, which this replaces.
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in testkit_on_class_path().items():
+            environment.setenv(name, value)
+        return builder.getOrCreate()
+
+
 def settings(provider: str, local: Path) -> dict[str, str]:
     """Settings that a user would write by hand, and those that make tests fast and observable."""
     conf = {
@@ -81,12 +100,7 @@ def start(provider: str, local: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[2,4]").appName("statemark-e2e")
     for key, value in settings(provider, local).items():
         builder = builder.config(key, value)
-    # Spark reads our jar through the local file system, which this replaces. It stands behind
-    # Spark's jars, so that an archive of their classes fits.
-    testkit = built(TESTKIT_JAR, "bin/sbt testkit/assembly")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SPARK_DIST_CLASSPATH", f"{testkit}:{ROOT / 'jvm/testkit/unforked'}")
-        spark = builder.getOrCreate()
+    spark = with_testkit(builder)
     # Injected failures print stack traces by design.
     spark.sparkContext.setLogLevel("OFF")
     faults.register(spark)

@@ -14,7 +14,7 @@ from support import sink_driver, topics
 from support.brokers import jars
 from support.cluster import Gates
 from support.processes import LIMIT_S, SMALL_JVM, Daemon, wait_for
-from support.session import ROOT, TESTKIT_JAR, built, statemark_jar
+from support.session import ROOT, statemark_jar, testkit_on_class_path
 from support.topics import Isolation
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ def settings(local: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(local / "warehouse"),
         "spark.jars": ",".join([str(statemark_jar()), *jars("spark-connector")]),
-        "spark.driver.extraClassPath": str(built(TESTKIT_JAR, "bin/sbt testkit/assembly")),
     }
 
 
@@ -58,7 +57,6 @@ def on_executors(probe: Path, *, memory: str = "700m") -> dict[str, str]:
         "spark.master": f"local-cluster[2,1,{memory.removesuffix('m')}]",
         "spark.executor.memory": memory,
         "spark.executor.extraJavaOptions": f"{SMALL_JVM} {probed(probe)}",
-        "spark.executor.extraClassPath": str(TESTKIT_JAR),
         # A kill counts as a failure of the tasks that ran there.
         "spark.task.maxFailures": "20",
     }
@@ -127,7 +125,7 @@ class Job:
         """Begin a run in a process."""
         asked = json.dumps(self._asked(fails=fails))
         log = self.directory / f"run-{self.runs}.log"
-        paths = {"PYTHONPATH": str(ROOT / "tests")}
+        paths = {"PYTHONPATH": str(ROOT / "tests"), **testkit_on_class_path()}
         return Daemon([sys.executable, str(_DRIVER), asked], log, paths)
 
     def run_in(self, spark: SparkSession, *, fails: bool = True, sink: str = FORMAT) -> Metrics:
