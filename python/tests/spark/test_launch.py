@@ -91,6 +91,7 @@ class Job:
 
     def defaults(self, text: str) -> None:
         file = Path(self.env["SPARK_CONF_DIR"]) / "spark-defaults.conf"
+        file.parent.mkdir(exist_ok=True)
         with file.open("a") as out:
             out.write(text + "\n")
 
@@ -109,20 +110,22 @@ def job(tmp_path: Path, make_jar: Callable[..., Path]) -> Job:
         jar.writestr(f"{OURS}.txt", OURS)
     for name in ("user", "submit", "default"):
         make_jar(tmp_path / f"{name}.jar")
-    _publish_package(tmp_path / "ivy", make_jar)
     env = {
         **os.environ,
+        # On the class path, where an archive of Spark's classes fits behind what is not there.
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
         "PYTHONPATH": str(tmp_path / "python"),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    job = Job(tmp_path, env)
-    job.defaults(f"spark.jars.ivy {tmp_path}/ivy")
-    return job
+    return Job(tmp_path, env)
 
 
-def _publish_package(ivy: Path, make_jar: Callable[..., Path]) -> None:
+@pytest.fixture
+def _package(job: Job, make_jar: Callable[..., Path]) -> None:
     """Put org.example:package:1.0 where Spark's resolver looks before any network."""
+    ivy = job.directory / "ivy"
+    job.defaults(f"spark.jars.ivy {ivy}")
     release = ivy / "local" / "org.example" / "package" / "1.0"
     make_jar(release / "jars" / "package.jar")
     confs = ("default", "compile", "runtime", "master")
@@ -158,22 +161,16 @@ def test_the_jar_reaches_driver_and_executors(job: Job) -> None:
     }
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_jars_of_the_builder_stay(job: Job, when: str) -> None:
+def test_jars_that_the_builder_gets_afterwards_stay(job: Job) -> None:
     user = f'config("spark.jars", "{job.directory}/user.jar")'
-    started = {
-        "before": f"spark = statemark.configure(new().{user}).getOrCreate()",
-        "after": f"spark = statemark.configure(new()).{user}.getOrCreate()",
-    }
     both = sorted(["user", OURS])
-    assert job.jars(started[when]) == (both, both)
+    started = f"spark = statemark.configure(new()).{user}.getOrCreate()"
+    assert job.jars(started) == (both, both)
 
 
 @pytest.mark.parametrize(
-    "args",
-    ["--jars @submit.jar", "--jars=@sub*.jar", "--conf spark.jars=@submit.jar",
-     "--properties-file @submit.conf"],
-)  # fmt: skip
+    "args", ["--jars=@sub*.jar", "--conf spark.jars=@submit.jar", "--properties-file @submit.conf"]
+)
 def test_jars_of_submit_args_stay(job: Job, args: str) -> None:
     file = job.directory / "submit.conf"
     file.write_text(f"spark.jars {job.directory}/submit.jar\n")
@@ -187,12 +184,7 @@ def test_jars_of_submit_args_stay(job: Job, args: str) -> None:
     """) == (both, both)
 
 
-def test_jars_of_spark_defaults_stay(job: Job) -> None:
-    job.defaults(f"spark.jars {job.directory}/default.jar")
-    both = sorted(["default", OURS])
-    assert job.jars("spark = statemark.configure(new()).getOrCreate()") == (both, both)
-
-
+@pytest.mark.usefixtures("_package")
 def test_jars_of_all_layers_and_packages_stay(job: Job) -> None:
     job.defaults(f"spark.jars {job.directory}/default.jar")
     job.submit_args(f"--jars {job.directory}/submit.jar --packages org.example:package:1.0")
@@ -204,6 +196,7 @@ def test_jars_of_all_layers_and_packages_stay(job: Job) -> None:
     assert driver == sorted(["user", "submit", "default", "package", OURS])
 
 
+@pytest.mark.usefixtures("_package")
 @pytest.mark.parametrize("nested", ["statemark.configure(delta(new()))",
                                     "delta(statemark.configure(new()))"])  # fmt: skip
 def test_helpers_that_set_packages_work_before_and_after(job: Job, nested: str) -> None:
@@ -286,6 +279,7 @@ def test_flags_of_the_command_work_in_spark_submit(job: Job) -> None:
     )
 
 
+@pytest.mark.usefixtures("_package")
 def test_under_spark_submit_its_jars_stay(job: Job) -> None:
     ours = f"{job.directory}/python/statemark/jars/{OURS}.jar"
     flags = _spark_submit("--jars", f"{job.directory}/submit.jar,{ours}",
