@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import statemark
 from statemark import checkpoint_facts, checkpoint_files
+from support.modes import FORMATS, IS_WHOLE
 from support.session import STATEMARK_PROVIDER
 from support.streams import Run, Source, events
 
@@ -52,6 +53,8 @@ def _check_doctor(checkpoint: Path, inspected: str, spark: SparkSession, provide
     assert found == ([] if provider == STATEMARK_PROVIDER else ["session-without-jar"])
 
 
+# The suites of the commands have both formats in each of their tests.
+@pytest.mark.parametrize("checkpoint_format", FORMATS if IS_WHOLE else ["2"], indirect=True)
 def test_inspect_and_verify(
     spark: SparkSession, checkpoint: Path, checkpoint_format: str, provider: str
 ) -> None:
@@ -89,6 +92,7 @@ def test_inspect_and_verify(
     )
 
 
+@pytest.mark.parametrize("checkpoint_format", FORMATS if IS_WHOLE else ["1"], indirect=True)
 def test_inspect_for_people(checkpoint: Path) -> None:
     shown = _statemark("inspect", str(checkpoint))
     assert shown.returncode == 0, shown.stderr

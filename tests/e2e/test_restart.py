@@ -92,6 +92,19 @@ def test_another_process_opens_the_stores_of_the_one_before(
         f'"replayed": {restart["changelogs"]}, "total": 900}}'
     )
     assert restart["localStores"] == 4
+    # What both have left, with the directory as a setting of Spark's.
+    setting = f"{STATE_STORE}.statemark.localDir={tmp_path / 'local'}"
+    homes = json.loads(_local("--conf", setting, "--json"))["homes"]
+    assert [home["store"] for home in homes] == [f"0-{p}-default" for p in range(4)]
+    assert {home["state"] for home in homes} == {"idle"}
+    assert {home["partitions"] for home in homes} == {4}
+    assert all(2 <= home["version"] <= 3 for home in homes)
+    assert all(("checkpointId" in home) == (checkpoint_format == "2") for home in homes)
+    assert {home["queryId"] for home in homes} == {_query_id(tmp_path)}
+
+
+def _query_id(directory: Path) -> str:
+    return str(json.loads((directory / "checkpoint/metadata").read_text())["id"])
 
 
 def _local(*words: str) -> str:
@@ -101,26 +114,12 @@ def _local(*words: str) -> str:
     return done.stdout
 
 
-def test_local_shows_and_prunes_what_a_process_left(
-    source: Source, tmp_path: Path, provider: str, checkpoint_format: str
-) -> None:
+def test_local_prunes_what_a_process_left(source: Source, tmp_path: Path, provider: str) -> None:
     if provider != STATEMARK_PROVIDER:
         pytest.skip("Spark's provider leaves nothing")
     source.add(events(0, 300), events(300, 300))
-    _run(source, tmp_path, checkpoint_format)
-    local = tmp_path / "local"
-    # As a setting of Spark's, and as an option.
-    setting = f"{STATE_STORE}.statemark.localDir={local}"
-    listing = json.loads(_local("--conf", setting, "--json"))
-    homes = listing["homes"]
-    assert [home["store"] for home in homes] == [f"0-{p}-default" for p in range(4)]
-    assert {home["state"] for home in homes} == {"idle"}
-    assert {home["partitions"] for home in homes} == {4}
-    assert all(1 <= home["version"] <= 2 for home in homes)
-    assert all(("checkpointId" in home) == (checkpoint_format == "2") for home in homes)
-    (query,) = {home["queryId"] for home in homes}
-    assert query == json.loads((tmp_path / "checkpoint/metadata").read_text())["id"]
-
+    _run(source, tmp_path, "2")
+    local, query = tmp_path / "local", _query_id(tmp_path)
     assert "deleted 0 stores" in _local("--local-dir", str(local), "--prune")
     (line, total) = _local("--local-dir", str(local)).splitlines()[1:]
     assert line.split()[:2] == [query, "4"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
@@ -23,6 +24,9 @@ def main(master: str, directory: Path) -> None:
         spark = SparkSession.builder.remote(master).getOrCreate()
     else:
         builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+        # Executors' virtual machines are as the driver's.
+        options = os.environ["SPARK_SUBMIT_OPTS"]
+        builder = builder.config("spark.executor.extraJavaOptions", options)
         spark = builder.getOrCreate()
     if master.startswith("local-cluster"):
         # `use` tells what is there: the driver, and executors that have come by then.

@@ -88,7 +88,7 @@ PARTS = {
         "end-to-end tests in every combination of modes and at full size",
         command="STATEMARK_REPARTITION=all STATEMARK_INTERLEAVINGS=200 STATEMARK_MODES=all "
         "make test ONLY='Repartition SwitchBesideSuite test_recovery test_switch test_s3 "
-        "test_nexmark'",
+        "test_nexmark test_checkpoint_commands'",
     ),
     "cluster": Part(
         what="20 kills of executors and hosts that come back, in each format; live reads of every "
