@@ -28,8 +28,8 @@ from support.session import (
     SPARK_PROVIDER,
     STATE_STORE,
     STATEMARK_PROVIDER,
-    TESTKIT_JAR,
     built,
+    class_path_with_testkit,
     statemark_jar,
 )
 
@@ -100,8 +100,17 @@ def _name(variant: str, checkpoint_format: str) -> str:
     return f"{variant}-v{checkpoint_format}"
 
 
-def _plan(server: Server, local: Path, batches: range) -> dict[str, Any]:
+def _class_path() -> dict[str, str]:
+    """
+    Environment of a job that has the testkit and the object store's client.
+
+    A class that is asked for by name is looked for in each jar of `spark.jars`, each time.
+    """
     jars = built(ROOT / f"jvm/s3/target/spark-{LINE}/jars", "make test").read_text().split()
+    return {name: ":".join([value, *jars]) for name, value in class_path_with_testkit().items()}
+
+
+def _plan(server: Server, local: Path, batches: range) -> dict[str, Any]:
     settings = {
         "spark.master": "local-cluster[1,2,1024]",
         "spark.executor.memory": "1g",
@@ -111,10 +120,7 @@ def _plan(server: Server, local: Path, batches: range) -> dict[str, Any]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.ui.enabled": "false",
         "spark.plugins": "statemark.spark.StatemarkPlugin",
-        "spark.jars": ",".join([str(statemark_jar()), str(built(TESTKIT_JAR, "make test"))]),
-        # A class that is asked for by name is looked for in each jar of `spark.jars`, each time.
-        "spark.driver.extraClassPath": ":".join(jars),
-        "spark.executor.extraClassPath": ":".join(jars),
+        "spark.jars": str(statemark_jar()),
         "spark.sql.shuffle.partitions": str(PARTITIONS),
         "spark.sql.streaming.minBatchesToRetain": "1",
         f"{STATE_STORE}.maintenanceInterval": "1000h",
@@ -162,7 +168,7 @@ def _job(server: Server, local: Path, phase: str, batches: range) -> dict[str, A
             stderr=subprocess.STDOUT,
             timeout=_TIMEOUT_S,
             cwd=local,
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable} | _class_path(),
         )
     assert done.returncode == 0, (local / f"{phase}.log").read_text()[-4000:]
     return json.loads(results.read_text())

@@ -53,7 +53,7 @@ def built(jar: Path, command: str) -> Path:
     return jar
 
 
-def testkit_on_class_path() -> dict[str, str]:
+def class_path_with_testkit() -> dict[str, str]:
     """
     Environment of a Spark process that has the testkit, and files that start no processes.
 
@@ -67,7 +67,7 @@ def with_testkit(builder: SparkSession.Builder) -> SparkSession:
     """Start the session of this process, with the testkit on its class path."""
     # Spark reads our jar through the local file system, which this replaces.
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in testkit_on_class_path().items():
+        for name, value in class_path_with_testkit().items():
             environment.setenv(name, value)
         return builder.getOrCreate()
 

@@ -14,7 +14,7 @@ from support import sink_driver, topics
 from support.brokers import jars
 from support.cluster import Gates
 from support.processes import LIMIT_S, SMALL_JVM, Daemon, wait_for
-from support.session import ROOT, statemark_jar, testkit_on_class_path
+from support.session import ROOT, class_path_with_testkit, statemark_jar
 from support.topics import Isolation
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Job:
         """Begin a run in a process."""
         asked = json.dumps(self._asked(fails=fails))
         log = self.directory / f"run-{self.runs}.log"
-        paths = {"PYTHONPATH": str(ROOT / "tests"), **testkit_on_class_path()}
+        paths = {"PYTHONPATH": str(ROOT / "tests"), **class_path_with_testkit()}
         return Daemon([sys.executable, str(_DRIVER), asked], log, paths)
 
     def run_in(self, spark: SparkSession, *, fails: bool = True, sink: str = FORMAT) -> Metrics:
@@ -139,6 +139,9 @@ class Job:
         return {
             "conf": {
                 **settings(self.directory),
+                # Plans of a few rows are done before Java code of them is compiled.
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.driver.extraJavaOptions": probed(self.probe),
                 **self.conf,
             },
