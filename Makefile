@@ -141,7 +141,7 @@ conformance: build $(SUITE_OPTIONS) ## Spark's own suites on our provider; SUITE
 	PYTHONPATH=tests $(PY) -m conformance $(SUITES) $(if $(WITHOUT),--without $(WITHOUT)) $(if $(QUICK),--quick) \
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(COMPARE),--compare $(COMPARE)) --folder $(dir $(SUITE_OPTIONS))
 
-crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=48 as `make test` does
+crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=24 as `make test` does
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
 
 # Parts: kills, outages, transfers.

@@ -24,18 +24,18 @@ _CLUSTER = "starts the processes of a cluster: master, workers, driver, executor
 _PROCESSES = "starts several processes with a session each"
 #: By suite: seconds that a test may take beside others, and why.
 LONGER: dict[str, tuple[float, str]] = {
-    "statemark.IsolationSuite": (180, "one test of 10,000 schedules, of which some sync to disk"),
+    "statemark.IsolationSuite": (180, "one test of 6,000 schedules, of which some sync to disk"),
     "statemark.SpillSuite": (60, "kills a process at each part of a version until one is on disk"),
-    "statemark.spark.CrashV1Suite": (400, "one test of 24 kills, a process each"),
-    "statemark.spark.CrashV2Suite": (400, "one test of 24 kills, a process each"),
-    "statemark.spark.model.StatemarkModelSuite": (400, "one test of 400 random histories"),
+    "statemark.spark.CrashV1Suite": (400, "one test of 12 kills, a process each"),
+    "statemark.spark.CrashV2Suite": (400, "one test of 12 kills, a process each"),
+    "statemark.spark.model.StatemarkModelSuite": (400, "one test of 150 random histories"),
     "statemark.spark.offline.RepartitionBesideSuite": (90, "15 random pairs of commands a test"),
     "statemark.spark.offline.RepartitionProtocolSuite": (
         90,
         "the first test runs all batches once",
     ),
-    "statemark.spark.offline.RepartitionSuite": (90, "runs each query six times, on 16 partitions"),
-    "statemark.spark.offline.SwitchBesideSuite": (90, "up to 60 random pairs of commands a test"),
+    "statemark.spark.offline.RepartitionSuite": (90, "runs each query six times"),
+    "statemark.spark.offline.SwitchBesideSuite": (90, "up to 30 random pairs of commands a test"),
     "tests/cluster/test_coming_home.py": (150, _CLUSTER),
     "tests/cluster/test_jar.py": (90, f"{_CLUSTER}, and two applications on it"),
     "tests/cluster/test_kills.py": (150, f"{_CLUSTER}, and new executors for those it kills"),

@@ -30,7 +30,7 @@ class IsolationSuite extends AnyFunSuite with TestStores {
   // RocksDB reads slower the more range deletes its memtable has.
   private val SchedulesPerBank = 200
   private val LowLimit = 700L
-  private val Schedules = sys.env.getOrElse("STATEMARK_SCHEDULES", "10000").toInt
+  private val Schedules = sys.env.getOrElse("STATEMARK_SCHEDULES", "6000").toInt
 
   private def encoded(cell: Cell) = bytes(s"${cell.balance}:${cell.stamp}")
 

@@ -66,7 +66,7 @@ class StatemarkModelSuite extends ModelSuiteBase {
   override protected def traits: ProviderTraits = ProviderTraits.statemark
   override protected def providerClass: String = classOf[StatemarkStateStoreProvider].getName
   override protected def defaultHistories: Int =
-    sys.env.get("STATEMARK_HISTORIES").fold(300)(_.toInt)
+    sys.env.get("STATEMARK_HISTORIES").fold(150)(_.toInt)
 }
 
 /** The model must notice what is wrong: every planted bug, within the budget of histories. */
