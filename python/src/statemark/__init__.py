@@ -18,6 +18,7 @@ What people use, in the order in which they need it::
     kafka_source     rows of topics, of committed transactions alone
     kafka_sink       a query's exactly-once output to Kafka
     kafka_batch      the same in `foreachBatch`, and for a batch query
+    wait_for         waits until such output covers a position of the query's input
     latest           the records that compaction by KIP-280 keeps of a topic
     error_of         what Statemark's failure says, of any exception that Spark throws
 
@@ -93,6 +94,7 @@ from statemark.reads import Position, live, position
 from statemark.running import Lack, Usage, use
 from statemark.session import conf, configure
 from statemark.stateful import Description, Operator, operators
+from statemark.waits import wait_for
 from statemark.winners import latest
 
 if TYPE_CHECKING:
@@ -170,6 +172,7 @@ __all__ = [
     "position",
     "state",
     "use",
+    "wait_for",
 ]
 
 

@@ -33,6 +33,7 @@ def kafka_sink(
     refused_rows_topic: str | None = None,
     on_lost_rows: str | None = None,
     producers_per_executor: int | None = None,
+    kafka_consumer_group: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataStreamWriter:
     """Return a writer of a streaming DataFrame to Kafka, each row exactly once.
@@ -58,6 +59,9 @@ def kafka_sink(
         ``"fail"`` or ``"rerun"``.
     producers_per_executor : int, optional
         Producers, and open transactions, of an executor. Unset: 1.
+    kafka_consumer_group : str, optional
+        The group to which each batch commits where the query's Kafka sources end, as lag tools read
+        it. Nothing else may use it.
     options : mapping of str to object, optional
         More options, as ``{"kafka.linger.ms": 20}``.
 
@@ -90,6 +94,7 @@ def kafka_sink(
         refused_rows_topic=refused_rows_topic,
         on_lost_rows=on_lost_rows,
         producers_per_executor=producers_per_executor,
+        kafka_consumer_group=kafka_consumer_group,
     )
     arguments.refuse_other(df, "DataFrame", remedy="pass the table that the query makes")
     kafka_options.refuse_batch(df, is_streaming=True)
@@ -110,6 +115,7 @@ def kafka_batch(
     on_lost_rows: str | None = None,
     producers_per_executor: int | None = None,
     open_sinks: int | None = None,
+    kafka_consumer_group: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> None:
     """Write a batch to Kafka, once for its number: in ``foreachBatch``, or in a job.
@@ -134,6 +140,8 @@ def kafka_batch(
         As for `kafka_sink`.
     producers_per_executor : int, optional
         As for `kafka_sink`.
+    kafka_consumer_group : str, optional
+        As for `kafka_sink`; in ``foreachBatch`` alone.
     open_sinks : int, optional
         How many sinks of the query keep their clients open for the next batch, where it writes to
         many. Unset: 16.
@@ -183,6 +191,7 @@ def kafka_batch(
         refused_rows_topic=refused_rows_topic,
         on_lost_rows=on_lost_rows,
         producers_per_executor=producers_per_executor,
+        kafka_consumer_group=kafka_consumer_group,
         open_sinks=open_sinks,
         app_id=app_id,
         batch_id=batch_id,

@@ -24,6 +24,7 @@ _OPTIONS = {
     "on_lost_rows": "onLostRows",
     "producers_per_executor": "producersPerExecutor",
     "open_sinks": "openSinks",
+    "kafka_consumer_group": "kafkaConsumerGroup",
     "app_id": "txnAppId",
     "batch_id": "txnVersion",
 }

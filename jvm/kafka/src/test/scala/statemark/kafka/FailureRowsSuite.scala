@@ -4,6 +4,7 @@ import org.apache.kafka.clients.producer.ProducerRecord
 import org.apache.kafka.common.errors.TimeoutException
 import org.scalatest.funsuite.AnyFunSuite
 import scala.jdk.CollectionConverters._
+import statemark.kafka.clients.GroupOffsets
 import statemark.kafka.conf.{
   SinkException,
   SinkIdentity,
@@ -147,9 +148,10 @@ class FailureRowsSuite extends AnyFunSuite with Simulated {
           override def write(
               line: TransactionLine,
               records: Seq[CommitRecord],
+              offsets: GroupOffsets,
               observer: SinkObserver
           ): Unit = {
-            if (isDurable || !isLate) real.write(line, records, observer)
+            if (isDurable || !isLate) real.write(line, records, offsets, observer)
             if (isLate) {
               isLate = false
               throw new TimeoutException("no answer")

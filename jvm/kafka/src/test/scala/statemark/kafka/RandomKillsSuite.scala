@@ -103,7 +103,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
   }
 
   test("planted: no decision") {
-    val none: SinkSettings => DecisionLog = _ => (_, _, _) => ()
+    val none: SinkSettings => DecisionLog = _ => (_, _, _, _) => ()
     seen(
       "no-decision",
       Seq(SinkPhase.TransactionCommitted, SinkPhase.OrdersAnswered),
@@ -150,7 +150,7 @@ class RandomKillsSuite extends AnyFunSuite with Simulated {
     // An old driver decides after a new one has recovered, and its executors commit.
     val name = topic("unfenced")
     val unfenced: SinkSettings => DecisionLog = settings =>
-      (_, records, _) => {
+      (_, records, _, _) => {
         val clients = new ProcessClients(settings)
         val producer = clients.producer("no-one-fences-this")
         producer.initTransactions()

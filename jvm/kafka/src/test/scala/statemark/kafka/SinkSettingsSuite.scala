@@ -32,6 +32,7 @@ class SinkSettingsSuite extends AnyFunSuite {
     assert(settings.commitTopic == "statemark-commits" && settings.prefix == "statemark")
     assert(settings.producersPerExecutor == 1 && settings.refusedRowsTopic.isEmpty)
     assert(settings.openSinks == 16)
+    assert(settings.kafkaConsumerGroup.isEmpty)
     assert(settings.mostRowBytes == 1048576)
     assert(SinkSettings.of(least - "topic").sink == "out")
   }
@@ -88,6 +89,7 @@ class SinkSettingsSuite extends AnyFunSuite {
     refused("producersPerExecutor" -> "65")
     refused("openSinks" -> "-1")
     refused("openSinks" -> "1001")
+    refused("kafkaConsumerGroup" -> " ")
     refused("refusedRowsTopic" -> " ")
     refused("kafka.max.request.size" -> "much")
     intercept[SinkException.RefusedSetting](SinkSettings.of(Map("topic" -> "orders")))

@@ -1,7 +1,6 @@
 package statemark.spark
 
 import java.io.IOException
-import java.util.UUID
 import java.util.concurrent.{FutureTask, TimeUnit}
 import org.apache.spark.{SparkException, SparkThrowable}
 import org.scalatest.funsuite.AnyFunSuite
@@ -45,7 +44,7 @@ class StoreFailuresSuite extends AnyFunSuite with LocalStores {
       new StoreUnreachableException("p", "Executor 7", cause),
       new LookupTimeoutException(2, 1000),
       new VersionGoneException("p", 1, 2),
-      new PositionBoundException(UUID.randomUUID(), None, None, 0),
+      new PositionBoundException("Query q is at no batch", None, 0),
       new StaleTaskException("p", 1, 2),
       new CheckpointDamagedException("p.", "r.", Some(cause))
     )

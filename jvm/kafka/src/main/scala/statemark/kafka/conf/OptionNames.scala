@@ -20,6 +20,7 @@ private[kafka] object OptionNames {
     "producersPerExecutor",
     "openSinks",
     "refusedRowsTopic",
+    SinkSettings.ConsumerGroup,
     "txnAppId",
     "txnVersion",
     "includeHeaders",

@@ -21,6 +21,8 @@ import scala.util.Try
   * @param refusedRowsTopic option `refusedRowsTopic`: where rows go that their topic can never take; None where such a row
   *   fails the query
   * @param openSinks option `openSinks`: how many sinks of a query's batch writes keep their clients open for the next one
+  * @param kafkaConsumerGroup option `kafkaConsumerGroup`: the group to which each decision commits where the query's
+  *   sources end
   */
 final case class SinkSettings(
     kafka: Map[String, String],
@@ -33,7 +35,8 @@ final case class SinkSettings(
     allowsShortCompactionLag: Boolean,
     producersPerExecutor: Int,
     refusedRowsTopic: Option[String],
-    openSinks: Int
+    openSinks: Int,
+    kafkaConsumerGroup: Option[String] = None
 ) {
 
   def bootstrapServers: String = kafka(SinkSettings.BootstrapServers)
@@ -82,6 +85,9 @@ object OnLostRows {
 object SinkSettings {
   val BootstrapServers: String = "bootstrap.servers"
   val DefaultCommitTopic: String = "statemark-commits"
+
+  /** The option that names a consumer group. */
+  val ConsumerGroup: String = "kafkaConsumerGroup"
   private val KafkaPrefix = "kafka."
   private val MostProducers = 64
   private val DefaultOpenSinks = 16
@@ -166,7 +172,8 @@ object SinkSettings {
       refusedRowsTopic = option("refusedRowsTopic").map(nonEmpty("refusedRowsTopic", _)),
       openSinks = choice("openSinks", option("openSinks"), DefaultOpenSinks)(
         _.toIntOption.filter(n => n >= 0 && n <= MostOpenSinks)
-      )(s"0 to $MostOpenSinks")
+      )(s"0 to $MostOpenSinks"),
+      kafkaConsumerGroup = option(ConsumerGroup).map(nonEmpty(ConsumerGroup, _))
     )
     requireRoomForDecisions(settings)
     settings

@@ -22,11 +22,13 @@ object PlanKind {
   * @param batch its number in the offset log; a batch write may have another as its `txnVersion`
   * @param kind of the plan that runs it now
   * @param fingerprintOf where its sources end, as a fingerprint for a kind of plan
+  * @param ends where its Kafka sources end
   */
 final case class QueryBatch(
     batch: Long,
     kind: PlanKind,
-    fingerprintOf: PlanKind => BatchFingerprint
+    fingerprintOf: PlanKind => BatchFingerprint,
+    ends: Vector[SourceEnds] = Vector.empty
 ) {
   def fingerprint: BatchFingerprint = fingerprintOf(kind)
 

@@ -15,7 +15,7 @@ import statemark.kafka.rows.{AttemptMessage, OffsetBitmap, OffsetRuns, Transacti
   * @param history batches that were decided before, the newest first
   * @param isCommitted whether the record is the token of its only transaction as well (local mode)
   * @param placement of its rows in its partitions; None in a decision of format 1
-  * @param ends where its sources end in Kafka; none, as nothing uses it yet
+  * @param ends where its Kafka sources end; none where no query was known, and in decisions of earlier releases
   */
 final case class Decision(
     batch: Long,

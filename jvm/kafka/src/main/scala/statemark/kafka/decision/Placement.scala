@@ -43,13 +43,3 @@ object Placement {
   private def text(numbers: Vector[Int]): String =
     if (numbers.isEmpty) "no" else numbers.mkString(", ")
 }
-
-/** Where a source of a query ends in a batch, for the group that its readers have in Kafka. No release writes any yet.
-  * @param source as the offset log calls it
-  * @param topics the next offset of each partition, by topic
-  */
-final case class SourceEnds(
-    source: String,
-    group: String,
-    topics: Vector[(String, Vector[(Int, Long)])]
-)

@@ -86,6 +86,15 @@ object Verdict {
     }
   }
 
+  /** What a second write of a batch is refused with, where this run has written it itself (K2). */
+  def repeated(identity: SinkIdentity, batch: Long): SinkException = new SinkException.WrongHistory(
+    s"Batch $batch is written a second time",
+    "this run has decided and completed it: rows of another write with the same number would be dropped",
+    "Give this write a 'sinkName' of its own, and leave the first one as it is: its rows are there " +
+      "under its name, and under another they would be written again",
+    Map("sink" -> identity.toString, "batch" -> batch.toString)
+  )
+
   /** @throws SinkException.WrongHistory where a batch that was taken back in part has another number of partitions now */
   def requirePartitions(
       identity: SinkIdentity,

@@ -4,8 +4,8 @@ import org.apache.kafka.clients.admin.Admin
 import scala.collection.mutable
 import scala.util.control.NonFatal
 import statemark.common.Clock
-import statemark.kafka.clients.{AdminFencing, KafkaFailures}
-import statemark.kafka.conf.{SinkException, SinkIdentity, SinkPhase, SinkTransactionalId}
+import statemark.kafka.clients.{AdminFencing, GroupOffsets, KafkaFailures}
+import statemark.kafka.conf.{SinkException, SinkPhase, SinkTransactionalId}
 import statemark.kafka.decision.{
   BatchFigures,
   BatchOrigin,
@@ -14,6 +14,7 @@ import statemark.kafka.decision.{
   Decision,
   LastDecision,
   RecoveryReport,
+  SourceEnds,
   Verdict
 }
 import statemark.kafka.executor.{
@@ -45,7 +46,7 @@ final class BatchCoordinator private[kafka] (
     local: Option[ExecutorSinks],
     seams: DriverSeams
 ) extends AutoCloseable {
-  import BatchCoordinator.Begun
+  import BatchCoordinator.{undecided, Begun}
   import context.{identity, settings}
   import seams.{clock, observer}
 
@@ -59,6 +60,7 @@ final class BatchCoordinator private[kafka] (
   private val ownId = new DriverId(context, clients, admin, clock)
   private val fencing = seams.fencing(new AdminFencing(admin, settings))
   private val topics = new OutputTopics(clients, admin, settings)
+  private val group = new InputGroup(context, admin)
   private val completion = {
     val rows =
       new TopicLogRows(clients, admin, clock, settings.commitTopic, settings.transactionTimeoutMs)
@@ -106,7 +108,7 @@ final class BatchCoordinator private[kafka] (
     * @throws SinkException where the batch must not be written
     */
   def begin(start: BatchStart): BatchPlan = {
-    if (finished.contains(start.batch)) throw BatchCoordinator.repeated(identity, start.batch)
+    if (finished.contains(start.batch)) throw Verdict.repeated(identity, start.batch)
     val isNew = report.isEmpty
     if (isNew) requireFit(start)
     val openTransactions =
@@ -117,6 +119,7 @@ final class BatchCoordinator private[kafka] (
         }
         recover().fenced.size
       } else 0
+    if (isNew) failures.recovering(group.requireOwn())
     if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
       s"Batch ${start.batch} was planned before this sink's first run. If another sink wrote for the " +
         "query then, the batch's rows may be in the topic twice; if none did, nothing is wrong"
@@ -292,9 +295,10 @@ final class BatchCoordinator private[kafka] (
       messages.size
     ))
     val transactions = DecidedTransaction.of(messages)
+    val ends = start.planned.toVector.flatMap(_.ends)
     observer.reached(SinkPhase.BeforeDecision)
     // Of a batch that was decided before, the decision is replaced also where it has no rows any more.
-    if (transactions.isEmpty && reopened.isEmpty)
+    if (transactions.isEmpty && reopened.isEmpty && !group.isMoved(ends, last))
       BatchFigures(start.batch, 0, 0, 0, 0, 0, isDiscarded = false, 0)
     else {
       transactions.flatMap(_.rows).map(_.topicPartition.topic).distinct.foreach(topics.check)
@@ -309,14 +313,17 @@ final class BatchCoordinator private[kafka] (
         last.decided,
         isCommitted = false,
         transactions,
-        start.placement()
+        start.placement(),
+        SourceEnds.recorded(ends)
       )
+      val offsets = group.offsetsOf(ends)
+      failures.deciding(undecided(start.batch))(group.requireOwn())
       inProgress = Some(begun.copy(mayBeDecided = true))
       val (copied, decisionMs, commitMs) = alone(transactions) match {
-        case Some(only) if committedAtOnce(decision, only, messages) =>
+        case Some(only) if committedAtOnce(decision, only, messages, offsets) =>
           last = LastDecision.Decided(decision.copy(isCommitted = true))
           (0L, 0L, 0L)
-        case _ => inTwoSteps(decision, messages)
+        case _ => inTwoSteps(decision, messages, offsets)
       }
       ownId.use()
       observer.reached(SinkPhase.BeforeCommitLog)
@@ -346,17 +353,18 @@ final class BatchCoordinator private[kafka] (
   private def committedAtOnce(
       decision: Decision,
       only: DecidedTransaction,
-      messages: Seq[AttemptMessage]
+      messages: Seq[AttemptMessage],
+      offsets: GroupOffsets
   ): Boolean = {
     val records = RecordCodec.parts(identity, decision.copy(isCommitted = true))
       .map(CommitTopic.record(commitPartition, _))
     val phases = (SinkPhase.DecisionSent, SinkPhase.DecisionDurable)
-    line.commit(only.name.number, attemptsOf(messages, only), records, phases) match {
+    line.commit(only.name.number, attemptsOf(messages, only), records, phases, offsets) match {
       case CommitAnswer.Committed => true
       case CommitAnswer.Aborted => false
       case CommitAnswer.Unknown =>
         throw new SinkException.Unavailable(
-          s"Batch ${decision.batch} could not be decided",
+          undecided(decision.batch),
           "the brokers gave no answer to the commit of its transaction",
           "Start the query again: it finds out, and nothing is written twice",
           Map("sink" -> identity.toString, "transactionalId" -> line.transactionalId)
@@ -367,11 +375,15 @@ final class BatchCoordinator private[kafka] (
   /** The decision, then the orders, then copies of what was not committed.
     * @return copied rows, and milliseconds of the decision and of the rest
     */
-  private def inTwoSteps(decision: Decision, messages: Seq[AttemptMessage]) = {
+  private def inTwoSteps(
+      decision: Decision,
+      messages: Seq[AttemptMessage],
+      offsets: GroupOffsets
+  ) = {
     val ((), decisionMs) = Clock.timedMs(clock) {
-      failures.deciding(s"Batch ${decision.batch} could not be decided") {
+      failures.deciding(undecided(decision.batch)) {
         val records = RecordCodec.parts(identity, decision)
-        def decide(): Unit = seams.decisions(settings).write(line, records, observer)
+        def decide(): Unit = seams.decisions(settings).write(line, records, offsets, observer)
         try decide()
         catch {
           // The job took longer than the brokers remember an id.
@@ -473,14 +485,7 @@ object BatchCoordinator {
   /** So many batches back, a second write of the same number is noticed. */
   private val Remembered = 100
 
-  /** What a second write of a batch is refused with, where this run has written it itself (K2). */
-  def repeated(identity: SinkIdentity, batch: Long): SinkException = new SinkException.WrongHistory(
-    s"Batch $batch is written a second time",
-    "this run has decided and completed it: rows of another write with the same number would be dropped",
-    "Give this write a 'sinkName' of its own, and leave the first one as it is: its rows are there " +
-      "under its name, and under another they would be written again",
-    Map("sink" -> identity.toString, "batch" -> batch.toString)
-  )
+  private def undecided(batch: Long): String = s"Batch $batch could not be decided"
 
   /** Begins a run. Nothing is asked of the brokers before its first batch.
     * @param local the sinks of this process, where the one executor is the driver (`local[…]`)

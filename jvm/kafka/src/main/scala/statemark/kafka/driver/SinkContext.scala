@@ -2,7 +2,7 @@ package statemark.kafka.driver
 
 import org.apache.kafka.common.IsolationLevel
 import statemark.common.Clock
-import statemark.kafka.clients.{Fencing, KafkaClients, SentRecords, Timer}
+import statemark.kafka.clients.{Fencing, GroupOffsets, KafkaClients, SentRecords, Timer}
 import statemark.kafka.conf.{
   SinkIdentity,
   SinkObserver,
@@ -33,20 +33,31 @@ final case class SinkContext(
 
 /** Writes decisions; the one right way is a transaction of the driver's own id. */
 private[kafka] trait DecisionLog {
-  def write(line: TransactionLine, records: Seq[CommitRecord], observer: SinkObserver): Unit
+  def write(
+      line: TransactionLine,
+      records: Seq[CommitRecord],
+      offsets: GroupOffsets,
+      observer: SinkObserver
+  ): Unit
 }
 
 private[kafka] object DecisionLog {
 
   /** In one transaction: a driver whose id was fenced cannot decide, and a decision is there whole or not at all. */
   def fenced(settings: SinkSettings): DecisionLog =
-    (line: TransactionLine, records: Seq[CommitRecord], observer: SinkObserver) => {
+    (
+        line: TransactionLine,
+        records: Seq[CommitRecord],
+        offsets: GroupOffsets,
+        observer: SinkObserver
+    ) => {
       val sent = new SentRecords
       sent.in(line.transaction { producer =>
         records.foreach { record =>
           val place = CommitTopic.partitionOf(settings, record.identity)
           sent.send(producer, CommitTopic.record(place, record))
         }
+        offsets.addTo(producer)
         observer.reached(SinkPhase.DecisionSent)
       })
     }

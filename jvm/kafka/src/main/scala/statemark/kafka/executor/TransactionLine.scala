@@ -11,6 +11,7 @@ import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.RowProducer
 import statemark.kafka.clients.{
+  GroupOffsets,
   KafkaClients,
   KafkaFailures,
   RefusedRecord,
@@ -144,19 +145,21 @@ private[kafka] final class TransactionLine(
   /** Commits a transaction with `records` as its last rows, if it is open and holds rows of exactly these attempts;
     * aborts it otherwise.
     * @param phases what to tell once the records are sent, and once they are committed
+    * @param offsets committed with them
     */
   def commit(
       number: Long,
       attempts: Set[AttemptId],
       records: Seq[ProducerRecord[Array[Byte], Array[Byte]]],
-      phases: (SinkPhase, SinkPhase)
+      phases: (SinkPhase, SinkPhase),
+      offsets: GroupOffsets = GroupOffsets.none
   ): CommitAnswer = exclusively {
     ended.getOrElse(
       number,
       current.filter(_.name.number == number) match {
         case Some(open) =>
           if (open.failure.isEmpty && seams.attemptsMatch(open.attempts, attempts))
-            commit(open, records, phases)
+            commit(open, records, phases, offsets)
           else end(open)
           ended(number)
         case None => CommitAnswer.Unknown
@@ -167,12 +170,14 @@ private[kafka] final class TransactionLine(
   private def commit(
       open: OpenTransaction,
       records: Seq[ProducerRecord[Array[Byte], Array[Byte]]],
-      phases: (SinkPhase, SinkPhase)
+      phases: (SinkPhase, SinkPhase),
+      offsets: GroupOffsets
   ): Unit = {
     val own = producer.get
     val isCommitted =
       try {
         records.foreach(record => own.send(record): Unit)
+        offsets.addTo(own)
         seams.observer.reached(phases._1)
         KafkaFailures.uninterrupted(own.commitTransaction())
         close(open, CommitAnswer.Committed)

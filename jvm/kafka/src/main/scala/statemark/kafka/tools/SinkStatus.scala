@@ -2,7 +2,7 @@ package statemark.kafka.tools
 
 import scala.util.Try
 import statemark.kafka.conf.{SinkException, SinkIdentity}
-import statemark.kafka.decision.{Decision, LastDecision}
+import statemark.kafka.decision.{Decision, LastDecision, SourceEnds}
 import statemark.kafka.log.{CommitState, IdentityRecord}
 import statemark.kafka.rows.TransactionName
 
@@ -28,6 +28,7 @@ final case class SinkStatus(
 /** A decided batch.
   * @param transactions how many hold its rows
   * @param topics that the rows are in
+  * @param input where the Kafka sources of its query end
   * @param unfinished those that are not wholly with the readers
   */
 final case class DecisionStatus(
@@ -36,6 +37,7 @@ final case class DecisionStatus(
     rows: Long,
     transactions: Int,
     topics: Set[String],
+    input: Vector[SourceEnds],
     unfinished: Vector[UnfinishedTransaction]
 )
 
@@ -147,6 +149,7 @@ private[kafka] object SinkStatus {
     decision.count,
     decision.transactions.size,
     decision.topics,
+    decision.ends,
     state.unfinished(decision).map { case (transaction, slot) =>
       UnfinishedTransaction(
         transaction.name,

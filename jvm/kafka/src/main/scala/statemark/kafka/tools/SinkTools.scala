@@ -166,13 +166,18 @@ final class SinkTools private (settings: SinkSettings, clients: KafkaClients)
 }
 
 object SinkTools {
+
+  /** How long a client waits for brokers where somebody waits for it: Kafka's own default is a minute. */
+  val Timeouts: Map[String, String] =
+    Map("request.timeout.ms" -> "15000", "default.api.timeout.ms" -> "20000")
+
   private val MostNamed = 20
 
   /** @param settings those of any sink with this commit topic on these brokers */
   def open(settings: SinkSettings): SinkTools = new SinkTools(settings, KafkaClients.of(settings))
 
   /** Tells whether a name may stand for a sink. */
-  private def isNamed(identity: SinkIdentity, name: String): Boolean =
+  private[tools] def isNamed(identity: SinkIdentity, name: String): Boolean =
     identity.toString == name || identity.appId == name
 
   /** The sinks that a name stands for, in the order of their names.

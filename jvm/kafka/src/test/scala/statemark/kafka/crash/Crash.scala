@@ -11,6 +11,15 @@ object Crash {
   private val parts: Map[String, (TestBrokers, Sizes) => Unit] = Map(
     "kills" -> ((brokers, sizes) => new RandomKills(brokers, sizes).run()),
     "outages" -> ((brokers, sizes) => new Outages(brokers, sizes).run()),
+    "groups" -> ((brokers, sizes) => {
+      val random = new java.util.Random(sizes.seed)
+      val outages = new BrokerKills(brokers, random, oneIn = 60)
+      new GroupKills(brokers, sizes.groupKills / 2, random, () => outages.maybe()).run().foreach(
+        println
+      )
+      outages.await()
+      println(s"brokers killed: ${outages.count}")
+    }),
     "transfers" -> ((brokers, sizes) => new Transfers(brokers, sizes).run())
   )
 
@@ -60,9 +69,17 @@ object Crash {
 /** @param kills of driver, executors and brokers together
   * @param perPhase how often each phase has to be the last of a process
   * @param copies recoveries that have to copy rows
+  * @param groupKills of driver and executors while the query's input is committed to a group
   * @param seed of what is random
   */
-final case class Sizes(kills: Int, perPhase: Int, copies: Int, transfers: Int, seed: Long)
+final case class Sizes(
+    kills: Int,
+    perPhase: Int,
+    copies: Int,
+    transfers: Int,
+    groupKills: Int,
+    seed: Long
+)
 
 object Sizes {
   def ofProperties: Sizes = {
@@ -73,6 +90,7 @@ object Sizes {
       number("perPhase", 5),
       number("copies", 30),
       number("transfers", 60),
+      number("groupKills", 50),
       number("seed", 1).toLong
     )
   }

@@ -16,6 +16,7 @@ import statemark.kafka.decision.{
   PlanKind,
   QueryBatch,
   RecoveryReport,
+  SourceEnds,
   SourceFingerprint
 }
 import statemark.kafka.driver.{BatchCoordinator, DriverSeams, SinkContext}
@@ -125,12 +126,15 @@ final class Simulation(
     BatchStart(
       batch,
       query,
-      checkpoint.planned(batch),
+      checkpoint.planned(batch).map(grouped),
       isRerun,
       checkpoint.planned,
       placement = () => placement
     )
   }
+
+  private def grouped(of: QueryBatch): QueryBatch =
+    of.copy(ends = of.ends.map(_.copy(group = settings.kafkaConsumerGroup.getOrElse(""))))
 
   /** One try at a batch. A task that fails runs again, four times at most. */
   def attemptBatch(batch: Long, fingerprint: Option[QueryBatch] = None): Unit = {
@@ -327,8 +331,12 @@ object Simulation {
   def fingerprint(batch: Long, namesContent: Boolean = true): QueryBatch = {
     val end = s"""{"in":{"0":$batch}}"""
     val source = SourceFingerprint.of("KafkaV2[Subscribe[in]]", end, namesContent)
-    QueryBatch(batch, PlanKind.OfInput, _ => BatchFingerprint(Vector(source)))
+    val ends = Vector(SourceEnds("0", "", Vector(Input -> Vector(0 -> batch))))
+    QueryBatch(batch, PlanKind.OfInput, _ => BatchFingerprint(Vector(source)), ends)
   }
+
+  /** The topic that it reads: brokers take offsets only of one that is there. */
+  val Input = "in"
 
   /** Where a batch of six partitions places its rows. */
   val placement: Placement = Placement(isChosen = false, Vector(6), Vector(2))

@@ -11,12 +11,13 @@ import scala.util.control.NonFatal
 import statemark.common.Clock
 import statemark.kafka.clients.{KafkaFailures, TopicLookup}
 import statemark.kafka.conf.{OnLostRows, SinkException, SinkIdentity, SinkSettings}
-import statemark.kafka.decision.{BatchStart, Outcome}
-import statemark.kafka.driver.{BatchCoordinator, BatchPlan, CheckpointMarker, SinkContext}
+import statemark.kafka.decision.{BatchStart, Outcome, Verdict}
+import statemark.kafka.driver.{BatchPlan, CheckpointMarker, SinkContext}
 import statemark.kafka.rows.AttemptMessage
 import statemark.kafka.sink.conf.Refusals
 import statemark.kafka.sink.driver.{
   FramePlans,
+  InputSources,
   MarkerFile,
   OpenSink,
   OpenSinks,
@@ -66,7 +67,9 @@ private[sink] object BatchWrites {
     val columns = RowColumns.of(data.schema, settings.topic)
     val query = StatemarkBridge.ownQuery(spark)
     query.foreach(Refusals.check)
-    numberOf(options, query.map(_.id.toString)) match {
+    val number = numberOf(options, query.map(_.id.toString))
+    if (query.isEmpty || number.isEmpty) InputSources.refuse(settings)
+    number match {
       case Some(number) => writeOnce(spark, settings, columns, number, query, data)
       case None =>
         query.filter(of => repeatable.add(of.runId)).foreach { of =>
@@ -117,7 +120,7 @@ private[sink] object BatchWrites {
     val runId = query.map(_.runId)
     // Also where the options have changed, and with them the sink that would know it.
     runId.map((identity, number.version, _)).filter(written.contains).foreach { _ =>
-      throw BatchCoordinator.repeated(identity, number.version)
+      throw Verdict.repeated(identity, number.version)
     }
     // Of a job without a query, its name is all that is the same when it runs again.
     val owner = query.fold(number.appId)(_.id.toString)
@@ -131,7 +134,7 @@ private[sink] object BatchWrites {
       throw new SinkException.IllegalCall("A batch cannot begin", "its query has ended")
     }
     try {
-      sink.begin(startOf(number, owner, query, data)) match {
+      sink.begin(startOf(number, owner, query, data, sink)) match {
         case BatchPlan.Discard(spec, _) =>
           log.warn(
             s"Version ${number.version} of sink $identity is decided already: nothing is written."
@@ -152,12 +155,13 @@ private[sink] object BatchWrites {
       number: BatchNumber,
       owner: String,
       query: Option[OutputQuery],
-      data: DataFrame
+      data: DataFrame,
+      sink: OpenSink
   ): BatchStart = BatchStart(
     number.version,
     owner,
     for (of <- query; batch <- of.batch())
-      yield SourceOffsets.batchOf(of, batch, SourceOffsets.plannedOf(of, batch)),
+      yield SourceOffsets.batchOf(of, batch, SourceOffsets.plannedOf(of, batch), sink.input),
     isRerun = false,
     earlier = batch => query.flatMap(SourceOffsets.batchOf(_, batch)),
     isWrite = true,
@@ -182,7 +186,7 @@ private[sink] object BatchWrites {
       SinkContext(identity, settings, identity.appId, queryName = "", isRandom = true)
     val sink = open(spark, context, None)
     try
-      sink.begin(startOf(BatchNumber(identity.appId, 0), identity.appId, None, data)) match {
+      sink.begin(startOf(BatchNumber(identity.appId, 0), identity.appId, None, data, sink)) match {
         case BatchPlan.Write(spec) =>
           val messages =
             try run(spark.sparkContext, sink, data, RowsTask(spec, columns))

@@ -13,7 +13,7 @@ import statemark.kafka.sink.conf.{KafkaLibrary, SinkFormat}
 import statemark.spark.errors.FormatRefusedException
 
 /** Format `statemark-kafka`: output of a streaming query, or of a batch, to Kafka, each row exactly once for readers at
-  * `read_committed`.
+  * `read_committed`; and a read that waits for such output ([[OutputTable]]).
   *
   * Spark makes one of each data source to see its name, so nothing here, or in what it extends, names a class of Kafka's.
   */
@@ -32,7 +32,11 @@ final class KafkaSinkProvider
       schema: StructType,
       partitioning: Array[Transform],
       properties: JavaMap[String, String]
-  ): Table = written(SinkTable.of(properties.asScala.toMap, schema))
+  ): Table = written {
+    val options = properties.asScala.toMap
+    if (OutputTable.isMeant(options)) new OutputTable(new CaseInsensitiveStringMap(properties))
+    else SinkTable.of(options, schema)
+  }
 
   /** Writes a batch: Spark brings `df.write` here whatever its mode. */
   override def createRelation(

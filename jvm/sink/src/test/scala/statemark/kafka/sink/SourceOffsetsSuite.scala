@@ -4,10 +4,10 @@ import java.net.URLClassLoader
 import org.scalatest.funsuite.AnyFunSuite
 import scala.io.Source
 import scala.util.Using
-import statemark.kafka.conf.SinkException
-import statemark.kafka.decision.{BatchFingerprint, PlanKind}
+import statemark.kafka.conf.{SinkException, SinkSettings}
+import statemark.kafka.decision.{BatchFingerprint, PlanKind, SourceEnds}
 import statemark.kafka.sink.conf.KafkaLibrary
-import statemark.kafka.sink.driver.SourceOffsets
+import statemark.kafka.sink.driver.{InputSources, SourceOffsets}
 
 /** What the offset log says of a batch, on entries that Spark 4.2 has written (`resources/offsets`). */
 class SourceOffsetsSuite extends AnyFunSuite {
@@ -44,6 +44,47 @@ class SourceOffsetsSuite extends AnyFunSuite {
     val fingerprint = SourceOffsets.fingerprint(ends(s"$source-$format"), None)
     assert(fingerprint.namesContent == namesContent)
     assert(fingerprint.sources.map(_.namesContent).contains(true) == source.startsWith("kafka"))
+  }
+
+  test("the input that a decision names is that of Kafka's sources") {
+    val both = SourceOffsets.endsOf(ends("kafka-and-file-v1"))
+    assert(both.map(of => (of.source, of.group, of.partitions > 0)) == Vector(("0", "", true)))
+    assert(SourceOffsets.endsOf(ends("file-v1")).isEmpty)
+    assert(SourceOffsets.endsOf(Vector("0" -> None)).isEmpty)
+    val offset = """{"b":{"10":7,"2":5},"a":{"0":0}}"""
+    assert(SourceOffsets.ofKafka(offset).contains(
+      Vector("a" -> Vector(0 -> 0L), "b" -> Vector(2 -> 5L, 10 -> 7L))
+    ))
+  }
+
+  private val clusters = Map("here:1" -> "A", "alias:1" -> "A", "there:1" -> "B")
+
+  /** The input of a query with sources at these brokers, each of a topic of its own. */
+  private def grouped(sources: (String, String)*): Vector[String] = {
+    val settings = SinkSettings.of(Map(
+      "kafka.bootstrap.servers" -> "here:1",
+      "topic" -> "out",
+      "kafkaConsumerGroup" -> "g"
+    ))
+    val input = new InputSources(settings, kafka => clusters(kafka("bootstrap.servers")))
+    val options = sources.map { case (servers, topic) =>
+      Map("kafka.bootstrap.servers" -> servers, "subscribe" -> topic, "kafka.group.id" -> "x")
+    }
+    val ends = sources.map { case (_, topic) =>
+      SourceEnds("0", "", Vector(topic -> Vector(0 -> 1L)))
+    }
+    input.grouped(ends.toVector, options).map(_.group)
+  }
+
+  test("the group is of sources of the sink's cluster, whatever its addresses") {
+    assert(grouped("here:1" -> "a", "there:1" -> "b", "alias:1" -> "c") == Vector("g", "", "g"))
+    def refused(sources: (String, String)*) =
+      intercept[SinkException.RefusedSetting](grouped(sources: _*)).reason
+    assert(refused() == "the query reads no topic with Spark's source 'kafka'")
+    assert(refused("there:1" -> "a") ==
+      "the query reads topics of other clusters than the sink's, whose id is A")
+    assert(refused("here:1" -> "a", "there:1" -> "a") ==
+      "topics of one name are read of the sink's cluster and of another: a")
   }
 
   test("a source is called by what it is, where that is known") {

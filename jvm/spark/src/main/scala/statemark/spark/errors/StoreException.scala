@@ -1,6 +1,5 @@
 package statemark.spark.errors
 
-import java.util.UUID
 import statemark.common.{FailureKind, SourceOffset, StatemarkException}
 
 /** The kinds of failures of the provider, and of reads of running queries. */
@@ -96,18 +95,13 @@ final class VersionGoneException(store: String, version: Long, newest: Long)
 
 /** No committed batch of a query includes what a read asks for, in the time that it would wait: wait longer.
   *
-  * @param reached the position of the last committed batch
+  * @param state how far the query, or its output, is
   * @param bound the position that the read asks for
   */
-final class PositionBoundException(
-    queryId: UUID,
-    reached: Option[String],
-    bound: Option[String],
-    timeoutMs: Long
-) extends StoreException(
+final class PositionBoundException(state: String, bound: Option[String], timeoutMs: Long)
+    extends StoreException(
       StoreKind.PositionBound,
-      s"Query $queryId is at ${reached.getOrElse("no committed batch")} after $timeoutMs ms" +
-        s"${bound.fold("")(b => s", and the read is bound to $b")}.",
+      s"$state after $timeoutMs ms${bound.fold("")(b => s", and the read is bound to $b")}.",
       "Wait longer with option timeout, or look at why the query makes no progress.",
       None
     )

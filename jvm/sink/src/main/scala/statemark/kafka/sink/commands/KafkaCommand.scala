@@ -30,8 +30,6 @@ private[commands] trait KafkaCommand extends Command {
 }
 
 private[commands] object KafkaCommand {
-  private val Timeouts =
-    Map("request.timeout.ms" -> "15000", "default.api.timeout.ms" -> "20000")
 
   /** Somebody waits at a terminal: Kafka's own default is a minute. */
   private val Blocking = Map("max.block.ms" -> "20000")
@@ -46,7 +44,8 @@ private[commands] object KafkaCommand {
   ): SinkSettings = {
     val own =
       commandConfig.fold(Map.empty[String, String])(file => SinkSettings.ofFile(properties(file)))
-    val waits = if (own.keySet.exists(Timeouts.contains)) Map.empty else Timeouts
+    val waits =
+      if (own.keySet.exists(SinkTools.Timeouts.contains)) Map.empty else SinkTools.Timeouts
     val kafka = Blocking ++ waits ++ own + (SinkSettings.BootstrapServers -> bootstrapServers)
     SinkSettings.of(kafka.map { case (key, value) => s"kafka.$key" -> value } ++ options)
   }

@@ -2,13 +2,15 @@ package statemark.kafka.sink.commands
 
 import java.time.Instant
 import java.time.temporal.ChronoUnit
-import org.json4s.JObject
+import org.json4s.{JInt, JObject}
 import org.json4s.JsonDSL._
 import statemark.kafka.conf.SinkIdentity
+import statemark.kafka.decision.SourceEnds
 import statemark.kafka.tools.{DecisionStatus, NextStart, OpenTransaction, SinkStatus, StatusReport}
 
 /** A report as `topic status` prints it. */
 private[commands] object TopicText {
+  private val MostPlaces = 8
 
   def lines(report: StatusReport): Seq[String] = {
     val others = report.openOfOthers
@@ -34,7 +36,9 @@ private[commands] object TopicText {
         "run" -> (record.run.toString + sink.begunAtMs.fold("")(ms => s", begun ${time(ms)}")),
         "topics" -> sink.topics.toSeq.sorted.mkString(", ")
       )
-    } ++ sink.decision.map(d => "last" -> decision(d)) :+ ("next start" -> sink.next.text)
+    } ++ sink.decision.toSeq.flatMap(d =>
+      Seq("last" -> decision(d), "input" -> input(d))
+    ) :+ ("next start" -> sink.next.text)
     sink.identity.toString +: rows.filter(_._2.nonEmpty).map { case (name, text) =>
       s"  ${name.padTo(12, ' ')}$text"
     } :++ (if (open.isEmpty) Nil
@@ -48,6 +52,16 @@ private[commands] object TopicText {
       else s"not complete, ${d.unfinished.size} of them not with the readers"
     s"batch ${d.batch}$when: ${counted(d.rows, "row")} in " +
       s"${counted(d.transactions.toLong, "transaction")}, $state"
+  }
+
+  private def input(d: DecisionStatus): String = {
+    val places = d.input.flatMap(_.offsets).map { case (place, end) => s"$place $end" }
+    val more = places.size - MostPlaces
+    val groups = d.input.map(_.group).filter(_.nonEmpty).distinct
+    if (d.input.nonEmpty && places.isEmpty)
+      s"more than ${SourceEnds.MostPartitions} partitions, which are not noted"
+    else places.take(MostPlaces).mkString(", ") + (if (more > 0) s" and $more more" else "") +
+      groups.map(g => s"; committed to group $g").mkString
   }
 
   private def ofOther(t: OpenTransaction): Seq[String] =
@@ -103,6 +117,12 @@ private[commands] object TopicText {
 
   private def decisionJson(d: DecisionStatus): JObject =
     ("batch" -> d.batch) ~ ("decidedAt" -> d.decidedAtMs.map(instant)) ~ ("rows" -> d.rows) ~
+      ("input" -> d.input.map(of =>
+        ("source" -> of.source) ~ ("group" -> Some(of.group).filter(_.nonEmpty)) ~
+          ("offsets" -> of.topics.map { case (topic, ends) =>
+            topic -> JObject(ends.map { case (n, end) => n.toString -> JInt(end) }: _*)
+          }.toMap)
+      )) ~
       ("transactions" -> d.transactions) ~ ("complete" -> d.unfinished.isEmpty) ~
       ("unfinished" -> d.unfinished.map(u =>
         ("transactionalId" -> u.name.transactionalId) ~ ("rows" -> u.rows) ~

@@ -35,6 +35,9 @@ private[sink] final class OpenSink(
 ) {
   import OpenSink.log
 
+  /** What the option `kafkaConsumerGroup` is for. */
+  val input: InputSources = new InputSources(settings)
+
   private val lock = new ReentrantLock
   private val lost = ConcurrentHashMap.newKeySet[String]()
   private val losses = new AtomicLong

@@ -29,7 +29,7 @@ private[sink] final class SinkRun(
     val start = BatchStart(
       batch,
       query.id.toString,
-      Some(SourceOffsets.batchOf(query, batch, planned)),
+      Some(SourceOffsets.batchOf(query, batch, planned, sink.input)),
       // Spark does not say it, but a batch that runs again keeps the time of its first plan.
       isRerun = planned.atMs.exists(_ < startedAtMs),
       earlier = SourceOffsets.batchOf(query, _),

@@ -5,7 +5,13 @@ import org.apache.spark.sql.execution.streaming.state.{OutputQuery, PlannedBatch
 import scala.jdk.CollectionConverters._
 import scala.util.Try
 import statemark.kafka.conf.SinkException
-import statemark.kafka.decision.{BatchFingerprint, PlanKind, QueryBatch, SourceFingerprint}
+import statemark.kafka.decision.{
+  BatchFingerprint,
+  PlanKind,
+  QueryBatch,
+  SourceEnds,
+  SourceFingerprint
+}
 
 /** What a batch's end offsets are, as the offset log has them: JSON of each source's own shape. */
 private[sink] object SourceOffsets {
@@ -15,13 +21,41 @@ private[sink] object SourceOffsets {
     * @param batch its number there
     */
   def batchOf(query: OutputQuery, batch: Long): Option[QueryBatch] =
-    query.planned(batch).map(batchOf(query, batch, _))
+    query.planned(batch).map(batchOf(query, batch, _, Vector.empty))
 
-  /** Returns a batch as the offset log has it. */
-  def batchOf(query: OutputQuery, batch: Long, planned: PlannedBatch): QueryBatch = {
+  /** Returns the batch that a query runs, as the offset log has it, with the input that its decision names. */
+  def batchOf(
+      query: OutputQuery,
+      batch: Long,
+      planned: PlannedBatch,
+      input: InputSources
+  ): QueryBatch =
+    batchOf(query, batch, planned, input.grouped(endsOf(planned.ends), KafkaSources.of(query)))
+
+  private def batchOf(
+      query: OutputQuery,
+      batch: Long,
+      planned: PlannedBatch,
+      ends: Vector[SourceEnds]
+  ): QueryBatch = {
     val kind = if (query.dependsOnTime()) PlanKind.OfTime else PlanKind.OfInput
-    QueryBatch(batch, kind, fingerprint(planned.ends, planned.atMs, _))
+    QueryBatch(batch, kind, fingerprint(planned.ends, planned.atMs, _), ends)
   }
+
+  /** Returns where the Kafka sources end, of no group. */
+  def endsOf(ends: Vector[(String, Option[String])]): Vector[SourceEnds] = for {
+    (name, end) <- ends
+    topics <- end.flatMap(ofKafka)
+  } yield SourceEnds(name, "", topics)
+
+  /** Returns the next offset of each partition, by topic, both ascending; None where an offset is not of Kafka's source. */
+  def ofKafka(offset: String): Option[Vector[(String, Vector[(Int, Long)])]] =
+    Try(Option(mapper.readTree(offset))).toOption.flatten.filter(isKafka).map { tree =>
+      tree.properties.asScala.toVector.map { topic =>
+        topic.getKey -> topic.getValue.properties.asScala.toVector
+          .map(partition => partition.getKey.toInt -> partition.getValue.asLong).sorted
+      }.sortBy(_._1)
+    }
 
   /** Returns what the offset log has of the batch that a query runs.
     * @throws SinkException.WrongHistory where it has nothing

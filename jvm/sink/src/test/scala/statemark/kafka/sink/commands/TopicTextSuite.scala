@@ -6,6 +6,7 @@ import org.json4s.jackson.JsonMethods.{compact, render}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
 import statemark.kafka.conf.{SinkException, SinkIdentity}
+import statemark.kafka.decision.SourceEnds
 import statemark.kafka.doctor.{Check, CheckState}
 import statemark.kafka.log.IdentityRecord
 import statemark.kafka.rows.TransactionName
@@ -39,7 +40,15 @@ class TopicTextSuite extends AnyFunSuite {
         Vector("orders")
       )),
       Some(61 * second),
-      Some(DecisionStatus(17, Some(3600 * second), 1200, 3, Set("orders"), unfinished)),
+      Some(DecisionStatus(
+        17,
+        Some(3600 * second),
+        1200,
+        3,
+        Set("orders"),
+        Vector(SourceEnds("0", "lag", Vector("in" -> Vector(0 -> 120L, 1 -> 98L)))),
+        unfinished
+      )),
       NextStart.Completes(17, 3, unfinished)
     )
   }
@@ -72,6 +81,7 @@ class TopicTextSuite extends AnyFunSuite {
         "  topics      orders",
         "  last        batch 17, decided 1970-01-01T01:00:00Z: 1200 rows in 3 transactions, not " +
           "complete, 1 of them not with the readers",
+        "  input       in-0 120, in-1 98; committed to group lag",
         "  next start  batch 17 is decided, not complete: of 3 transactions 2 are with the readers, " +
           "1 is to be copied (500 rows)",
         "  open",
@@ -87,6 +97,18 @@ class TopicTextSuite extends AnyFunSuite {
           "finish, 1 transaction of others"
       )
     )
+  }
+
+  test("input of many partitions in a line") {
+    def line(partitions: Vector[(Int, Long)]) = {
+      val of =
+        sink.decision.map(_.copy(input = Vector(SourceEnds("0", "", Vector("t" -> partitions)))))
+      val lines = TopicText.ofSink(sink.copy(decision = of), Nil)
+      lines.find(_.startsWith("  input ")).map(_.drop("  input       ".length))
+    }
+    val many = Vector.tabulate(10)(_ -> 5L)
+    assert(line(many).contains((0 to 7).map(n => s"t-$n 5").mkString(", ") + " and 2 more"))
+    assert(line(Vector.empty).contains("more than 10000 partitions, which are not noted"))
   }
 
   test("a decision that nothing can complete is not sent back to be completed") {
@@ -110,6 +132,7 @@ class TopicTextSuite extends AnyFunSuite {
         """"identity":"q/orders","appId":"q","sink":"orders","queryId":"q","queryName":"counts"""",
         """"run":3,"begunAt":"1970-01-01T00:01:01Z","topics":["orders"]""",
         """"lastDecision":{"batch":17,"decidedAt":"1970-01-01T01:00:00Z","rows":1200""",
+        """"input":[{"source":"0","group":"lag","offsets":{"in":{"0":120,"1":98}}}]""",
         s""""unfinished":[{"transactionalId":"$id","rows":500,"committing":false}]""",
         """"nextStart":{"kind":"completes","text":"batch 17 is decided""",
         """"others":[{"producerId":5001,"ending":false,"partitions":[{"topic":"orders"""",

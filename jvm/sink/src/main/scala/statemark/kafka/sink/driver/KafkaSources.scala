@@ -1,0 +1,38 @@
+package statemark.kafka.sink.driver
+
+import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation
+import org.apache.spark.sql.execution.streaming.state.OutputQuery
+import scala.jdk.CollectionConverters._
+import statemark.kafka.conf.SinkSettings
+
+/** Spark's Kafka sources of a query, by the options that they were given. */
+private[sink] object KafkaSources {
+
+  // Spark's connector is not on the class path of this project: its class is known by its name.
+  private val Stream = "org.apache.spark.sql.kafka010.KafkaMicroBatchStream"
+  private val Connection =
+    Seq("bootstrap.servers", "security.", "sasl.", "ssl.", "config.providers")
+  private val Name = "\"([^\"]+)\"\\s*:".r
+
+  /** Returns the options of each source. */
+  def of(query: OutputQuery): Seq[Map[String, String]] = query.plan().collect {
+    case source: StreamingDataSourceV2ScanRelation if source.stream.getClass.getName == Stream =>
+      source.relation.options.asCaseSensitiveMap.asScala.toMap
+  }
+
+  /** Returns the settings with which Kafka's clients come to the brokers of a source. */
+  def connection(options: Map[String, String]): Map[String, String] =
+    SinkSettings.kafkaOptions(options).filter { case (name, _) =>
+      Connection.exists(name.startsWith)
+    }
+
+  /** Tells whether a source reads a topic. */
+  def topics(options: Map[String, String]): String => Boolean = {
+    def option(name: String) = options.collectFirst { case (n, v) if n.equalsIgnoreCase(name) => v }
+    val names = option("subscribe").toSeq.flatMap(_.split(',')).map(_.trim) ++
+      // {"orders": [0, 1]}
+      option("assign").toSeq.flatMap(Name.findAllMatchIn(_).map(_.group(1)))
+    val pattern = option("subscribePattern").map(_.trim)
+    topic => names.contains(topic) || pattern.exists(topic.matches)
+  }
+}
