@@ -145,10 +145,11 @@ crash: tests-built ## a query that is killed 500 times, half an hour; KILLS=24 a
 	STATEMARK_KILLS=$(or $(KILLS),500) $(RUN_TESTS) CrashV
 
 # Parts: kills, outages, transfers.
-crash-kafka: tests-built ## the Kafka sink under 200 kills of driver, executor and broker, outages, transfers, on three brokers; PARTS="kills" KILLS=20 PER_PHASE=1 COPIES=3 SEED=2
+crash-kafka: tests-built ## the Kafka sink under 200 kills of driver, executor and broker, outages, transfers, a consumer group, on three brokers; PARTS="kills" KILLS=20 PER_PHASE=1 COPIES=3 SEED=2
 	java @jvm/kafka/target/spark-$(SPARK)/tests/options -Xmx1g -Dstatemark.crash.seed=$(or $(SEED),1) \
 	  $(if $(KILLS),-Dstatemark.crash.kills=$(KILLS)) $(if $(PER_PHASE),-Dstatemark.crash.perPhase=$(PER_PHASE)) \
 	  $(if $(COPIES),-Dstatemark.crash.copies=$(COPIES)) $(if $(TRANSFERS),-Dstatemark.crash.transfers=$(TRANSFERS)) \
+	  $(if $(GROUP_KILLS),-Dstatemark.crash.groupKills=$(GROUP_KILLS)) \
 	  statemark.kafka.crash.Crash $(PARTS)
 
 # Parts: core, spark. Runs of the core wait for timeouts most of the time.

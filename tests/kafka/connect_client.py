@@ -31,7 +31,9 @@ def main(asked: dict[str, Any]) -> None:
 
     lines = spark.readStream.text(asked["lines"])
     writers = [
-        statemark.kafka_sink(lines, bootstrap_servers=brokers, topic=stream),
+        statemark.kafka_sink(lines, bootstrap_servers=brokers, topic=stream).queryName(
+            f"{stream} by name"
+        ),
         lines.groupBy("value").count().writeStream.outputMode("update").foreachBatch(write),
     ]
     errors = []
@@ -42,11 +44,24 @@ def main(asked: dict[str, Any]) -> None:
             query.awaitTermination()
         except PySparkException as error:
             errors.append(str(error))
+    waited = [wait(spark, brokers, name) for name in (f"{stream} by name", "nobody")]
     rows = statemark.kafka_source(
         spark, bootstrap_servers=brokers, topics=[stream, batches], streaming=False
     )
     found = rows.selectExpr("topic", "CAST(value AS STRING) AS value").collect()
-    print(json.dumps({"errors": errors, "rows": sorted([*row] for row in found)}), flush=True)
+    told = {"errors": errors, "waited": waited, "rows": sorted([*row] for row in found)}
+    print(json.dumps(told), flush=True)
+
+
+def wait(spark: SparkSession, brokers: str, query: str) -> int | str:
+    """Wait for the output of a query; return the batch, or the kind of the failure."""
+    anywhere = statemark.Position(0, ())
+    try:
+        return statemark.wait_for(
+            spark, anywhere, query=query, bootstrap_servers=brokers, timeout=0
+        )
+    except statemark.EngineError as error:
+        return type(error).__name__
 
 
 if __name__ == "__main__":

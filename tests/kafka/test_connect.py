@@ -66,6 +66,7 @@ def test_a_client_writes_and_reads(
     first, last = seen
     assert "injected" in first["errors"][0], first
     assert last["errors"] == []
+    assert last["waited"] == [0, "PositionBoundError"]
     wanted = sorted([name, value] for name in (stream, batches) for value in "ab")
     assert first["rows"] == last["rows"] == wanted
     for name in (stream, batches):

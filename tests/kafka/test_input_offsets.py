@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from support import topics
 from support.brokers import client_settings, with_sparks_source
 from support.processes import LIMIT_S, wait_for
+from support.session import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     Topic = Callable[..., str]
 
 PARTITIONS = 2
+PAGE = (ROOT / "docs/kafka-input.md").read_text()
 
 
 class Pipe:
@@ -123,6 +126,20 @@ def test_a_group_and_readers_follow_a_query(pipe: Pipe) -> None:
     assert type(error) is statemark.RefusedSettingError
     assert "Option 'kafkaConsumerGroup' is refused: it has 1 members" in error.reason
     assert "e" not in pipe.values()
+
+
+@with_sparks_source
+def test_what_the_page_prints_runs(pipe: Pipe) -> None:
+    printed: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+        exec(code, printed)
+    query = printed["start_copies"](
+        pipe.spark, pipe.address, pipe.first, pipe.second, str(pipe.folder)
+    )
+    for number, value in enumerate(["a", "b"]):
+        assert printed["write_and_wait"](pipe.spark, pipe.address, pipe.first, value) == number
+        assert value in pipe.values()
+    query.stop()
 
 
 @with_sparks_source

@@ -95,7 +95,7 @@ def error_of(error: BaseException | None) -> StatemarkError | None:
 
 @contextmanager
 def of_write() -> Iterator[None]:
-    """Raise what fails in a write to Kafka, or a wait for it, as an error of its kind, if it has one.
+    """Raise what fails in a write to Kafka, or a wait, as an error of its kind; the rest as it is.
 
     So is an interrupt: Spark knows by what pyspark has raised that a query was stopped in it.
     """

@@ -27,12 +27,15 @@ _OPTIONS = {
     "kafka_consumer_group": "kafkaConsumerGroup",
     "app_id": "txnAppId",
     "batch_id": "txnVersion",
+    "sink": "sink",
+    "position_bound": "positionBound",
+    "timeout": "timeout",
 }
 _NUMBERS = frozenset(("producers_per_executor", "open_sinks", "batch_id"))
 
 
 def of_sink(bootstrap_servers: object, more: object, **named: object) -> dict[str, str]:
-    """Return the options of a writer.
+    """Return the options of a writer, or of a wait for one.
 
     Parameters
     ----------
@@ -41,7 +44,7 @@ def of_sink(bootstrap_servers: object, more: object, **named: object) -> dict[st
     more : Mapping or None
         Options that have no argument.
     named : str or int or None
-        Arguments of `kafka_sink` and `kafka_batch`; None where they are unset.
+        Arguments of `kafka_sink`, `kafka_batch` and `wait_for`; None where they are unset.
 
     Returns
     -------

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from statemark import _jvm, arguments, failures, kafka_options, queries
+from statemark.errors import SettingsError
 from statemark.reads import Position
 
 if TYPE_CHECKING:
@@ -83,15 +84,22 @@ def wait_for(
     arguments.refuse_stopped(spark)
     remedy = "pass what statemark.position(query) has returned, or a statemark.Position"
     arguments.refuse_type("position", position, Position, remedy=remedy)
-    given = kafka_options.of_sink(bootstrap_servers, options, commit_topic=commit_topic)
     named = queries.option_of(query)
     sink = named.get("queryId") or named["queryName"]
     if sink_name is not None:
         arguments.refuse_type("sink_name", sink_name, str, remedy="pass one text")
+        if not sink_name.strip():
+            problem = "sink_name is empty"
+            raise SettingsError(problem, reason="nothing is named", remedy="name a sink, or none")
         sink = f"{sink}/{sink_name}"
-    given |= {"sink": sink, "positionBound": json.dumps(position.offsets)}
-    if timeout is not None:
-        given["timeout"] = queries.duration(timeout)
+    given = kafka_options.of_sink(
+        bootstrap_servers,
+        options,
+        commit_topic=commit_topic,
+        sink=sink,
+        position_bound=json.dumps(position.offsets),
+        timeout=None if timeout is None else queries.duration(timeout),
+    )
     _jvm.show_jar_to_thread()
     with failures.of_write():
         reader = spark.read.format("statemark-kafka").options(**given)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -40,6 +42,9 @@ class Asked:
         self.calls["is"] = "loaded"
         return self
 
+    def collect(self) -> list[Any]:
+        return [SimpleNamespace(batch_id=4)]
+
 
 _IS_TABLE = {"__module__": "pyspark.sql.dataframe"}
 DataFrame: Any = type("DataFrame", (Asked,), {**_IS_TABLE, "isStreaming": True})
@@ -55,6 +60,7 @@ def test_sink() -> None:
         topic="t",
         sink_name="s",
         producers_per_executor=2,
+        kafka_consumer_group="g",
         options={"kafka.linger.ms": 20, "allowShortCompactionLag": True},
     )
     assert writer.calls == {
@@ -63,6 +69,7 @@ def test_sink() -> None:
         "topic": "t",
         "sinkName": "s",
         "producersPerExecutor": "2",
+        "kafkaConsumerGroup": "g",
         "kafka.linger.ms": "20",
         "allowShortCompactionLag": "true",
     }
@@ -93,6 +100,35 @@ def test_source_reads_what_is_committed(streaming: bool) -> None:
         "kafka.isolation.level": "read_committed",
         "is": "loaded",
     }
+
+
+def test_a_wait() -> None:
+    spark, there = SparkSession(), statemark.Position(7, ('{"in":{"0":3}}', None))
+    servers = {"bootstrap_servers": "a:1", "commit_topic": "c"}
+    assert statemark.wait_for(spark, there, query="totals", sink_name="s", **servers) == 4
+    assert spark.calls == {
+        "format": "statemark-kafka",
+        "kafka.bootstrap.servers": "a:1",
+        "commitTopic": "c",
+        "sink": "totals/s",
+        "positionBound": '["{\\"in\\":{\\"0\\":3}}", null]',
+        "is": "loaded",
+    }
+    statemark.wait_for(spark, there, query=UUID(int=0), timeout=1.5, **servers)
+    assert spark.calls["sink"] == str(UUID(int=0))
+    assert spark.calls["timeout"] == "1500ms"
+
+
+def test_a_wait_that_is_refused() -> None:
+    there: Any = statemark.Position(7, ())
+    for position, more, problem in [
+        ('{"in":{"0":3}}', {}, "bad position "),
+        (there, {"timeout": -1}, "bad timeout -1"),
+        (there, {"sink_name": ""}, "sink_name is empty"),
+        (there, {"options": {"Timeout": 3}, "timeout": 3}, "option 'Timeout' is given twice"),
+    ]:
+        with pytest.raises(SettingsError, match=problem):
+            statemark.wait_for(SparkSession(), position, query="q", bootstrap_servers="a:1", **more)
 
 
 def test_what_is_refused() -> None:

@@ -140,6 +140,25 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
     }
   }
 
+  test("a consumer group takes READ on it, and on the topics of the sources") {
+    val (name, group) = (topic("group"), "group-of-inputs")
+    allow(grants(name, "group"))
+    val options = login("group") + ("kafkaConsumerGroup" -> group)
+    running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
+      val input = new InputOffsets(brokers, s)
+      assert(denied(s).remedy.contains("Grant READ on the group"))
+      allow(Seq((ResourceType.GROUP, group, PatternType.LITERAL, READ)))
+      s.restart()
+      assert(denied(s).getMessage.contains(Simulation.Input))
+      assert(input.committed.isEmpty)
+      allow(Seq((ResourceType.TOPIC, Simulation.Input, PatternType.LITERAL, READ)))
+      s.restart()
+      s.runBatch()
+      Conditions.awaitMarkers(brokers, s.identity)
+      assert(input.offset.contains(0L))
+    }
+  }
+
   /** What `statemark doctor` finds with these rights, and the options that the sink would have. */
   private def doctor(what: String)(isMissing: Grant => Boolean): Seq[Check] = {
     val name = topic(s"doctor-$what")

@@ -16,7 +16,7 @@ import statemark.kafka.conf.SinkSettings
 import statemark.kafka.sink.conf.SinkFormat
 import statemark.kafka.sink.driver.SourceOffsets
 import statemark.kafka.tools.{OutputWait, SinkTools}
-import statemark.spark.cluster.SourcePosition
+import statemark.spark.cluster.BatchOffsets
 import statemark.spark.errors.{FormatRefusedException, PositionBoundException}
 
 /** A read of format `statemark-kafka`, which waits until the output of a sink covers a position of its input. It has one
@@ -44,7 +44,7 @@ private[sink] final class OutputTable(options: CaseInsensitiveStringMap)
 
   private def await(): Long = {
     val text = required(Bound, "what `position` of a query gives")
-    val bound = parsed(Bound, text, "what `position` of a query gives")(SourcePosition.decode(text))
+    val bound = parsed(Bound, text, "what `position` of a query gives")(BatchOffsets.read(text))
     val timeout = options.getOrDefault(Timeout, DefaultTimeout)
     val timeoutMs = parsed(Timeout, timeout, "a duration such as 10s") {
       JavaUtils.timeStringAs(timeout, TimeUnit.MILLISECONDS).ensuring(_ >= 0)
@@ -87,7 +87,7 @@ private[sink] object OutputTable {
 
   /** @throws SinkException.RefusedSetting where an offset is of another source than Kafka's */
   private[sink] def offsetsOf(bound: Position): Map[TopicPartition, Long] =
-    bound.offsets.flatten.flatMap { offset =>
+    bound.sources.flatMap(_.end.text).flatMap { offset =>
       SourceOffsets.ofKafka(offset).getOrElse(throw SinkSettings.refused(
         Bound,
         offset,
