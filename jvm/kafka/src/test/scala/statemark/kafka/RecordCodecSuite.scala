@@ -1,7 +1,7 @@
 package statemark.kafka
 
 import java.nio.charset.StandardCharsets.UTF_8
-import java.nio.file.{Files, Paths}
+import java.nio.file.{Files, Path, Paths}
 import org.apache.kafka.common.TopicPartition
 import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.immutable.ArraySeq
@@ -24,9 +24,12 @@ import statemark.kafka.log.{
   CommitState,
   DecisionCodec,
   DecisionPart,
+  HeldLag,
   IdentityRecord,
   RecordCodec,
   ReopenedRecord,
+  RuleCodec,
+  RuleRecord,
   Token
 }
 import statemark.kafka.rows.{OffsetRuns, TransactionName}
@@ -174,8 +177,10 @@ class RecordCodecSuite extends AnyFunSuite {
     (decided, whole, inPart)
   }
 
-  private def golden(version: Int) = {
-    val file = s"src/test/resources/golden/commit-topic-v$version.txt"
+  private def golden(version: Int): Path = golden(s"commit-topic-v$version")
+
+  private def golden(name: String): Path = {
+    val file = s"src/test/resources/golden/$name.txt"
     Paths.get(file) match {
       case inProject if Files.exists(inProject.getParent) => inProject
       case _ => Paths.get(s"jvm/kafka/$file")
@@ -220,6 +225,53 @@ class RecordCodecSuite extends AnyFunSuite {
       assert(RecordCodec.value(record).head == (if (isDecision) 2 else 1), name)
       assert(RecordCodec.key(record).head == 1, name)
     }
+  }
+
+  private val rules = Seq(
+    "by timestamp" -> RuleRecord("orders", None, "alice", 1790000000000L),
+    "by header" -> RuleRecord(
+      "orders",
+      Some("vérsion"),
+      "alice",
+      1790000000000L,
+      Some(1790000060000L)
+    ),
+    "by header, with a lag that is held" -> RuleRecord(
+      "prices-of-a-region",
+      Some("version"),
+      "",
+      1790000000000L,
+      None,
+      Some(HeldLag(86400000L, isOwn = true, "e2b1"))
+    )
+  )
+
+  test("bytes of rules are those of their golden file, and read back") {
+    val file = golden("commit-topic-rules-v1")
+    val now = rules.map { case (name, rule) =>
+      s"$name\n  ${hex(RuleCodec.key(rule.topic))}\n  ${hex(RuleCodec.value(rule))}\n"
+    }.mkString
+    if (sys.env.contains("REWRITE")) Files.write(file, now.getBytes(UTF_8)): Unit
+    assert(new String(Files.readAllBytes(file), UTF_8) == now)
+    for ((_, rule) <- rules) {
+      assert(RuleCodec.topicOf(RuleCodec.key(rule.topic)).contains(rule.topic))
+      assert(RuleCodec.decode(rule.topic, RuleCodec.value(rule)) == rule)
+    }
+  }
+
+  test("a rule is nobody's record to releases before it, and one of a later release is refused") {
+    val key = RuleCodec.key("orders")
+    // Their one way to find whose a record is.
+    assert(RecordCodec.identityOf(key).isEmpty)
+    assert(RuleCodec.topicOf(RecordCodec.key(records.head._2)).isEmpty)
+    assert(RuleCodec.topicOf(key.take(3)).isEmpty)
+    assert(RuleCodec.topicOf(Option.empty[Array[Byte]].orNull).isEmpty)
+    val value = RuleCodec.value(rules.head._2)
+    for (
+      (bytes, why) <- Seq(value.updated(0, 2.toByte) -> "format is 2", value.take(9) -> "9 bytes")
+    )
+      assert(intercept[SinkException.UnreadableRecord](RuleCodec.decode("orders", bytes)).getMessage
+        .contains(why))
   }
 
   test("every record reads back") {

@@ -164,6 +164,7 @@ private[kafka] final class TopicCommitLog(
               states =
                 states.updated(identity, state.updated(record.key, decoded, record.timestamp))
             }
+          case None if RuleCodec.topicOf(record.key).isDefined => ()
           case None => noteForeign(place, record.offset)
         }
       }

@@ -29,7 +29,9 @@ private[kafka] object CommitTopicSigns {
             // One record of a partition says what all are.
             val left =
               unread.filter(p => records.records(p).isEmpty && consumer.position(p) < ends(p))
-            records.asScala.exists(r => RecordCodec.identityOf(r.key).isDefined) ||
+            records.asScala.exists(r =>
+              RecordCodec.identityOf(r.key).isDefined || RuleCodec.topicOf(r.key).isDefined
+            ) ||
             look(left, polls - 1)
           }
         look(places.filter(place => consumer.position(place) < ends(place)), MostPolls)
