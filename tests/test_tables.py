@@ -182,11 +182,13 @@ _LINES = [
     "topic forget q/s --bootstrap-servers b:1 --command-config /f --all --yes --json",
     "topic compact t --bootstrap-servers b:1 --strategy timestamp",
     "topic compact t --bootstrap-servers b:1 --strategy header --header v --dry-run --set-lag"
+    " --commit-topic c --missing refuse --change-rule"
     " --lateness 1h --scratch-dir /d --command-config /f --json",
     "topic compact t --bootstrap-servers b:1 --strategy timestamp --continuous --checkpoint /c"
     " --trigger 1s",
     "doctor --kafka b:1",
-    "doctor --kafka b:1 --topic t --commit-topic c --prefix p --command-config /f --json",
+    "doctor --kafka b:1 --topic t --commit-topic c --prefix p --command-config /f --json"
+    " --strategy header --header v",
 ]
 
 
@@ -210,9 +212,12 @@ def test_the_process_reads_what_users_type() -> None:
         "Arguments(b:1,c,Some(/f),q/s,true,true)",
         "Arguments(b:1,statemark-commits,None,q/s,false,true,false,false)",
         "Arguments(b:1,statemark-commits,Some(/f),q/s,true,false,true,true)",
-        "Arguments(t,b:1,None,timestamp,None,false,false,None,None,false,None,10s,false)",
-        "Arguments(t,b:1,Some(/f),header,Some(v),true,true,Some(1h),Some(/d),false,None,10s,true)",
-        "Arguments(t,b:1,None,timestamp,None,false,false,None,None,true,Some(/c),1s,false)",
-        "Arguments(b:1,None,statemark-commits,statemark,None,false)",
-        "Arguments(b:1,Some(t),c,p,Some(/f),true)",
+        "Arguments(t,b:1,statemark-commits,None,timestamp,None,oldest,false,false,false,None,None,"
+        "false,None,10s,false)",
+        "Arguments(t,b:1,c,Some(/f),header,Some(v),refuse,true,true,true,Some(1h),Some(/d),"
+        "false,None,10s,true)",
+        "Arguments(t,b:1,statemark-commits,None,timestamp,None,oldest,false,false,false,None,None,"
+        "true,Some(/c),1s,false)",
+        "Arguments(b:1,None,None,None,statemark-commits,statemark,None,false)",
+        "Arguments(b:1,Some(t),Some(header),Some(v),c,p,Some(/f),true)",
     ]

@@ -36,9 +36,11 @@ def refuse_unfit(args: argparse.Namespace, *, is_driver_here: bool) -> None:
     if args.command == "doctor":
         refuse_addresses("--kafka", args.kafka)
         topics = {"--topic": args.topic, "--commit-topic": args.commit_topic}
+        if args.strategy is not None or args.header is not None:
+            _refuse_rule(args)
     elif args.command == "topic compact":
         refuse_addresses("--bootstrap-servers", args.bootstrap_servers)
-        topics = {"TOPIC": args.topic}
+        topics = {"TOPIC": args.topic, "--commit-topic": args.commit_topic}
         _refuse_compaction(args)
     else:
         refuse_addresses("--bootstrap-servers", args.bootstrap_servers)
@@ -87,15 +89,31 @@ def _refuse_topics(topics: dict[str, str | None]) -> None:
         raise SettingsError(problem, reason=reason, remedy="name two topics")
 
 
-def _refuse_compaction(args: argparse.Namespace) -> None:
-    if (args.strategy == "header") != bool(args.header):
-        header = f" --header {args.header}" if args.header else ""
-        problem = f"--strategy {args.strategy}{header} says of no record which version it has"
+def _refuse_rule(args: argparse.Namespace) -> None:
+    if args.strategy in ("offset", None) or (args.strategy == "header") != bool(args.header):
+        words = {"--strategy": args.strategy, "--header": args.header}
+        given = " ".join(f"{name} {value}" for name, value in words.items() if value)
+        problem = f"{given} says of no record which version it has"
+        kafkas = "offsets are what Kafka itself goes by; " if args.strategy == "offset" else ""
         raise SettingsError(
             problem,
-            reason="there are 'timestamp', and 'header' with the header's key",
+            reason=f"{kafkas}there are 'timestamp', and 'header' with the header's key",
             remedy="add --strategy header --header KEY, or --strategy timestamp",
         )
+    if args.command == "doctor" and args.topic is None:
+        problem = "--strategy is given without --topic"
+        reason, remedy = "a rule is one topic's", "name the topic in --topic"
+        raise SettingsError(problem, reason=reason, remedy=remedy)
+
+
+def _refuse_compaction(args: argparse.Namespace) -> None:
+    if args.strategy == "offset" and args.change_rule and not args.header and not args.continuous:
+        return
+    _refuse_rule(args)
+    if args.missing == "refuse" and args.strategy != "header":
+        problem = "--missing refuse means nothing with --strategy timestamp"
+        reason, remedy = "every record has a timestamp", "leave --missing away"
+        raise SettingsError(problem, reason=reason, remedy=remedy)
     if args.continuous and args.checkpoint is None:
         problem = "--continuous needs --checkpoint"
         raise SettingsError(

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from statemark.usage import Parser
 
 
-def _commit_topic_argument(parser: argparse.ArgumentParser) -> argparse.Action:
+def _commit_topic_argument(
+    parser: argparse.ArgumentParser, text: str = "option commitTopic of the sink"
+) -> argparse.Action:
     return parser.add_argument(
         "--commit-topic",
         metavar="T",
         default="statemark-commits",
-        help="option commitTopic of the sink (default: statemark-commits)",
+        help=f"{text} (default: statemark-commits)",
     )
 
 
@@ -82,11 +84,18 @@ def _forget_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _strategy(text: str) -> str:
-    if text not in ("timestamp", "header"):
-        asked = "offsets are what Kafka itself goes by" if text == "offset" else f"no '{text}'"
-        message = f"{asked}; there are 'timestamp', and 'header' with --header KEY"
+    if text not in ("timestamp", "header", "offset"):
+        message = f"no '{text}'; there are 'timestamp', and 'header' with --header KEY"
         raise argparse.ArgumentTypeError(message)
     return text
+
+
+def _header_argument(parser: argparse.ArgumentParser) -> argparse.Action:
+    return parser.add_argument(
+        "--header",
+        metavar="KEY",
+        help="with --strategy header: the header with the version, a signed number of 8 bytes",
+    )
 
 
 def _compact_arguments(parser: Parser) -> None:
@@ -99,10 +108,20 @@ def _compact_arguments(parser: Parser) -> None:
         required=True,
         help="what the version of a record is; the highest wins",
     )
+    _header_argument(parser)
     parser.add_argument(
-        "--header",
-        metavar="KEY",
-        help="with --strategy header: the header with the version, a signed number of 8 bytes",
+        "--missing",
+        choices=("oldest", "refuse"),
+        default="oldest",
+        help="a record without that header loses against all that have it, as in KIP-280 (default),"
+        " or ends the repair before it has written anything",
+    )
+    _commit_topic_argument(parser, "takes the rule of the topic: option commitTopic of the sink")
+    parser.add_argument(
+        "--change-rule",
+        action="store_true",
+        help="by another strategy, or header, than the topic was repaired until now; with"
+        " --strategy offset only remove that rule",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="only say which keys are wrong")
@@ -170,7 +189,14 @@ def _doctor_arguments(parser: Parser) -> None:
         help="option transactionalIdPrefix of the sink (default: statemark)",
     )
     commit_topic = _commit_topic_argument(parser)
-    parser.needs(kafka, topic, prefix, commit_topic, _command_config_argument(parser))
+    strategy = parser.add_argument(
+        "--strategy",
+        type=_strategy,
+        metavar="{timestamp,header}",
+        help="the rule by which --topic is to be repaired (default: any)",
+    )
+    rule = (strategy, _header_argument(parser))
+    parser.needs(kafka, topic, prefix, commit_topic, *rule, _command_config_argument(parser))
     json_argument(parser)
 
 

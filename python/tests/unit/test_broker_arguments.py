@@ -76,6 +76,31 @@ MISTAKES = {
         VERSIONS,
         "add --strategy header --header KEY, or --strategy timestamp",
     ),
+    f"{COMPACT} offset": (
+        "--strategy offset says of no record which version it has",
+        f"offsets are what Kafka itself goes by; {VERSIONS}",
+        "add --strategy header --header KEY, or --strategy timestamp",
+    ),
+    f"{COMPACT} timestamp --missing refuse": (
+        "--missing refuse means nothing with --strategy timestamp",
+        "every record has a timestamp",
+        "leave --missing away",
+    ),
+    f"{COMPACT} timestamp --commit-topic t": (
+        "TOPIC and --commit-topic are both 't'",
+        "the sink keeps its decisions in a topic of their own",
+        "name two topics",
+    ),
+    "doctor --kafka b:9092 --topic t --header v": (
+        "--header v says of no record which version it has",
+        VERSIONS,
+        "add --strategy header --header KEY, or --strategy timestamp",
+    ),
+    "doctor --kafka b:9092 --strategy timestamp": (
+        "--strategy is given without --topic",
+        "a rule is one topic's",
+        "name the topic in --topic",
+    ),
     f"{COMPACT} timestamp --continuous": (
         "--continuous needs --checkpoint",
         "the query keeps there what it has read, and the winners",
@@ -138,6 +163,7 @@ def test_a_file_that_may_not_be_read(
         "doctor --kafka PLAINTEXT://h:9092,[::1]:1,b:65535 --topic o.r_d-1",
         f"doctor --kafka b:9092 --command-config {os.devnull}",
         f"{COMPACT} header --header v --continuous --checkpoint c",
+        f"{COMPACT} offset --change-rule",
         # Such a driver reads the files of its own machine.
         f"{COMPACT} timestamp --master yarn --conf spark.submit.deployMode=cluster"
         " --command-config /nowhere.properties",

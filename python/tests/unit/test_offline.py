@@ -274,6 +274,8 @@ def test_doctor(spark_submit: Callable[[int], Submitted]) -> None:
         "verbose": False,
         "commitTopic": "statemark-commits",
         "commandConfig": None,
+        "strategy": None,
+        "header": None,
         "json": True,
     }
 
@@ -284,7 +286,7 @@ def test_doctor(spark_submit: Callable[[int], Submitted]) -> None:
         (["topic"], "topic"),
         (["topic", "compress"], "topic"),
         (["topic", "compact", *BROKERS], "topic compact"),
-        (["topic", "compact", "t", *BROKERS, "--strategy", "offset"], "topic compact"),
+        (["topic", "compact", "t", *BROKERS, "--strategy", "offsets"], "topic compact"),
         (["topic", "status"], "topic status"),
         (["topic", "status", *BROKERS, "--master", "yarn"], ""),
         (["topic", "finish", *BROKERS], "topic finish"),

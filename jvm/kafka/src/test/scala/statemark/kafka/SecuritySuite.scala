@@ -6,8 +6,15 @@ import org.apache.kafka.common.acl.AclOperation._
 import org.apache.kafka.common.resource.{PatternType, ResourcePattern, ResourceType}
 import org.scalatest.BeforeAndAfterAll
 import org.scalatest.funsuite.AnyFunSuite
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import statemark.kafka.compaction.{
+  CompactionProgress,
+  CompactionSettings,
+  TopicCompaction,
+  VersionRule
+}
 import statemark.kafka.conf.{SinkException, SinkPhase, SinkSettings, SinkTransactionalId}
 import statemark.kafka.doctor.{Check, CheckState, KafkaDoctor}
 import statemark.kafka.driver.BatchPlan
@@ -183,6 +190,37 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
       assert(report.sinks.map(_.next) == Vector(NextStart.GoesOn(0)))
       assert(report.notes == Vector(s"topic $name: The user may not DESCRIBE topic $name"))
     }
+  }
+
+  test("a repair goes on without rights on the commit topic, and says so") {
+    val name = brokers.topic(
+      "security-repair",
+      config = Map("cleanup.policy" -> "compact", "min.compaction.lag.ms" -> s"${Long.MaxValue}")
+    )
+    brokers.topic(s"$name-commits", partitions = 16, Map("cleanup.policy" -> "compact"))
+    val sink = SinkSettings.of(login("repair") + ("commitTopic" -> s"$name-commits"))
+    val settings = CompactionSettings(name, VersionRule.Timestamp, by = "alice")
+    val lines = mutable.Buffer.empty[String]
+    val listener = new CompactionProgress {
+      override def scanned(records: Long, ahead: Long): Unit = ()
+      override def repaired(appended: Long, left: Long): Unit = ()
+      override def said(line: String): Unit = lines += line
+      override def isStopped: Boolean = false
+    }
+    def toldAt(granted: Grant => Boolean, by: VersionRule = VersionRule.Timestamp): Seq[String] = {
+      allow(grants(name, "repair").filter(g => isOnTopic(g, isCommits = false) || granted(g)))
+      lines.clear()
+      TopicCompaction.open(sink, settings.copy(rule = by), listener).repair(): Unit
+      lines.toSeq
+    }
+    val Seq(blind) = toldAt(_ => false): @unchecked
+    assert(blind.contains(s"the user may not read topic $name-commits"))
+    val isRead = (g: Grant) => Set[AclOperation](READ, DESCRIBE).contains(g._4)
+    val Seq(readOnly) = toldAt(g => isOnTopic(g, isCommits = true) && isRead(g)): @unchecked
+    assert(readOnly.contains(s"is not noted in $name-commits: Not authorized"), readOnly)
+    assert(toldAt(isOnTopic(_, isCommits = true)).isEmpty)
+    val e = intercept[SinkException.RefusedSetting](toldAt(_ => false, VersionRule.Header("v")))
+    assert(e.reason.contains("repaired by timestamp, as alice has set it"))
   }
 
   test("a timeout that brokers do not allow fails by name, also where their settings are hidden") {

@@ -105,18 +105,25 @@ private[compaction] object CompactionLag {
 
   sealed trait Lag {
     def ms: Long
+
+    /** The lag between repairs. */
+    def beforeMs: Long
   }
 
   object Lag {
 
     /** @param isOwn whether the topic has it itself, not from the brokers' defaults */
-    final case class Plain(ms: Long, isOwn: Boolean = true) extends Lag
+    final case class Plain(ms: Long, isOwn: Boolean = true) extends Lag {
+      override def beforeMs: Long = ms
+    }
 
     /** @param hold a number of whoever holds it, and by which rule */
     final case class Held(before: Plain, hold: Int) extends Lag {
 
       /** The number of its rule; None where nobody has said which. */
       def rule: Option[Int] = Some(hold / HoldsOfRule).filter(_ > 0)
+
+      override def beforeMs: Long = before.ms
 
       override def ms: Long =
         (if (before.isOwn) OwnBase else DefaultBase) + hold * MostBefore + before.ms

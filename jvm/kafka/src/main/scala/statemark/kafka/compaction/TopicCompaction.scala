@@ -10,7 +10,7 @@ import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicLookup}
 import statemark.kafka.compaction.CompactionLag.Lag
 import statemark.kafka.conf.{SinkException, SinkSettings}
-import statemark.kafka.log.RecordCodec
+import statemark.kafka.log.{RecordCodec, RuleCodec}
 import statemark.kafka.tools.BrokerAnswers
 
 /** What is to be compacted, and how.
@@ -18,13 +18,19 @@ import statemark.kafka.tools.BrokerAnswers
   *   nobody knows
   * @param holdsCleaner whether `min.compaction.lag.ms` is raised for the time of the repair
   * @param scratch takes the table of keys; None for the machine's temporary directory
+  * @param missing what becomes of records without the rule's header
+  * @param changesRule whether the topic may have been repaired by another rule until now
+  * @param by the user, as the commit topic names who has set a rule
   */
 final case class CompactionSettings(
     topic: String,
     rule: VersionRule,
     latenessMs: Option[Long] = None,
     holdsCleaner: Boolean = false,
-    scratch: Option[Path] = None
+    scratch: Option[Path] = None,
+    missing: MissingVersion = MissingVersion.Oldest,
+    changesRule: Boolean = false,
+    by: String = ""
 )
 
 /** What a repair did.
@@ -88,12 +94,21 @@ final class TopicCompaction private[kafka] (
   import TopicCompaction._
   import settings.{rule, topic}
 
+  private val note = new RuleNote(
+    NotedRules.of(sink, clients, clock, topic),
+    settings,
+    sink.commitTopic,
+    progress,
+    clock
+  )
+
   /** Reads the topic, and changes nothing.
     * @throws SinkException where it cannot be read
     */
   def dryRun(): TopicReport = BrokerAnswers.asking(sink, s"Topic $topic cannot be read") {
     val rules = rulesOf(repairs = false)
-    working(rules, None, new RepairState)(_.scan())
+    note.require()
+    withRisk(rules, working(rules, None, new RepairState)(_.scan()))
   }
 
   /** Reads the topic, and appends winners until none is missing.
@@ -104,7 +119,8 @@ final class TopicCompaction private[kafka] (
     BrokerAnswers.asking(sink, s"Topic $topic cannot be repaired") {
       val rules = rulesOf(repairs = true)
       requireNoDecisions(rules)
-      Using.resource(clients.admin()) { admin =>
+      note.require()
+      val done = Using.resource(clients.admin()) { admin =>
         val lag = new CompactionLag(admin, topic, rule)
         lag.current match {
           case Lag.Plain(ms, _) if !settings.holdsCleaner || isEver(ms) =>
@@ -114,6 +130,9 @@ final class TopicCompaction private[kafka] (
           case _ => holding(admin, lag, rules)
         }
       }
+      val report = done.copy(found = withRisk(rules, done.found))
+      if (done.ends.isDefined) note.end()
+      report
     }
 
   /** Whether a query that repairs the topic for good may run, or go on.
@@ -144,7 +163,15 @@ final class TopicCompaction private[kafka] (
           case _ => ()
         }
       }
+      note.require()
+      note.begin()
+      // State knows deletions, so that no tombstone is missed while the query runs.
+      if (isRunning && note.sinceRepairMs.forall(_ > LeastNotedMs)) note.end()
     }
+
+  private def withRisk(rules: TopicRules, found: TopicReport): TopicReport = found.copy(tombstones =
+    TombstoneRisk.of(rules.config, settings.latenessMs, note.sinceRepairMs)
+  )
 
   private def rulesOf(repairs: Boolean): TopicRules = {
     if (repairs && topic == sink.commitTopic) throw TopicRules.ofDecisions(topic)
@@ -167,7 +194,8 @@ final class TopicCompaction private[kafka] (
       var isSeen = false
       reader.readOn(Map.empty) { record =>
         val isDecision = !isSeen && Option(record.key).isDefined &&
-          Try(RecordCodec.decode(record.key, record.value)).isSuccess
+          (RuleCodec.topicOf(record.key).isDefined ||
+            Try(RecordCodec.decode(record.key, record.value)).isSuccess)
         isSeen = true
         if (isDecision) throw TopicRules.ofDecisions(topic)
       }(_ => isSeen): Unit
@@ -295,8 +323,7 @@ final class TopicCompaction private[kafka] (
       KeyTable.open(settings.scratch)
     ) { (reading, fetching, table) =>
       body(new TopicRepair(
-        topic,
-        rule,
+        settings,
         rules,
         windowMs,
         TopicRepair.Parts(
@@ -372,6 +399,8 @@ final class TopicCompaction private[kafka] (
 
   private final class Watch(admin: Admin, rules: TopicRules)(requireAway: => Unit)
       extends TopicWatch {
+    override def isRead(): Unit = note.begin()
+
     override def requireSame(): Unit = {
       if (!TopicLookup.patiently(admin, topic).exists(_.topicId == rules.id))
         throw new SinkException.FailedWrite(
@@ -391,6 +420,28 @@ object TopicCompaction {
   /** How long a record may wait to be read that came while winners were copied. */
   private[compaction] val WindowMs = 10L * 60 * 1000
   private val MostAttempts = 3
+
+  /** A query that runs for good notes so seldom that it repairs. */
+  private val LeastNotedMs = 60L * 60 * 1000
+
+  /** Removes the rule that is noted of a topic, which is compacted by offset from now on, as Kafka does it.
+    * @param isDone false where it is only looked what is noted
+    * @return what was noted, as a sentence has it; None for nothing
+    * @throws SinkException where the commit topic cannot be read, or written
+    */
+  def forgetRule(sink: SinkSettings, topic: String, isDone: Boolean): Option[String] =
+    BrokerAnswers.asking(sink, s"The rule of topic $topic cannot be removed") {
+      val notes = NotedRules.of(sink, KafkaClients.of(sink), Clock.system, topic)
+      def refused(why: String) = new SinkException.UnfitCluster(
+        s"The rule of topic $topic cannot be removed",
+        why,
+        "Name the commit topic in which it is noted, and let the user read and write it",
+        Map("topic" -> topic, "commitTopic" -> sink.commitTopic)
+      )
+      val noted = notes.read().fold(why => throw refused(why), _.get(topic))
+      if (isDone && noted.isDefined) notes.remove(topic).foreach(why => throw refused(why))
+      noted.map(RuleNote.text)
+    }
 
   def open(
       sink: SinkSettings,

@@ -25,6 +25,9 @@ private[kafka] final case class RepairSeams(
 /** What has to stay as it is while a topic is repaired. */
 private[compaction] trait TopicWatch {
 
+  /** Told that the topic was read, and may be repaired by its rule, before anything is copied. */
+  def isRead(): Unit
+
   /** Asked before the first copy, and after every read behind copies.
     * @throws SinkException where the cleaner may have come, or the topic is another one
     */
@@ -57,8 +60,7 @@ private[compaction] final class RepairState {
   * ''Thread:'' one at a time.
   */
 private[compaction] final class TopicRepair(
-    topic: String,
-    rule: VersionRule,
+    settings: CompactionSettings,
     rules: TopicRules,
     windowMs: Option[Long],
     parts: TopicRepair.Parts,
@@ -69,6 +71,7 @@ private[compaction] final class TopicRepair(
 ) {
   import TopicRepair._
   import parts.table
+  import settings.{rule, topic}
 
   private val places =
     Vector.tabulate(rules.partitions)(number => new TopicPartition(topic, number))
@@ -100,9 +103,12 @@ private[compaction] final class TopicRepair(
       RepairReport(found, state.appended, table.wrong, state.gone, ends, None)
     }
     if (!found.isWhole) Right(report(None))
-    else if (found.wrong == 0) Right(report(Some(reader.positions)))
-    else {
+    else if (found.wrong == 0) {
+      watch.isRead()
+      Right(report(Some(reader.positions)))
+    } else {
       watch.requireSame()
+      watch.isRead()
       try
         Right(report(Using.resource(new CopySender(topic, parts.copier(scanned.largest))) {
           round(_, watch, reader.positions, None, MostRounds)
@@ -120,13 +126,26 @@ private[compaction] final class TopicRepair(
   }
 
   /** A mistyped header would make every last record a winner. */
-  private def requireVersions(found: TopicReport): Unit =
+  private def requireVersions(found: TopicReport): Unit = {
+    requireEachVersion()
     if (found.records > 0 && found.withoutVersion + found.unreadable == found.records)
       throw TopicRules.refused(
         topic,
         s"none of its ${found.records} records has a version (${rule.name})",
         "Is the header's key right? Without versions the last record wins, as in Kafka itself"
       )
+  }
+
+  /** Looks whether a record has no version, where that is not let pass. */
+  private def requireEachVersion(): Unit =
+    if (settings.missing == MissingVersion.Refuse) scanned.firstWithout.foreach {
+      case (partition, offset) => throw new SinkException.RefusedSetting(
+          s"Topic $topic is not repaired",
+          s"a record has no ${rule.name} of 8 bytes, and --missing refuse lets none pass",
+          "Have every producer write the header, or use --missing oldest, by which such a record loses",
+          Map("topic" -> topic, "partition" -> s"$partition", "offset" -> s"$offset")
+        )
+    }
 
   /** @param bounds of this round, in each partition
     * @param done those of the last round that came to its end
@@ -165,6 +184,7 @@ private[compaction] final class TopicRepair(
     if (chunk.isEmpty) true
     else if (progress.isStopped) false
     else {
+      requireEachVersion()
       chunk.foreach(requireTime)
       fetched(chunk)(progress.isStopped) match {
         case None => false

@@ -14,6 +14,7 @@ import statemark.kafka.conf.SinkException
   * @param mostLagMs `max.compaction.lag.ms`; None for no limit
   * @param mostTransactionMs how long a record may lie in an open transaction
   * @param oldest the age at which the topic refuses a record, or deletes it again; None for none
+  * @param config of the topic, as it is; empty where it may not be read
   * @param newest by how much a timestamp may be ahead of the brokers' clocks; None for no limit
   */
 private[compaction] final case class TopicRules(
@@ -23,6 +24,7 @@ private[compaction] final case class TopicRules(
     mostBytes: Long,
     mostLagMs: Option[Long],
     mostTransactionMs: Long,
+    config: Map[String, String],
     oldest: Option[TopicRules.Limit],
     newest: Option[TopicRules.Limit]
 )
@@ -73,6 +75,7 @@ private[compaction] object TopicRules {
       number("max.message.bytes").getOrElse(1L << 20),
       number("max.compaction.lag.ms").filter(_ < Long.MaxValue),
       mostTransactionMs(admin),
+      config,
       // A topic that sets timestamps itself takes copies of any age.
       if (isLate) None
       else limit((if (deletes) Seq("retention.ms") else Nil) ++ Seq(TooOld, TooFar): _*),

@@ -14,6 +14,7 @@ import scala.jdk.CollectionConverters._
   * @param negative records with a version below 0
   * @param ends where reading has stopped, by partition
   * @param isWhole whether all of the topic was read; false where somebody said stop
+  * @param tombstones what is to be said of deletions; None where they stay for long enough, as far as that is known
   */
 final case class TopicReport(
     records: Long,
@@ -25,7 +26,8 @@ final case class TopicReport(
     unreadable: Long,
     negative: Long,
     ends: Map[Int, Long],
-    isWhole: Boolean
+    isWhole: Boolean,
+    tombstones: Option[TombstoneRisk] = None
 )
 
 /** A key whose last record is not the winner.
@@ -48,12 +50,16 @@ private[compaction] final class TopicScan(table: KeyTable, rule: VersionRule) {
   private var unreadable = 0L
   private var negative = 0L
   private var mostBytes = 0
+  private var without = Option.empty[(Int, Long)]
 
   /** How many it was shown. */
   def records: Long = seen
 
   /** About how large the largest of them is. */
   def largest: Int = mostBytes
+
+  /** The partition and the offset of the first record that has a key and no version. */
+  def firstWithout: Option[(Int, Long)] = without
 
   /** Takes a record; those of a partition come in their order.
     * @param original the offset of the record that it is a copy of, where it is one of this repair: a copy takes the place of
@@ -66,6 +72,7 @@ private[compaction] final class TopicScan(table: KeyTable, rule: VersionRule) {
     Option(record.key) match {
       case None => withoutKey += 1
       case Some(key) =>
+        if (version.isEmpty && without.isEmpty) without = Some((record.partition, record.offset))
         val candidate = Candidate(version, record.offset, record.timestamp, bytesOf(record))
         mostBytes = math.max(mostBytes, candidate.bytes)
         val before = table.get(record.partition, key)

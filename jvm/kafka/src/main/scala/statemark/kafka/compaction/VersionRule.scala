@@ -2,6 +2,7 @@ package statemark.kafka.compaction
 
 import java.nio.ByteBuffer
 import org.apache.kafka.clients.consumer.ConsumerRecord
+import statemark.kafka.log.RuleRecord
 
 /** What the version of a record is (KIP-280 §Compaction Strategies). Of two records of a key the one with the higher
   * version wins, one with a version before one without, and of two with one version the one with the higher offset.
@@ -35,10 +36,32 @@ object VersionRule {
       Option(record.headers.lastHeader(key)).flatMap(header => Option(header.value))
   }
 
+  /** The rule that a record of the commit topic notes. */
+  private[kafka] def of(noted: RuleRecord): VersionRule =
+    noted.header.fold[VersionRule](Timestamp)(Header(_))
+
+  /** The header that a rule reads; None for timestamps. */
+  private[compaction] def headerOf(rule: VersionRule): Option[String] = rule match {
+    case Timestamp => None
+    case Header(key) => Some(key)
+  }
+
   /** Whether a record wins against one of the same key that lies before it. */
   private[compaction] def beats(later: Option[Long], earlier: Option[Long]): Boolean =
     (later, earlier) match {
       case (Some(a), Some(b)) => a >= b
       case (a, b) => a.isDefined || b.isEmpty
     }
+}
+
+/** The place of records without a version, where the rule is a header. */
+sealed trait MissingVersion
+
+object MissingVersion {
+
+  /** They lose against all that have one, as KIP-280 has it. */
+  case object Oldest extends MissingVersion
+
+  /** Nothing is repaired while there is one. */
+  case object Refuse extends MissingVersion
 }

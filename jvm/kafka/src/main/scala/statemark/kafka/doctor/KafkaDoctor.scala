@@ -4,7 +4,9 @@ import java.time.Duration
 import org.apache.kafka.clients.admin.Admin
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
+import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, KafkaFailures, TopicChecks, TopicLookup}
+import statemark.kafka.compaction.{NotedRules, RuleNote, TombstoneRisk, VersionRule}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings, SinkTransactionalId}
 import statemark.kafka.driver.{DriverFailures, SinkContext}
 import statemark.kafka.log.CommitTopic
@@ -13,7 +15,11 @@ import statemark.kafka.log.CommitTopic
   *
   * ''Thread:'' one at a time.
   */
-final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) {
+final class KafkaDoctor private (
+    settings: SinkSettings,
+    clients: KafkaClients,
+    rule: Option[VersionRule]
+) {
   import KafkaDoctor._
 
   /** What was found, in the order in which a query would meet it. */
@@ -39,6 +45,8 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
           Check.of(Commits, settings)(commitTopic(admin)) ++
           (settings.topic.toSeq ++ settings.refusedRowsTopic).flatMap(topic =>
             Check.of(Output, settings)(output(admin, topic))
+          ) ++ settings.topic.toSeq.flatMap(topic =>
+            Check.of(Rule, settings)(repairs(admin, topic))
           ) ++
           // The first id has the brokers make their log, as it is set up now.
           (if (Check.areOk(log) || cluster.hasTransactionLog)
@@ -98,6 +106,31 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
         else Seq(Check.ok(Output, Replication.text(topic, config, Shown)))
     }
 
+  /** By which rule `topic compact` repairs the topic. */
+  private def repairs(admin: Admin, topic: String): Seq[Check] =
+    NotedRules.of(settings, clients, Clock.system, topic).read().map(_.get(topic)) match {
+      case Left(why) => rule.toSeq.map(_ =>
+          Check.warning(
+            Rule,
+            s"By which rule $topic is repaired is not known: $why",
+            "Name the commit topic that its repairs name, and let the user read it"
+          )
+        )
+      case Right(None) => rule.toSeq.map(_ => Check.ok(Rule, s"$topic: none is noted"))
+      case Right(Some(noted)) if rule.exists(_ != VersionRule.of(noted)) =>
+        Seq(Check.problem(
+          Rule,
+          s"$topic is not repaired by ${rule.fold("")(_.name)}: ${RuleNote.text(noted)}",
+          "Read it by the rule that is noted, or change that: topic compact --change-rule"
+        ))
+      case Right(Some(noted)) =>
+        val config = TopicChecks.configOf(admin, topic).getOrElse(Map.empty)
+        val risk = TombstoneRisk.of(config, None, noted.repairedMs.map(Clock.system.epochMs() - _))
+        Seq(risk.fold(Check.ok(Rule, s"$topic: ${RuleNote.text(noted)}"))(of =>
+          Check.warning(Rule, s"$topic: ${of.text}", of.remedy)
+        ))
+    }
+
   /** Initializes an id that no sink has, and asks for its state. */
   private def transactions(admin: Admin): Seq[Check] = {
     val id = SinkTransactionalId.driver(settings.prefix, Nobody).text
@@ -132,12 +165,15 @@ final class KafkaDoctor private (settings: SinkSettings, clients: KafkaClients) 
 
 object KafkaDoctor {
 
-  /** @param settings of the sink that is to write: `topic` is looked at where it is named */
-  def open(settings: SinkSettings): KafkaDoctor =
-    new KafkaDoctor(settings, KafkaClients.of(settings))
+  /** @param settings of the sink that is to write: `topic` is looked at where it is named
+    * @param rule by which the topic is to be repaired; None where any will do
+    */
+  def open(settings: SinkSettings, rule: Option[VersionRule] = None): KafkaDoctor =
+    new KafkaDoctor(settings, KafkaClients.of(settings), rule)
 
   private val Commits = "commit topic"
   private val Output = "output topic"
+  private val Rule = "repair rule"
   private val Access = "access"
   private val Unchecked = "See \"Access\" and \"What it does not do\" in the documents of the sink"
   private val Shown =

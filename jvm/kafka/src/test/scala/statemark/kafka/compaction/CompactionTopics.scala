@@ -79,10 +79,12 @@ trait CompactionTopics extends BeforeAndAfterAll { this: Suite =>
       lateness: Option[Long] = None,
       holds: Boolean = false,
       clock: Clock = Clock.system,
-      sink: SinkSettings = settings
+      sink: SinkSettings = settings,
+      missing: MissingVersion = MissingVersion.Oldest,
+      changesRule: Boolean = false
   ): TopicCompaction = new TopicCompaction(
     sink,
-    CompactionSettings(topic, rule, lateness, holds),
+    CompactionSettings(topic, rule, lateness, holds, None, missing, changesRule, "alice"),
     progress,
     KafkaClients.of(sink),
     clock,

@@ -20,7 +20,7 @@ private[commands] object CompactionText {
 
   /** Of a dry run. */
   def lines(settings: CompactionSettings, found: TopicReport): Seq[String] =
-    ofRecords(settings, found) ++ ofWrong(found) :+
+    ofRecords(settings, found) ++ ofWrong(found) ++ ofTombstones(found) :+
       (if (found.wrong == 0) s"${settings.topic}: every key has its winner"
        else s"${settings.topic}: nothing was done; without --dry-run they are repaired")
 
@@ -41,8 +41,23 @@ private[commands] object CompactionText {
       s"${counted(done.gone, "winner")} removed before it could be copied: of these keys the best record that was left wins"
     )
     ofRecords(settings, done.found) ++ ofWrong(done.found) ++ gone ++
-      done.putBackMs.toSeq.flatMap(lagAgain) :+ end
+      ofTombstones(done.found) ++ done.putBackMs.toSeq.flatMap(lagAgain) :+ end
   }
+
+  /** Of a rule that was removed, or would be. */
+  def lines(noted: Option[String], args: TopicCompactCommand.Arguments): Seq[String] =
+    Seq(noted.fold(s"${args.topic}: no rule is noted in ${args.commitTopic}")(text =>
+      if (args.dryRun) s"${args.topic}: nothing was done; $text"
+      else s"${args.topic}: its rule is removed; until now $text"
+    ))
+
+  def json(noted: Option[String], args: TopicCompactCommand.Arguments): JObject =
+    ("rule" -> noted) ~ ("removed" -> (noted.isDefined && !args.dryRun))
+
+  private def ofTombstones(found: TopicReport): Seq[String] =
+    found.tombstones.toSeq.flatMap(risk =>
+      Seq(s"warning: ${risk.text}", s"  remedy: ${risk.remedy}")
+    )
 
   private def lagAgain(ms: Long): Seq[String] =
     s"min.compaction.lag.ms is $ms again" +:
@@ -104,7 +119,10 @@ private[commands] object CompactionText {
       ("wrong" -> found.wrong) ~ ("withoutHeader" -> found.withoutVersion) ~
       ("otherLength" -> found.unreadable) ~ ("negative" -> found.negative) ~
       ("firstWrong" -> found.firstWrong.map(json)) ~ ("read" -> offsets(found.ends)) ~
-      ("isWhole" -> found.isWhole)
+      ("isWhole" -> found.isWhole) ~
+      ("tombstones" -> found.tombstones.map(risk =>
+        ("keptMs" -> risk.keptMs) ~ ("neededMs" -> risk.neededMs)
+      ))
 
   private def json(w: WrongRecord): JObject =
     ("partition" -> w.partition) ~ ("key" -> text(w.key)) ~ ("keyHex" -> hex(w.key)) ~

@@ -13,6 +13,8 @@ final class DoctorCommand extends KafkaCommand {
   override def read(fields: Fields): Arguments = DoctorCommand.Arguments(
     fields.text("kafka"),
     fields.optionalText("topic"),
+    fields.optionalText("strategy"),
+    fields.optionalText("header"),
     fields.text("commitTopic"),
     fields.text("prefix"),
     fields.optionalText("commandConfig"),
@@ -25,7 +27,8 @@ final class DoctorCommand extends KafkaCommand {
       "transactionalIdPrefix" -> args.prefix
     ) ++ args.topic.map("topic" -> _)
     val settings = KafkaCommand.settings(args.kafka, args.commandConfig, options)
-    val checks = KafkaDoctor.open(settings).checks()
+    val rule = args.strategy.map(TopicCompactCommand.ruleOf(_, args.header))
+    val checks = KafkaDoctor.open(settings, rule).checks()
     context.answer(args.json, DoctorCommand.json(checks))(DoctorCommand.lines(checks))
     if (checks.exists(_.state == CheckState.Problem)) ExitCode.Findings else ExitCode.Ok
   }
@@ -34,12 +37,16 @@ final class DoctorCommand extends KafkaCommand {
 object DoctorCommand {
 
   /** @param kafka addresses of brokers
+    * @param strategy by which the topic is to be repaired: `timestamp` or `header`; None where any will do
+    * @param header with strategy `header`, the key of the header with the version
     * @param prefix option `transactionalIdPrefix` of the sink
     * @param commandConfig a file of client properties
     */
   final case class Arguments(
       kafka: String,
       topic: Option[String],
+      strategy: Option[String],
+      header: Option[String],
       commitTopic: String,
       prefix: String,
       commandConfig: Option[String],

@@ -3,7 +3,8 @@ package statemark.kafka.sink.commands
 import java.nio.file.Path
 import java.util.concurrent.TimeUnit
 import org.apache.spark.network.util.JavaUtils
-import statemark.kafka.compaction.{CompactionSettings, TopicCompaction, VersionRule}
+import statemark.kafka.compaction.{CompactionSettings, MissingVersion, TopicCompaction, VersionRule}
+import statemark.kafka.conf.SinkSettings
 import statemark.kafka.sink.compaction.ContinuousCompaction
 import statemark.spark.offline.cli.{CommandContext, ExitCode, Fields, UserError}
 
@@ -16,9 +17,12 @@ final class TopicCompactCommand extends KafkaCommand {
   override def read(fields: Fields): Arguments = TopicCompactCommand.Arguments(
     fields.text("topic"),
     fields.text("bootstrapServers"),
+    fields.text("commitTopic"),
     fields.optionalText("commandConfig"),
     fields.text("strategy"),
     fields.optionalText("header"),
+    fields.text("missing"),
+    fields.flag("changeRule"),
     fields.flag("dryRun"),
     fields.flag("setLag"),
     fields.optionalText("lateness"),
@@ -30,8 +34,24 @@ final class TopicCompactCommand extends KafkaCommand {
   )
 
   override def run(args: Arguments, context: CommandContext): ExitCode = withKafka {
+    val sink = KafkaCommand.settings(
+      args.bootstrapServers,
+      args.commandConfig,
+      Map("commitTopic" -> args.commitTopic)
+    )
+    if (args.strategy == "offset" && args.changeRule) {
+      val noted = TopicCompaction.forgetRule(sink, args.topic, isDone = !args.dryRun)
+      context.answer(args.json, CompactionText.json(noted, args))(CompactionText.lines(noted, args))
+      ExitCode.Ok
+    } else repaired(args, sink, context)
+  }
+
+  private def repaired(
+      args: Arguments,
+      sink: SinkSettings,
+      context: CommandContext
+  ): ExitCode = {
     val settings = TopicCompactCommand.settings(args)
-    val sink = KafkaCommand.settings(args.bootstrapServers, args.commandConfig, Map.empty)
     CompactionConsole.listening(context) { console =>
       val compaction = TopicCompaction.open(sink, settings, console)
       if (args.continuous) {
@@ -66,6 +86,8 @@ object TopicCompactCommand {
   /** @param commandConfig a file of client properties
     * @param strategy `timestamp` or `header`
     * @param header with strategy `header`, the key of the header with the version
+    * @param missing what becomes of records without that header: `oldest` or `refuse`
+    * @param changeRule whether the topic may have been repaired by another rule until now
     * @param dryRun whether it only says what is wrong
     * @param setLag whether `min.compaction.lag.ms` is raised for the time
     * @param lateness by how much timestamps may be older than the time at which they are written
@@ -77,9 +99,12 @@ object TopicCompactCommand {
   final case class Arguments(
       topic: String,
       bootstrapServers: String,
+      commitTopic: String,
       commandConfig: Option[String],
       strategy: String,
       header: Option[String],
+      missing: String,
+      changeRule: Boolean,
       dryRun: Boolean,
       setLag: Boolean,
       lateness: Option[String],
@@ -92,19 +117,34 @@ object TopicCompactCommand {
 
   private def settings(args: Arguments): CompactionSettings = CompactionSettings(
     args.topic,
-    (args.strategy, args.header.filter(_.nonEmpty)) match {
+    ruleOf(args.strategy, args.header),
+    args.lateness.map(durationMs("lateness", _)),
+    args.setLag,
+    args.scratchDir.map(Path.of(_)),
+    args.missing match {
+      case "oldest" => MissingVersion.Oldest
+      case "refuse" => MissingVersion.Refuse
+      case other => throw UserError(
+          s"--missing is $other",
+          "a record without the header loses against all others, or is refused",
+          "use --missing oldest or --missing refuse"
+        )
+    },
+    args.changeRule,
+    sys.props("user.name")
+  )
+
+  /** The rule that options name. */
+  private[commands] def ruleOf(strategy: String, header: Option[String]): VersionRule =
+    (strategy, header.filter(_.nonEmpty)) match {
       case ("timestamp", None) => VersionRule.Timestamp
       case ("header", Some(key)) => VersionRule.Header(key)
-      case (strategy, header) => throw UserError(
+      case _ => throw UserError(
           s"--strategy $strategy${header.fold("")(h => s" --header $h")} says of no record which version it has",
           "there are 'timestamp', and 'header' with the header's key",
           "add --strategy header --header KEY, or --strategy timestamp. Offsets are what Kafka itself goes by"
         )
-    },
-    args.lateness.map(durationMs("lateness", _)),
-    args.setLag,
-    args.scratchDir.map(Path.of(_))
-  )
+    }
 
   private def durationMs(option: String, text: String): Long =
     try Some(JavaUtils.timeStringAs(text, TimeUnit.MILLISECONDS)).filter(_ >= 0).get

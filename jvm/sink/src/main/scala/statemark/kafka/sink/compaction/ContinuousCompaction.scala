@@ -5,7 +5,12 @@ import org.apache.spark.sql.streaming.{OutputMode, StreamingQuery, Trigger}
 import org.apache.spark.sql.{DataFrame, SparkSession}
 import org.slf4j.LoggerFactory
 import scala.annotation.tailrec
-import statemark.kafka.compaction.{CompactionProgress, CompactionSettings, VersionRule}
+import statemark.kafka.compaction.{
+  CompactionProgress,
+  CompactionSettings,
+  MissingVersion,
+  VersionRule
+}
 import statemark.kafka.conf.{SinkException, SinkSettings}
 
 /** A query that repairs a topic for as long as it runs: it reads the topic, keeps the winner of each key in its state, and
@@ -59,6 +64,7 @@ private[sink] final case class ContinuousCompaction(
       .outputMode(OutputMode.Update)
       .options(kafkaOptions)
       .option("topic", settings.topic)
+      .option("commitTopic", sink.commitTopic)
       .option("sinkName", SinkName)
       // What it may be is checked for the whole topic, and records that are copied twice do no harm.
       .option("allowShortCompactionLag", "true")
@@ -106,7 +112,13 @@ private[sink] final case class ContinuousCompaction(
       // Bytes need no escapes, which a session's settings may change.
       val name = s"CAST(X'${key.getBytes("UTF-8").map(b => f"$b%02x").mkString}' AS STRING)"
       val value = s"try_element_at(filter(headers, h -> h.key = $name), -1).value"
-      s"IF(length($value) = 8, CAST(conv(hex($value), 16, -10) AS BIGINT), NULL)"
+      val without = settings.missing match {
+        case MissingVersion.Oldest => "NULL"
+        case MissingVersion.Refuse =>
+          "raise_error(concat('--missing refuse: no header of 8 bytes with the version, partition ', partition, " +
+            "', offset ', offset))"
+      }
+      s"IF(length($value) = 8, CAST(conv(hex($value), 16, -10) AS BIGINT), CAST($without AS BIGINT))"
   }
 
   private def kafkaOptions: Map[String, String] =

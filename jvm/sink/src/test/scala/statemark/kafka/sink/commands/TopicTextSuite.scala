@@ -5,6 +5,13 @@ import org.apache.kafka.common.TopicPartition
 import org.json4s.jackson.JsonMethods.{compact, render}
 import org.scalatest.funsuite.AnyFunSuite
 import statemark.common.InvalidInputException
+import statemark.kafka.compaction.{
+  CompactionSettings,
+  RepairReport,
+  TombstoneRisk,
+  TopicReport,
+  VersionRule
+}
 import statemark.kafka.conf.{SinkException, SinkIdentity}
 import statemark.kafka.decision.SourceEnds
 import statemark.kafka.doctor.{Check, CheckState}
@@ -152,6 +159,30 @@ class TopicTextSuite extends AnyFunSuite {
       "  remedy: Make it",
       "2 checks: 1 problem, 0 warnings"
     ))
+  }
+
+  test("a dry run says that deletions may be gone, with the figures, for people and programs") {
+    val risk = TombstoneRisk(3600 * second, 86400 * second, 0, Some(604800 * second))
+    val found =
+      TopicReport(9, 0, 5, 0, Vector.empty, 0, 0, 0, Map(0 -> 9L), isWhole = true, Some(risk))
+    val settings = CompactionSettings("orders", VersionRule.Timestamp)
+    assert(CompactionText.lines(settings, found).slice(1, 3) == Seq(
+      "warning: deleted keys may come back: a tombstone stays for 90000000 ms (delete.retention.ms=86400000, " +
+        "min.compaction.lag.ms=3600000), and the last repair was 604800000 ms ago",
+      "  remedy: Set delete.retention.ms to 601200000 or more, or repair more often"
+    ))
+    val done = RepairReport(found, 0, 0, 0, Some(Map(0 -> 9L)), None)
+    assert(CompactionText.lines(
+      settings,
+      done
+    ).slice(1, 2).head.startsWith("warning: deleted keys"))
+    assert(compact(render(CompactionText.json(done))).contains(
+      """"tombstones":{"keptMs":90000000,"neededMs":604800000}"""
+    ))
+    assert(!CompactionText.lines(
+      settings,
+      found.copy(tombstones = None)
+    ).exists(_.contains("warning")))
   }
 
   test("a file of client properties, and what it must not have") {
