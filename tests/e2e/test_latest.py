@@ -15,7 +15,7 @@ import pytest
 import statemark
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as sf
-from statemark import winners
+from statemark import winners, winners_rules
 from support.kip280 import SCHEMA, VERSION, Key, Record, headed, model, number
 from support.processes import wait_for
 from support.session import SPARK_PROVIDER, STATE_STORE, STATEMARK_PROVIDER
@@ -338,6 +338,8 @@ def test_faults_are_found(
         ({"strategy": "newest"}, "strategy='newest' is refused"),
         ({"strategy": "header"}, "header=None is refused with strategy='header'"),
         ({"strategy": "offset", "header": "v"}, "header='v' is refused with strategy='offset'"),
+        ({"missing": "newest"}, "missing='newest' is refused"),
+        ({"missing": "refuse"}, "missing='refuse' is refused with strategy='offset'"),
         ({"key": "id"}, "column 'id' is missing"),
         ({"key": []}, "key is empty"),
     ],
@@ -345,6 +347,26 @@ def test_faults_are_found(
 def test_what_is_refused(spark: SparkSession, asked: dict[str, Any], part: str) -> None:
     with pytest.raises(statemark.SettingsError, match=re.escape(part)):
         statemark.latest(frame(spark, [Record(b"a", 1)]), **asked)
+
+
+def test_missing_header_that_is_refused(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also of a key whose other record has it, and not of a record without a key."""
+    winners_rules._say_once.cache_clear()
+    whole = [Record(b"a", 1, headers=headed(number(1))), Record(b"b", 2, headers=headed(number(0)))]
+    keyless = replace(Record(b"c", 3), key=Key("t", 0, None))
+
+    def asked(*records: Record) -> list[object]:
+        rows = statemark.latest(frame(spark, records), missing="refuse", **arguments("header"))
+        return [bytes(row.value) for row in rows.collect()]
+
+    assert asked(*whole, keyless) == [b"a"]
+    for headers in (None, headed(b"short")):
+        with pytest.raises(Exception, match="missing is refuse: partition 0, offset 4"):
+            asked(*whole, Record(b"d", 4, headers=headers))
+    assert caplog.text.count("did not look by which rule the topic") == 1
+    assert "its table is not a stream of Spark's Kafka source" in caplog.text
 
 
 @pytest.mark.parametrize("column", ["partition", "offset", "timestamp", "headers"])

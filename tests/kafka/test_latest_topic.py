@@ -6,9 +6,10 @@ import random
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import statemark
 from confluent_kafka import Producer
-from support import topics
+from support import rules, topics
 from support.brokers import with_sparks_source
 from support.kip280 import VERSION, Key, Record, model, number
 from support.processes import wait_for
@@ -63,6 +64,7 @@ def test_compaction_of_the_output(
 ) -> None:
     """Judged by librdkafka; the way is that of the guide."""
     source, target = topic(partitions=PARTITIONS), topic(partitions=PARTITIONS, config=COMPACTED)
+    commits = rules.noted(broker.bootstrap, topic, source, "version")
     (code,) = re.findall(r"^```python\n(def newest.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
     guide: dict[str, Any] = {"statemark": statemark}
     exec(code, guide)
@@ -71,8 +73,12 @@ def test_compaction_of_the_output(
         bootstrap_servers=broker.bootstrap,
         topics=source,
         starting_offsets="earliest",
-        options={"includeHeaders": True},
+        options={"includeHeaders": True, "commitTopic": commits},
     )
+    with pytest.raises(statemark.SettingsError, match=f"refused for topic {source}") as refused:
+        statemark.latest(rows)
+    assert "repaired by header version, as alice has set it at 2026-" in str(refused.value)
+    assert "pass strategy='header', header='version'" in str(refused.value)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     dice = random.Random(280)
     for _ in range(3):

@@ -18,7 +18,7 @@ from statemark.errors import KINDS, EngineError, no_plugin
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaClass, JVMView
-    from pyspark.sql import Row
+    from pyspark.sql import DataFrame, Row
 
 _PROVIDER_RESOURCE = "statemark/spark/StatemarkStateStoreProvider.class"
 
@@ -274,6 +274,16 @@ def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | No
     return as_of, list(rows), list(columns)
 
 
+def rules_of(df: DataFrame) -> str | None:
+    """Return what `SourceRules` says of the topics that a table reads, which is JSON.
+
+    None where the table is of Spark Connect, or the plugin is not there.
+    """
+    rules: Any = _plugins("compaction.SourceRules", package="kafka.sink")
+    frame = getattr(df, "_jdf", None)
+    return None if rules is None or frame is None else str(rules.of(frame))
+
+
 @lru_cache(maxsize=1)
 def _lookups(_: JVMView) -> Callable[[str, str], bytes]:
     """Find the method that answers lookups, once: a call to the JVM for each part of its name."""
@@ -284,7 +294,7 @@ def _lookups(_: JVMView) -> Callable[[str, str], bytes]:
     return answer
 
 
-def _plugins(name: str) -> JavaClass | None:
+def _plugins(name: str, *, package: str = "spark") -> JavaClass | None:
     """Return an object of the plugin's packages; None where the plugin is not there."""
     if not has_context():
         return None
@@ -293,6 +303,6 @@ def _plugins(name: str) -> JavaClass | None:
     from pyspark import SparkContext
 
     found: Any = SparkContext._jvm
-    for part in ("statemark", "spark", *name.split(".")):
+    for part in ("statemark", *package.split("."), *name.split(".")):
         found = getattr(found, part)
     return found if isinstance(found, JavaClass) else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from statemark import arguments, winners_arguments
+from statemark import arguments, winners_arguments, winners_rules
 from statemark.winners_ttl import functions_of, remembered, require_comparable
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def latest(
     key: str | Sequence[str] = "key",
     strategy: str = "offset",
     header: str | None = None,
+    missing: str = "oldest",
     ttl: timedelta | None = None,
     observed_as: str = "statemark_latest",
 ) -> DataFrame:
@@ -48,9 +49,11 @@ def latest(
         its timestamp. ``"header"``: a header of it.
     header : str, optional
         With strategy ``"header"``, the header's key. Its value is a signed number of 8 bytes, big
-        end first; the last one counts where a record has several. A record without, or with a
-        value of another length, loses against every record that has one. Needs the column
+        end first; the last one counts where a record has several. Needs the column
         ``headers``: option ``includeHeaders`` of the source.
+    missing : str, optional
+        What becomes of a record without that header, or with one of another length. ``"oldest"``:
+        it loses against every record that has one. ``"refuse"``: the query fails, and names it.
     ttl : timedelta, optional
         How long state remembers a winner, from the batch in which it came, by the driver's clock
         as that batch was planned; losers do not lengthen it. Unset: for ever. A loser that comes
@@ -72,8 +75,9 @@ def latest(
     Raises
     ------
     SettingsError
-        If an argument is not one of these, a column is missing or of another type, or the session
-        has not Statemark's jar.
+        If an argument is not one of these, a column is missing or of another type, the session
+        has not Statemark's jar, or ``statemark topic compact`` repairs a topic that `df` reads by
+        another rule.
     MissingDependencyError
         If pandas is not installed, which `ttl` needs.
 
@@ -82,6 +86,10 @@ def latest(
     A streaming query counts in ``observedMetrics`` of its progress, under `observed_as`:
     ``records``, ``withoutKey``, and with strategy ``"header"`` also ``withoutHeader`` and
     ``otherLength``, records whose header has not 8 bytes.
+
+    By which rule a topic is repaired, its commit topic says: the source's option ``commitTopic``,
+    ``statemark-commits`` by default. It is asked where `df` is a stream of Spark's Kafka source in
+    a classic session; else the log says once that it was not.
 
     Runs on any state store provider and on Spark Connect; Statemark's jar has to be in the session.
     State has a record for each key and partition. A checkpoint belongs to one strategy, header and
@@ -106,6 +114,7 @@ def latest(
     arguments.refuse_other(df, "DataFrame", remedy="pass a table, such as of kafka_source")
     keys = winners_arguments.keys_of(key)
     winners_arguments.refuse_unfit(strategy, header, observed_as)
+    winners_arguments.refuse_unfit_missing(missing, strategy)
     if ttl is None:
         winners_arguments.require_function(df)
     else:
@@ -113,9 +122,10 @@ def latest(
     winners_arguments.require_columns(df, keys, strategy)
     if ttl is not None:
         require_comparable(df, keys)
+    winners_rules.refuse_other_rule(df, strategy=strategy, header=header)
     columns = [_quoted(name) for name in keys]
     value = _header(header or "")
-    version = _version(strategy, value)
+    version = _version(strategy, value, missing)
     is_keyless = " OR ".join(f"{column} IS NULL" for column in columns)
     counts = {"records": "true", "withoutKey": is_keyless}
     if strategy == "header":
@@ -161,13 +171,19 @@ def _rule(df: DataFrame, strategy: str, header: str | None) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def _version(strategy: str, header: str) -> str:
-    """Return what decides first, in SQL; null where a record has none."""
+def _version(strategy: str, header: str, missing: str) -> str:
+    """Return what decides first, in SQL; null where a record has none and may."""
+    without = {
+        "oldest": "NULL",
+        "refuse": "CAST(raise_error(concat('a record has no header of 8 bytes with its version, and"
+        " missing is refuse: partition ', `partition`, ', offset ', `offset`)) AS BIGINT)",
+    }[missing]
     return {
         "offset": "CAST(NULL AS BIGINT)",
         "timestamp": "unix_micros(`timestamp`)",
         # `conv` takes 64 bits for a signed number where the new base is negative.
-        "header": f"IF(length({header}) = 8, CAST(conv(hex({header}), 16, -10) AS BIGINT), NULL)",
+        "header": f"IF(length({header}) = 8, CAST(conv(hex({header}), 16, -10) AS BIGINT),"
+        f" {without})",
     }[strategy]
 
 

@@ -69,6 +69,24 @@ def refuse_unfit(strategy: object, header: object, observed_as: object) -> None:
         )
 
 
+def refuse_unfit_missing(missing: object, strategy: str) -> None:
+    """Refuse what says not what becomes of a record without a header.
+
+    Raises
+    ------
+    SettingsError
+        If it does not, or no header is read.
+    """
+    if missing not in ("oldest", "refuse"):
+        problem = f"missing={missing!r} is refused"
+        reason = "a record without the header is older than all others, or ends the query"
+        raise SettingsError(problem, reason=reason, remedy="use 'oldest' or 'refuse'")
+    if missing == "refuse" and strategy != "header":
+        problem = f"missing='refuse' is refused with strategy={strategy!r}"
+        reason = "every record has what that strategy reads"
+        raise SettingsError(problem, reason=reason, remedy="leave missing out")
+
+
 def refuse_unfit_ttl(df: DataFrame, ttl: timedelta) -> None:
     """Refuse a time to remember winners that is none, or that nothing here can keep.
 

@@ -249,7 +249,9 @@ class LiveReadSuite extends AnyFunSuite with OneSession with Banks {
         Seq("what" -> "lookup") -> "keys is missing",
         Seq("keys" -> keys) -> "what is not 'lookup'",
         Seq("what" -> "position", "keys" -> keys) -> "what is not 'lookup'",
-        Seq("what" -> "keys") -> "Set it to state, position, committedOffset, operators, installation or lookup"
+        Seq(
+          "what" -> "keys"
+        ) -> "Set it to state, position, committedOffset, operators, installation or lookup"
       )
     )
       assert(intercept[Exception](table(options: _*)).getMessage.contains(said), options)

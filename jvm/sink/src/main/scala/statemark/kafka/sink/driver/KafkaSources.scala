@@ -26,6 +26,21 @@ private[sink] object KafkaSources {
       Connection.exists(name.startsWith)
     }
 
+  /** Returns how to reach the brokers of a source, and the commit topic there.
+    * @param more properties of Kafka's clients
+    */
+  def settings(
+      options: Map[String, String],
+      more: Map[String, String] = Map.empty
+  ): SinkSettings = {
+    val commitTopic = options.collectFirst {
+      case (name, value) if name.equalsIgnoreCase("commitTopic") => "commitTopic" -> value
+    }
+    SinkSettings.of((more ++ connection(options)).map { case (name, value) =>
+      s"kafka.$name" -> value
+    } ++ commitTopic)
+  }
+
   /** Tells whether a source reads a topic. */
   def topics(options: Map[String, String]): String => Boolean = {
     def option(name: String) = options.collectFirst { case (n, v) if n.equalsIgnoreCase(name) => v }

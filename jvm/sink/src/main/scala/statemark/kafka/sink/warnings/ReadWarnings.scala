@@ -30,13 +30,7 @@ private object ReadWarnings {
 
   private def checkSource(query: OutputQuery, options: Map[String, String]): Unit =
     try {
-      val kafka = KafkaSources.connection(options)
-      val commitTopic = options.collectFirst {
-        case (name, value) if name.equalsIgnoreCase("commitTopic") => "commitTopic" -> value
-      }
-      val settings = SinkSettings.of(kafka.map { case (name, value) =>
-        s"kafka.$name" -> value
-      } ++ commitTopic)
+      val settings = KafkaSources.settings(options)
       val written = WrittenTopics.of(settings)(KafkaSources.topics(options)).toSeq.sorted
       if (written.nonEmpty) KafkaWarnings.warn(
         query,
