@@ -48,14 +48,18 @@ object StatemarkExtensions {
 
   private object StatefulPlans extends Rule[SparkPlan] {
     override def apply(plan: SparkPlan): SparkPlan =
-      plan.collectFirst {
+      plan.collect {
         case operator: StatefulOperator if isStateful(operator) => operator.stateInfo
       }.flatten match {
-        case Some(info) => stateful(plan, info)
-        case None => plan
+        case Seq() => plan
+        case operators => stateful(plan, operators)
       }
 
-    private def stateful(plan: SparkPlan, info: StatefulOperatorStateInfo): SparkPlan = {
+    private def stateful(
+        plan: SparkPlan,
+        operators: Seq[StatefulOperatorStateInfo]
+    ): SparkPlan = {
+      val info = operators.head
       StreamStart.check(conf)
       PinnedProvider.look(info.queryRunId, info.checkpointLocation, conf.stateStoreProviderClass)
       if (!ProviderName.isUsed(conf)) plan
@@ -78,7 +82,7 @@ object StatemarkExtensions {
           // Each time: a query that a foreachBatch starts inherits the properties of the outer query's thread.
           batch.setProperty(TaskInfo.TemporaryCheckpoint, batch.hasTemporaryCheckpoint.toString)
           batch.setProperty(TaskInfo.QueryName, batch.queryName.orNull)
-          Placement.seed(batch.spark, batch.queryId, info.queryRunId, info.checkpointLocation)
+          Placement.seed(batch.spark, batch.queryId, operators)
         }
         StatefulNodes.opened(plan)
       }

@@ -14,23 +14,23 @@ import statemark.spark.cluster.{
   JarOnExecutors,
   JarVersions,
   LocalInventory,
-  LocalStore,
   Placement,
   ReadServer,
+  StoreReport,
   WriterOf
 }
 import statemark.spark.conf.StoreSettings
 import statemark.spark.live.{EndedQueries, ReadRouter}
-import statemark.spark.local.{LocalDisk, ReusableStores, StoreDirectory}
+import statemark.spark.local.{LocalDisk, ReusableStores}
 import statemark.spark.memory.{NativePool, UncommittedStores}
 import statemark.spark.metrics.{GaugeGroup, Gauges}
 import statemark.spark.process.{Executors, JvmState}
 import statemark.spark.provider.OverdueSnapshots
 import statemark.spark.reads.{LiveRead, ReadFigures, ReadService}
 
-/** Brings partitions home: each executor tells the driver which stores its local directory holds, and the
-  * driver prefers that executor for them when the query starts again. Without it, local state is found
-  * by luck after a restart of the application on a cluster. And it keeps count of attempts in checkpoint
+/** Brings partitions home: each executor tells the driver which stores its local directory holds, when it starts and
+  * whenever that changes, and the driver prefers that executor for them when the query starts again. Without it, local
+  * state is found by luck after a restart on a cluster. And it keeps count of attempts in checkpoint
   * format v1, where without it the checkpoint location is asked (docs/adr/0003). And live reads reach stores of
   * other executors over it.
   *
@@ -96,6 +96,7 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
     JvmState.applicationBegan()
     JarOnExecutors.watch(sc)
     JarVersions.watch(sc)
+    Placement.watch(sc)
     EndedQueries.watch(sc)
     LiveRead.remote.set(Some(ReadRouter.ask(_)))
     StatemarkBridge.serve(StatemarkPlugin.Reads, ReadRouter.ask(_)): Unit
@@ -115,6 +116,9 @@ private final class StatemarkDriverPlugin extends DriverPlugin {
     case inventory: LocalInventory =>
       Placement.add(inventory)
       None.orNull // an inventory asks for no answer, and Spark warns of one
+    case report: StoreReport =>
+      Placement.add(report)
+      None.orNull
     case server: ReadServer =>
       JarOnExecutors.found()
       ReadRouter.add(server.executorId, server.endpoint)
@@ -133,16 +137,21 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
     JvmState.askDriver.set(Some(message => context.ask(message)))
     JarVersions.report(context.executorID(), Option(extraConf.get(JarVersions.Key)))
       .foreach(context.send(_))
-    if (context.executorID() != Executors.Driver) serveReads(context)
-    reportInventory(context)
-    // Spark has no id of the application yet where the driver is the executor, and would warn of gauges without one.
-    if (context.executorID() != Executors.Driver)
+    if (context.executorID() != Executors.Driver) {
+      JvmState.tellDriver.set(Some(message => context.send(message)))
+      serveReads(context)
+      reportInventory(context)
+      // Spark has no id of the application yet where the driver is the executor, and would warn of gauges without one.
       StatemarkPlugin.register(context, hasStores = true)
+    }
   }
 
   override def shutdown(): Unit =
     try StatemarkPlugin.end(log)
-    finally JvmState.askDriver.clear()
+    finally {
+      JvmState.tellDriver.clear()
+      JvmState.askDriver.clear()
+    }
 
   private def serveReads(context: PluginContext): Unit = {
     val driver = StatemarkBridge.driversEndpoint(StatemarkPlugin.Reads)
@@ -159,20 +168,11 @@ private final class StatemarkExecutorPlugin extends ExecutorPlugin {
       val confs = context.conf().getAll.toMap
       val settings = StoreSettings.from(confs, Runtime.getRuntime.maxMemory)
       settings.localDir.foreach { root =>
-        val homes = StoreDirectory.all(new File(root)).map { home =>
-          val store = home.getParentFile
-          LocalStore(store.getParentFile.getName, store.getName, StoreDirectory.usedAtMs(home))
-        }
-        context.send(LocalInventory(context.executorID(), hostOf(context), homes.toVector))
+        val host = Executors.host(SparkEnv.get)
+        context.send(LocalInventory.of(context.executorID(), host, new File(root)))
       }
     } catch {
       case NonFatal(e) =>
         log.warn("The driver was not told what the local directory holds: stores are restored.", e)
     }
-
-  /** The name by which the scheduler knows this host. Executors of a cluster serve no RPC, and
-    * `PluginContext.hostname` fails there.
-    */
-  private def hostOf(context: PluginContext): String =
-    Option(SparkEnv.get.blockManager.blockManagerId).fold(context.hostname())(_.host)
 }

@@ -7,10 +7,13 @@ import java.util.concurrent.{Callable, Executors, TimeUnit}
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.scalatest.BeforeAndAfterEach
 import org.scalatest.funsuite.AnyFunSuite
-import scala.util.Try
+import scala.util.{Try, Using}
 import statemark.common.InvalidInputException
+import statemark.engine.VersionId
+import statemark.spark.cluster.LocalInventory
 import statemark.spark.conf.{LocalRoot, StoreSettings}
 import statemark.spark.local.{LocalCollector, LocalDirectory, StoreDirectories, StoreDirectory}
+import statemark.spark.stress.OtherProcess
 
 /** Homes of a store that others make, look for and delete at the same moment. */
 class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
@@ -51,6 +54,24 @@ class HomesSuite extends AnyFunSuite with BeforeAndAfterEach {
       isDone = true
       threads.shutdown()
       threads.awaitTermination(1, TimeUnit.MINUTES): Unit
+    }
+  }
+
+  test("an inventory has the version that was noted for a home, and none of one that is in use") {
+    val free = homes.create()
+    free.note(12)
+    free.release()
+    val used = homes.create()
+    used.note(15)
+    used.release()
+    Using.resource(new OtherProcess) { other =>
+      assert(other.use(used.path.toPath.resolve(StoreDirectory.LockName)))
+      val inventory = LocalInventory.of("1", "host", root)
+      assert(inventory.stores.map(s => (s.queryId, s.store)).distinct == Seq((
+        "query",
+        "0-0-default"
+      )))
+      assert(inventory.stores.map(_.at).toSet == Set(Some(VersionId(12, None)), None))
     }
   }
 

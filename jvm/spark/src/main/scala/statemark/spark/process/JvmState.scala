@@ -28,6 +28,9 @@ private[spark] object JvmState {
   /** Asks the driver, and waits for its answer; None without the plugin, which sets it. */
   val askDriver: JvmValue[Option[AnyRef => AnyRef]] = value(None)
 
+  /** Tells the driver, and waits for no answer; None without the plugin, which sets it where the driver is elsewhere. */
+  val tellDriver: JvmValue[Option[AnyRef => Unit]] = value(None)
+
   /** Makes a value that lives as long as the JVM.
     * @param initial what it is in a new JVM
     */

@@ -8,7 +8,7 @@ import statemark.common.Clock
 import statemark.engine._
 import statemark.ReadRetention
 import statemark.spark.checkpoint.{CommittedVersions, StoreLocation}
-import statemark.spark.cluster.AttemptCheck
+import statemark.spark.cluster.{AttemptCheck, StoreReports}
 import statemark.spark.conf.{LocalRoot, NativeMemoryBound, StoreConf}
 import statemark.spark.load.{CheckpointMark, StoreLoader}
 import statemark.spark.local.{BaseStores, LoadedStore, StoreDirectories}
@@ -88,6 +88,10 @@ final class ProviderContext(
   /** Tells whether what this store has prepared is the attempt that counts. */
   lazy val attempts: AttemptCheck =
     AttemptCheck.of(location.address, location.storeId, isSole, checkpoint.proofs)
+
+  /** Tells the driver where the store is; None where no later run finds it. */
+  lazy val reports: Option[StoreReports] =
+    homes.parent.flatMap(_ => StoreReports.of(location.address, task.queryId))
 
   /** Closes what was opened, newest first. Idempotent. */
   def close(): Unit = {

@@ -41,6 +41,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
   private val staleSnapshots = context.staleSnapshots
   private var hasCommitted = false
   private var isLoaded = false
+  private var isToReport = false
   private var load_ = LoadStats.none
   private var confirmMs_ = 0L
 
@@ -76,6 +77,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
             staleSnapshots.loaded()
             loaded(figures)
             open.flushes.noted()
+            isToReport = true
           case None => load(at)
         }
       case None => load(at)
@@ -101,6 +103,10 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     hasCommitted = true
     current.flatMap(_.reusable).foreach(_.isKept = true)
     attempts.prepared(version)
+    // Not as it is loaded: a reader may be who loads, or an attempt whose batch goes on elsewhere.
+    if (isToReport)
+      for (reports <- context.reports; open <- current) reports.opened(open.store.base.at)
+    isToReport = false
   }
 
   /** Whether the prepared version is the attempt at it that counts. */
@@ -141,11 +147,21 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     val (useless, useful) =
       superseded.partition(home => home.noted.exists(noted => flushed.exists(noted <= _)))
     superseded = Nil
+    val left = current.map(_.loaded).filterNot(_ => isReplaced).flatMap(leftBy)
     try forget(if (isReplaced) _.discard() else _.close())
     finally {
       useless.foreach(_.delete())
       useful.foreach(_.release())
+      context.reports.foreach(_.closed(left))
     }
+  }
+
+  /** Returns the version of a store that is on disk, and since when; None where none is. */
+  private def leftBy(loaded: LoadedStore): Option[(VersionId, Long)] = {
+    val base = loaded.store.base.at
+    val flushed = loaded.store.flushed
+    val at = if (flushed == base.version) base else VersionId(flushed, None)
+    Option.when(flushed > 0)((at, StoreDirectory.usedAtMs(loaded.home.path)))
   }
 
   /** A version that is asked for without an id in format v2 is the one that stands here, as in Spark's
@@ -230,6 +246,7 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     for (parent <- context.homes.parent; store <- reusable) ReusableStores.add(parent, store)
     loaded(figures)
     flushes.noted()
+    isToReport = true
     context.localRoot.foreach { root =>
       LocalDisk.shared().uses(root.directory)
       LocalCollector.tick(root.directory, context.conf.own, context.clock)

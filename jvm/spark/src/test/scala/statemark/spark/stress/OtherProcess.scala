@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.nio.file.Path
 
 /** A process that knows locks of files only: whether they are held, and how to hold one. */
-private[stress] final class OtherProcess extends AutoCloseable {
+private[spark] final class OtherProcess extends AutoCloseable {
   private val process = new ProcessBuilder("python3", "-c", OtherProcess.Script)
     .redirectError(ProcessBuilder.Redirect.INHERIT).start()
   private val out = new PrintStream(process.getOutputStream, true, UTF_8)
