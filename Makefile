@@ -29,7 +29,7 @@ TESTS := target/tests-$(SPARK)
 COPY_JAR = mkdir -p $(dir $(JAR)) && rm -f $(dir $(JAR))statemark-spark_$(SPARK)_*.jar \
   && cp jvm/spark/target/spark-$(SPARK)/scala-2.13/$(notdir $(JAR)) $(JAR)
 
-.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-queries bench-profile bench-restart bench-scale bench-live bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
+.PHONY: help build venv test check conformance crash demo demo-kafka bench-page bench-providers bench-buffer bench-put bench-queries bench-profile bench-restart bench-scale bench-live bench-homes bench-kafka bench-compaction bench-nexmark bench-soak fmt clean
 .PHONY: wheel publish-local release-rehearsal release-line
 .PHONY: kafka-jars kafka-up kafka-down check-python tests-built quick test-full durations compile-lines stress crash-kafka stress-kafka
 help: ## show this list
@@ -233,6 +233,11 @@ bench-live: build ## reads of a running query, local and on executors, 17 minute
 	mkdir -p $(RESULTS)
 	$(PY) bench/live.py $(if $(QUICK),--quick) --out $(RESULTS)/live.json
 	$(MEASURED)/live.json
+
+bench-homes: build ## stores that a query finds where they are when it is started again in its application, 5 minutes
+	mkdir -p $(RESULTS)
+	PYTHONPATH=tests $(PY) bench/homes.py $(if $(QUICK),--quick) --out $(RESULTS)/homes.json
+	$(MEASURED)/homes.json
 
 bench-kafka: build $(KAFKA_JARS) ## rows to Kafka by our sink and by Spark's own, in turns, 15 minutes
 	mkdir -p $(RESULTS)

@@ -20,7 +20,7 @@ import statemark
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from support import live_cells
+from support import live_cells, places
 from support.operators import OPERATORS
 from support.session import STATE_STORE
 from support.streams import EVENT_SCHEMA
@@ -63,6 +63,7 @@ class Driver:
         """Stop the query before, start one on `<directory>/events`, a file for each batch."""
         if self.query:
             self.query.stop()
+        self.directory = directory
         self.spark.conf.set("spark.sql.shuffle.partitions", partitions)
         self.spark.conf.set(f"{STATE_STORE}.checkpointFormatVersion", checkpoint_format)
         self.partitions = partitions
@@ -196,6 +197,15 @@ class Driver:
         found = self.progress()
         self._query().stop()
         return found
+
+    def places(self) -> list[str]:
+        """Return the executor of each partition of the running query."""
+        checkpoint = f"{self.directory}/checkpoint"
+        return places.places(self.spark, self._query(), checkpoint, self.partitions)
+
+    def misreport(self, *, wrong: list[str], version: int) -> None:
+        """Tell the driver of stores that executors do not hold."""
+        places.misreport(self.spark, self._query(), wrong, version)
 
     def results(self, *, directory: str) -> dict[str, Any]:
         """Rows that the query has last emitted for each key, what the batch says, and late rows."""
