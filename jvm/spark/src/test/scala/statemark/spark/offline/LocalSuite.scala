@@ -101,8 +101,8 @@ class LocalSuite extends AnyFunSuite with LocalStores with QueryCheckpoints {
     grown(homes.head, 8 * day)
     val bytes = Sizes.text(DiskUse.of(homes.head.toFile).bytes)
     val Seq(header, line, total) = shown("--prune", "--stores"): @unchecked
-    assert(line.split(" {2,}").take(6).toSeq ==
-      Seq("deleted", query.queryId, "0-0-default", "1", "-", bytes))
+    assert(line.split(" {2,}").take(7).toSeq ==
+      Seq("deleted", query.queryId, "0-0-default", "1", "-", "not known", bytes))
     assert(header.indexOf("version") == line.indexOf("  1  ") + 2)
     assert(total == s"$local: 0 stores, 0 B, deleted 1 store, $bytes")
   }
