@@ -26,8 +26,8 @@ COALESCE = "spark.sql.adaptive.coalescePartitions.enabled"
 Run = tuple[dict[str, str], dict[str, Any]]
 
 #: Many tasks in a heap that is small: rows of a batch, bytes of a row, batches.
-MANY = 200
-ROWS, ROW_BYTES, BATCHES = (10_000, 4_000, 3) if IS_WHOLE else (2_000, 3_000, 2)
+MANY = 200 if IS_WHOLE else 100
+ROWS, ROW_BYTES, BATCHES = (10_000, 4_000, 3) if IS_WHOLE else (1_000, 3_000, 2)
 
 
 def tasks(gates: Gates, batch: int) -> Mapping[int, set[int]]:

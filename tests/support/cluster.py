@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pyspark
 
 from support.processes import LIMIT_S, SMALL_JVM, Daemon, command_of, group, wait_for
-from support.session import PATIENT, STATE_STORE, TESTKIT_JAR, built
+from support.session import PATIENT, STATE_STORE, class_path_with_testkit
 from support.streams import Arrivals
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
@@ -127,7 +127,6 @@ class Cluster:
             **PATIENT,
             "spark.ui.enabled": False,
             "spark.ui.showConsoleProgress": False,
-            "spark.jars": built(TESTKIT_JAR, "bin/sbt testkit/assembly"),
             "spark.cores.max": workers,
             "spark.executor.cores": 1,
             "spark.executor.memory": "768m",
@@ -196,7 +195,11 @@ class Application:
         self.daemon = Daemon(
             [sys.executable, str(_DRIVER), local_dir, json.dumps(conf)],
             cluster.directory / f"driver-{number}.log",
-            {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            {
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                **class_path_with_testkit(),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -342,5 +345,7 @@ def _daemon(command: list[str], log: Path, host: str) -> Daemon:
         "SPARK_DAEMON_MEMORY": "192m",
         "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM,
         "PYSPARK_PYTHON": sys.executable,
+        # Executors have what their worker has.
+        **class_path_with_testkit(),
     }
     return Daemon([str(_SPARK_CLASS), *command], log, environment)
