@@ -167,7 +167,7 @@ class State:
             partition=partition,
             operator=self._operator,
             store_name=self._named["store_name"],
-            isolation_level=self._named["isolation_level"],
+            isolation_level=self._named.get("isolation_level"),
             timeout=timeout,
         )
 

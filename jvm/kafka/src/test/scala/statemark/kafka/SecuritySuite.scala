@@ -156,7 +156,7 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
       assert(denied(s).remedy.contains("Grant READ on the group"))
       allow(Seq((ResourceType.GROUP, group, PatternType.LITERAL, READ)))
       s.restart()
-      assert(denied(s).getMessage.contains(Simulation.Input))
+      assert(denied(s).reason.contains(s"access topics: [${Simulation.Input}]"))
       assert(input.committed.isEmpty)
       allow(Seq((ResourceType.TOPIC, Simulation.Input, PatternType.LITERAL, READ)))
       s.restart()

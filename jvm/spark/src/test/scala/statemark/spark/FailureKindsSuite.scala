@@ -2,6 +2,7 @@ package statemark.spark
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, ObjectInputStream, ObjectOutputStream}
 import java.nio.channels.ClosedByInterruptException
+import java.util.UUID
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite
@@ -24,7 +25,8 @@ class FailureKindsSuite extends AnyFunSuite {
     new StoreUnreachableException("store", "Executor 7", cause),
     new LookupTimeoutException(2, 1000),
     new VersionGoneException("store", 1, 2),
-    new PositionBoundException("Query q is at no batch", None, 0),
+    new PositionBoundException("Query q", None, None, 0),
+    new OffsetsDifferException("store", 1, Nil),
     new StaleTaskException("store", 1, 2),
     new CheckpointDamagedException("p.", "r.", Some(cause))
   )

@@ -1,6 +1,7 @@
 package statemark.spark
 
 import java.io.IOException
+import java.util.UUID
 import java.util.concurrent.{FutureTask, TimeUnit}
 import org.apache.spark.{SparkException, SparkThrowable}
 import org.scalatest.funsuite.AnyFunSuite
@@ -44,7 +45,8 @@ class StoreFailuresSuite extends AnyFunSuite with LocalStores {
       new StoreUnreachableException("p", "Executor 7", cause),
       new LookupTimeoutException(2, 1000),
       new VersionGoneException("p", 1, 2),
-      new PositionBoundException("Query q is at no batch", None, 0),
+      new PositionBoundException("Query q", None, None, 0),
+    new OffsetsDifferException("store", 1, Nil),
       new StaleTaskException("p", 1, 2),
       new CheckpointDamagedException("p.", "r.", Some(cause))
     )

@@ -20,7 +20,11 @@ final case class BatchStart(
     earlier: Long => Option[QueryBatch] = _ => None,
     isWrite: Boolean = false,
     placement: () => Option[Placement] = () => None
-)
+) {
+
+  /** Where the Kafka sources end. */
+  def ends: Vector[SourceEnds] = planned.toVector.flatMap(_.ends)
+}
 
 /** Whether a batch is to be written, by what was decided before. */
 sealed trait Verdict

@@ -119,7 +119,7 @@ final class BatchCoordinator private[kafka] (
         }
         recover().fenced.size
       } else 0
-    if (isNew) failures.recovering(group.requireOwn())
+    if (isNew) failures.recovering(group.requireOwn(start.ends))
     if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
       s"Batch ${start.batch} was planned before this sink's first run. If another sink wrote for the " +
         "query then, the batch's rows may be in the topic twice; if none did, nothing is wrong"
@@ -295,7 +295,7 @@ final class BatchCoordinator private[kafka] (
       messages.size
     ))
     val transactions = DecidedTransaction.of(messages)
-    val ends = start.planned.toVector.flatMap(_.ends)
+    val ends = start.ends
     observer.reached(SinkPhase.BeforeDecision)
     // Of a batch that was decided before, the decision is replaced also where it has no rows any more.
     if (transactions.isEmpty && reopened.isEmpty && !group.isMoved(ends, last))
@@ -317,7 +317,7 @@ final class BatchCoordinator private[kafka] (
         SourceEnds.recorded(ends)
       )
       val offsets = group.offsetsOf(ends)
-      failures.deciding(undecided(start.batch))(group.requireOwn())
+      failures.deciding(undecided(start.batch))(group.requireOwn(ends))
       inProgress = Some(begun.copy(mayBeDecided = true))
       val (copied, decisionMs, commitMs) = alone(transactions) match {
         case Some(only) if committedAtOnce(decision, only, messages, offsets) =>

@@ -2,11 +2,15 @@ package statemark.kafka.driver
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.{Collections, UUID}
-import org.apache.kafka.clients.admin.Admin
-import org.apache.kafka.common.errors.GroupIdNotFoundException
+import org.apache.kafka.clients.admin.{Admin, MemberDescription}
+import org.apache.kafka.clients.consumer.OffsetAndMetadata
+import org.apache.kafka.common.TopicPartition
+import org.apache.kafka.common.acl.AclOperation
+import org.apache.kafka.common.errors.{AuthorizationException, GroupIdNotFoundException}
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.kafka.clients.{GroupOffsets, KafkaFailures}
+import statemark.common.Causes
+import statemark.kafka.clients.{GroupOffsets, KafkaFailures, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkSettings}
 import statemark.kafka.decision.{LastDecision, SourceEnds}
 
@@ -18,34 +22,25 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
   private val group = context.settings.kafkaConsumerGroup
   private val mark = InputGroup.markOf(context.identity.toString)
 
-  /** @throws SinkException where the group has members, or offsets that are not this sink's */
-  def requireOwn(): Unit = group.foreach { name =>
+  /** Compares the group and the topics with what a decision commits.
+    * @param ends where the sources end
+    * @throws SinkException where the group has members, or offsets that are not this sink's, or brokers will not take these
+    */
+  def requireOwn(ends: Vector[SourceEnds]): Unit = group.foreach { name =>
     try {
+      requireTopics(name, ends.filter(_.group == name).flatMap(_.topics.map(_._1)).distinct)
       // Two questions that are on their way at once.
       val described = admin.describeConsumerGroups(Collections.singleton(name))
       val listed = admin.listConsumerGroupOffsets(name)
-      requireEmpty(
-        name,
-        described.describedGroups.get(name).get().members.asScala.map(m =>
-          s"${m.clientId} at ${m.host}"
-        ).toVector
-      )
-      val others = listed.partitionsToOffsetAndMetadata.get().asScala.toVector
-        .filterNot(_._2.metadata == mark).sortBy(_._1.toString)
-      others.headOption.foreach { case (place, offset) =>
-        throw refused(
-          name,
-          s"it has offsets that this sink has not committed: $place at ${offset.offset}" +
-            (if (others.size > 1) s" and ${others.size - 1} more" else ""),
-          "a group that only this sink commits to. Name another one, or, if nothing needs the offsets, " +
-            "remove them with kafka-consumer-groups.sh --delete"
-        )
-      }
+      requireEmpty(name, described.describedGroups.get(name).get().members.asScala.toVector)
+      requireMarked(name, listed.partitionsToOffsetAndMetadata.get().asScala.toVector)
     } catch {
       case NonFatal(e) =>
         KafkaFailures.unwrapped(e) match {
           case _: GroupIdNotFoundException => () // nobody has used it
-          case cause if KafkaFailures.isDenied(cause) => throw denied(name, cause)
+          case cause if KafkaFailures.isDenied(cause) =>
+            val said = Causes.of(cause).collectFirst { case of: AuthorizationException => of }
+            throw denied(name, said.getOrElse(cause).getMessage, Some(cause))
           case cause => throw cause
         }
     }
@@ -65,25 +60,61 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
     })
   }
 
-  private def requireEmpty(name: String, members: Vector[String]): Unit =
+  private def requireEmpty(name: String, members: Vector[MemberDescription]): Unit =
     members.headOption.foreach(first =>
       throw refused(
         name,
-        s"it has ${members.size} members, such as $first, which commit offsets of their own",
+        s"it has ${members.size} members, such as ${first.clientId} at ${first.host}, which commit offsets of their own",
         "a group that no consumer joins. Stop the consumers, or name another group"
       )
     )
 
+  private def requireMarked(
+      name: String,
+      found: Vector[(TopicPartition, OffsetAndMetadata)]
+  ): Unit = {
+    val others = found.filterNot(_._2.metadata == mark).sortBy(_._1.toString)
+    others.headOption.foreach { case (place, offset) =>
+      throw refused(
+        name,
+        s"it has offsets that this sink has not committed: $place at ${offset.offset}" +
+          (if (others.size > 1) s" and ${others.size - 1} more" else ""),
+        "a group that only this sink commits to. Name another one, or, if nothing needs the offsets, " +
+          "remove them with kafka-consumer-groups.sh --delete"
+      )
+    }
+  }
+
+  /** The producer would try in vain to commit offsets of a topic that is not there, and does not say what it lacks. */
+  private def requireTopics(name: String, topics: Vector[String]): Unit = if (topics.nonEmpty) {
+    val found =
+      new TopicLookup(admin, context.settings.commitTopic, TopicLookup.ForRows).find(topics)()
+    topics.foreach { topic =>
+      found.get(topic) match {
+        case None => throw refused(
+            name,
+            s"topic $topic, of which the batch has read, is not there, and brokers take no offsets of it",
+            "no value, until a batch does not name the topic any more"
+          )
+        case Some(description) =>
+          val operations = Option(description.authorizedOperations)
+          if (operations.exists(!_.contains(AclOperation.READ)))
+            throw denied(name, s"the user may not READ topic $topic", None)
+      }
+    }
+  }
+
   private def refused(name: String, reason: String, allowed: String) =
     SinkSettings.refused(SinkSettings.ConsumerGroup, name, reason, allowed)
 
-  private def denied(name: String, cause: Throwable) = new SinkException.UnfitCluster(
-    s"Offsets cannot be committed to group $name",
-    String.valueOf(cause.getMessage),
-    s"Grant READ on the group, and on the topics of the sources, or leave option '${SinkSettings.ConsumerGroup}' out",
-    Map("sink" -> context.identity.toString),
-    Some(cause)
-  )
+  private def denied(name: String, reason: String, cause: Option[Throwable]) =
+    new SinkException.UnfitCluster(
+      s"Offsets cannot be committed to group $name",
+      SinkException.sentence(reason),
+      s"Grant READ on the group, and on the topics of the sources, or leave option '${SinkSettings.ConsumerGroup}' out",
+      Map("sink" -> context.identity.toString),
+      cause
+    )
 }
 
 private[kafka] object InputGroup {

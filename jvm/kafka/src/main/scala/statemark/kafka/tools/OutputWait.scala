@@ -31,20 +31,19 @@ final class OutputWait private[kafka] (
 
   /** Waits until a batch that has read so far is with the readers, all of it.
     * @param wanted the next offset of each partition of the input
-    * @return the batch; or where the sink is after `timeoutMs`
+    * @return the batch; or where the sink is after `timeoutMs`, in words behind "it is at"
     * @throws SinkException where the brokers cannot be asked, the name stands for several sinks, or nothing is known of the
     *   input of the sink
     * @throws InterruptedException where the thread is interrupted while it waits
     */
   def await(wanted: Map[TopicPartition, Long], timeoutMs: Long): Either[String, Long] = {
-    val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(timeoutMs)
+    val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(timeoutMs.min(OutputWait.MostMs))
     @tailrec def look(): Either[String, Long] = {
       val found = asking(reached(wanted))
       if (found.isRight || clock.nanos() >= deadline) found
       else {
-        LockSupport.parkNanos(
-          OutputWait.PollNanos
-        ) // returns at once where the thread is interrupted
+        // Returns at once where the thread is interrupted.
+        LockSupport.parkNanos(OutputWait.PollNanos)
         if (Thread.interrupted())
           throw new InterruptedException(s"interrupted while it waited for sink $name")
         look()
@@ -58,14 +57,14 @@ final class OutputWait private[kafka] (
   private def reached(wanted: Map[TopicPartition, Long]): Either[String, Long] = {
     if (known.isEmpty && CommitTopic.isThere(admin, settings)) known = find()
     known.fold[Either[String, Long]](
-      Left(s"Commit topic ${settings.commitTopic} knows no sink $name")
+      Left(s"no batch, as commit topic ${settings.commitTopic} knows no such sink,")
     ) { identity =>
       val state = log.readCommitted(identity)
       state.last match {
         case LastDecision.Decided(decision) => reached(identity, state, decision, wanted)
         case open: LastDecision.Reopened =>
-          Left(s"Rows of batch ${open.batch} of sink $identity were lost, and it has to run again")
-        case LastDecision.Nothing => Left(s"Sink $identity has decided no batch")
+          Left(s"batch ${open.batch}, of which rows were lost, so that it has to run again,")
+        case LastDecision.Nothing => Left("no batch, as none is decided,")
       }
     }
   }
@@ -78,24 +77,18 @@ final class OutputWait private[kafka] (
   ): Either[String, Long] = {
     if (decision.ends.nonEmpty && decision.ends.forall(_.topics.isEmpty)) throw unknown(identity)
     val ends = SourceEnds.reached(decision.ends)
-    val batch = s"Batch ${decision.batch} of sink $identity"
+    val batch = s"batch ${decision.batch}"
     val short = wanted.toVector.sortBy(_._1.toString).find { case (place, offset) =>
       ends.get(place).forall(_ < offset)
     }
     val open = state.unfinished(decision)
     short match {
       case Some((place, _)) =>
-        Left(
-          s"$batch, the last that is decided, has read ${ends.get(place).fold(s"nothing of $place")(
-              end => s"$place up to $end"
-            )}"
-        )
+        val read = ends.get(place).fold(s"nothing of $place")(end => s"$place up to $end")
+        Left(s"$batch, the last that is decided, which has read $read,")
       case None if open.nonEmpty =>
-        Left(
-          s"$batch has read so far, and ${open.size} of its transactions are not with the readers"
-        )
-      case None if isEnding(state, decision) =>
-        Left(s"$batch has read so far, and is being committed")
+        Left(s"$batch, of which ${open.size} transactions are not with the readers,")
+      case None if isEnding(state, decision) => Left(s"$batch, which is being committed,")
       case None => Right(decision.batch)
     }
   }
@@ -149,6 +142,9 @@ final class OutputWait private[kafka] (
 
 object OutputWait {
   private val PollNanos = TimeUnit.MILLISECONDS.toNanos(50)
+
+  // A clock of nanoseconds knows no end of all time.
+  private val MostMs = TimeUnit.DAYS.toMillis(366)
 
   /** @param settings those of any sink with this commit topic on these brokers */
   def open(settings: SinkSettings, name: String): OutputWait =

@@ -11,12 +11,10 @@ import org.apache.spark.sql.types.{LongType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import scala.util.{Try, Using}
-import statemark.common.Position
 import statemark.kafka.conf.SinkSettings
 import statemark.kafka.sink.conf.SinkFormat
 import statemark.kafka.sink.driver.SourceOffsets
 import statemark.kafka.tools.{OutputWait, SinkTools}
-import statemark.spark.cluster.BatchOffsets
 import statemark.spark.errors.{FormatRefusedException, PositionBoundException}
 
 /** A read of format `statemark-kafka`, which waits until the output of a sink covers a position of its input. It has one
@@ -44,11 +42,11 @@ private[sink] final class OutputTable(options: CaseInsensitiveStringMap)
 
   private def await(): Long = {
     val text = required(Bound, "what `position` of a query gives")
-    val bound = parsed(Bound, text, "what `position` of a query gives")(BatchOffsets.read(text))
+    val bound = SourceOffsets.ofPosition(text)
+      .getOrElse(throw unread(Bound, text, "what `position` of a query gives"))
     val timeout = options.getOrDefault(Timeout, DefaultTimeout)
-    val timeoutMs = parsed(Timeout, timeout, "a duration such as 10s") {
-      JavaUtils.timeStringAs(timeout, TimeUnit.MILLISECONDS).ensuring(_ >= 0)
-    }
+    val timeoutMs = Try(JavaUtils.timeStringAs(timeout, TimeUnit.MILLISECONDS)).filter(_ >= 0)
+      .getOrElse(throw unread(Timeout, timeout, "a duration such as 10s"))
     val theirs = options.asCaseSensitiveMap.asScala.toMap.filterNot { case (name, _) =>
       Own.exists(_.equalsIgnoreCase(name))
     }
@@ -58,7 +56,12 @@ private[sink] final class OutputTable(options: CaseInsensitiveStringMap)
     val sink = required(Sink, "a query's id or name, or <query id or txnAppId>/<sink name>")
     Using.resource(OutputWait.open(settings, sink))(_.await(offsetsOf(bound), timeoutMs)) match {
       case Right(batch) => batch
-      case Left(state) => throw new PositionBoundException(state, Some(text), timeoutMs)
+      case Left(state) => throw new PositionBoundException(
+          s"The output of $sink",
+          Some(state),
+          Some(text),
+          timeoutMs
+        )
     }
   }
 
@@ -69,8 +72,8 @@ private[sink] final class OutputTable(options: CaseInsensitiveStringMap)
     )
   )
 
-  private def parsed[A](name: String, text: String, allowed: String)(read: => A): A =
-    Try(read).getOrElse(throw SinkSettings.refused(name, text, "it cannot be read", allowed))
+  private def unread(name: String, text: String, allowed: String) =
+    SinkSettings.refused(name, text, "it cannot be read", allowed)
 }
 
 private[sink] object OutputTable {
@@ -86,8 +89,8 @@ private[sink] object OutputTable {
     options.keys.exists(_.equalsIgnoreCase(Bound))
 
   /** @throws SinkException.RefusedSetting where an offset is of another source than Kafka's */
-  private[sink] def offsetsOf(bound: Position): Map[TopicPartition, Long] =
-    bound.sources.flatMap(_.end.text).flatMap { offset =>
+  private[sink] def offsetsOf(bound: Vector[String]): Map[TopicPartition, Long] =
+    bound.flatMap { offset =>
       SourceOffsets.ofKafka(offset).getOrElse(throw SinkSettings.refused(
         Bound,
         offset,

@@ -51,6 +51,9 @@ class SourceOffsetsSuite extends AnyFunSuite {
     assert(both.map(of => (of.source, of.group, of.partitions > 0)) == Vector(("0", "", true)))
     assert(SourceOffsets.endsOf(ends("file-v1")).isEmpty)
     assert(SourceOffsets.endsOf(Vector("0" -> None)).isEmpty)
+    assert(SourceOffsets.ofPosition("""["{}",null]""").contains(Vector("{}")))
+    for (wrong <- Seq("", "7", "[7]", "{}", "["))
+      assert(SourceOffsets.ofPosition(wrong).isEmpty, wrong)
     val offset = """{"b":{"10":7,"2":5},"a":{"0":0}}"""
     assert(SourceOffsets.ofKafka(offset).contains(
       Vector("a" -> Vector(0 -> 0L), "b" -> Vector(2 -> 5L, 10 -> 7L))

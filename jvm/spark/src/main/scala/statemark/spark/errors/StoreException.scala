@@ -95,13 +95,19 @@ final class VersionGoneException(store: String, version: Long, newest: Long)
 
 /** No committed batch of a query includes what a read asks for, in the time that it would wait: wait longer.
   *
-  * @param state how far the query, or its output, is
+  * @param of who has to get so far: a query, or the output of one
+  * @param reached the position of the last committed batch
   * @param bound the position that the read asks for
   */
-final class PositionBoundException(state: String, bound: Option[String], timeoutMs: Long)
-    extends StoreException(
+final class PositionBoundException(
+    of: String,
+    reached: Option[String],
+    bound: Option[String],
+    timeoutMs: Long
+) extends StoreException(
       StoreKind.PositionBound,
-      s"$state after $timeoutMs ms${bound.fold("")(b => s", and the read is bound to $b")}.",
+      s"$of is at ${reached.getOrElse("no committed batch")} after $timeoutMs ms" +
+        s"${bound.fold("")(b => s", and the read is bound to $b")}.",
       "Wait longer with option timeout, or look at why the query makes no progress.",
       None
     )

@@ -130,8 +130,8 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
 
   private def unmet(query: ActiveQuery, bound: Option[Position], timeoutMs: Long) =
     new PositionBoundException(
-      s"Query ${query.id} is at " + query.lastCommitted().flatMap(query.positionOf)
-        .fold("no committed batch")(BatchOffsets.written),
+      s"Query ${query.id}",
+      query.lastCommitted().flatMap(query.positionOf).map(BatchOffsets.written),
       bound.map(BatchOffsets.written),
       timeoutMs
     )

@@ -48,6 +48,14 @@ private[sink] object SourceOffsets {
     topics <- end.flatMap(ofKafka)
   } yield SourceEnds(name, "", topics)
 
+  /** Returns the offsets of a position, as `statemark.position` gives them: an array of texts, each JSON, and of nulls for
+    * sources that have given nothing yet. None where it is no such array.
+    */
+  def ofPosition(text: String): Option[Vector[String]] =
+    Try(Option(mapper.readTree(text))).toOption.flatten.filter(_.isArray)
+      .map(_.elements.asScala.filterNot(_.isNull).toVector).filter(_.forall(_.isTextual))
+      .map(_.map(_.asText))
+
   /** Returns the next offset of each partition, by topic, both ascending; None where an offset is not of Kafka's source. */
   def ofKafka(offset: String): Option[Vector[(String, Vector[(Int, Long)])]] =
     Try(Option(mapper.readTree(offset))).toOption.flatten.filter(isKafka).map { tree =>
