@@ -10,7 +10,8 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from statemark.operator_metrics import by_operator, of_sink, query_name, since_before
+from statemark.operator_metrics import by_operator, query_name
+from statemark.sink_metrics import of_sink, since_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,9 +103,9 @@ def draw(rows: Rows) -> Figure:
     else:
         _scale(first, "whole batch (ms)")
     if written:
-        places = ((3, 0), (3, 1)) if operators else ((0, 1), (1, slice(None)))
-        for place, (title, lines) in zip(places, _SINK_PANELS, strict=True):
-            _draw_sink(panel(*place), written, title, lines)
+        places = (panel(3, 0), panel(3, 1)) if operators else (panel(0, 1), panel(1, slice(None)))
+        for one, (title, lines) in zip(places, _SINK_PANELS, strict=True):
+            _draw_sink(one, written, title, lines)
     _draw_frames(figure.axes, [row.batch_id for row in rows])
     names = [str(line.get_label()) for line in first.lines]
     columns = 4 if max(map(len, names)) <= _SHORT_NAME else 3

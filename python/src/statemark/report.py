@@ -7,8 +7,9 @@ from itertools import groupby
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from statemark.operator_metrics import by_operator, of_sink, query_name, since_before
+from statemark.operator_metrics import by_operator, query_name
 from statemark.report_rules import commit_ms, findings, parts, runs_of, sink_findings, sink_ms
+from statemark.sink_metrics import of_sink, since_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from statemark import settings
-from statemark.operator_metrics import since_before
+from statemark.sink_metrics import since_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,8 +7,8 @@ import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.spark.process.{BackgroundThreads, JvmState, JvmValue}
 
-/** What the roots take of the disk in which this process's stores lie, for who looks now and then. Homes are walked in the
-  * background, once a minute at most.
+/** The disk use of the roots in which this process's stores lie, for gauges. Homes are walked in the background, once a
+  * minute at most.
   *
   * ''Thread:'' any.
   */
@@ -40,7 +40,7 @@ private[spark] final class LocalDisk(clock: Clock) {
 
 private[spark] object LocalDisk {
 
-  /** That of this process. */
+  /** The disk use of this process. */
   val shared: JvmValue[LocalDisk] = JvmState.value(new LocalDisk(Clock.system))
 
   private val Unknown = -1L

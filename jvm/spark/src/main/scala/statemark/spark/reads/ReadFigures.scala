@@ -33,7 +33,7 @@ private[spark] final class ReadFigures(clock: Clock) extends GaugeGroup {
 
 private[spark] object ReadFigures {
 
-  /** Those of this application in this process. */
+  /** The figures of this application in this process. */
   val current: JvmValue[ReadFigures] = JvmState.ofApplication {
     Gauges.current.group("liveReads")(new ReadFigures(Clock.system))
   }
