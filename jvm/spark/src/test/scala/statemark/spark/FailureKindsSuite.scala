@@ -2,7 +2,6 @@ package statemark.spark
 
 import java.io.{ByteArrayInputStream, ByteArrayOutputStream, ObjectInputStream, ObjectOutputStream}
 import java.nio.channels.ClosedByInterruptException
-import java.util.UUID
 import org.apache.spark.SparkException
 import org.apache.spark.sql.execution.streaming.state.StatemarkBridge
 import org.scalatest.funsuite.AnyFunSuite

@@ -1,7 +1,6 @@
 package statemark.spark
 
 import java.io.IOException
-import java.util.UUID
 import java.util.concurrent.{FutureTask, TimeUnit}
 import org.apache.spark.{SparkException, SparkThrowable}
 import org.scalatest.funsuite.AnyFunSuite
@@ -46,7 +45,7 @@ class StoreFailuresSuite extends AnyFunSuite with LocalStores {
       new LookupTimeoutException(2, 1000),
       new VersionGoneException("p", 1, 2),
       new PositionBoundException("Query q", None, None, 0),
-    new OffsetsDifferException("store", 1, Nil),
+      new OffsetsDifferException("store", 1, Nil),
       new StaleTaskException("p", 1, 2),
       new CheckpointDamagedException("p.", "r.", Some(cause))
     )
