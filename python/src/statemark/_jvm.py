@@ -66,15 +66,10 @@ def spark_version() -> str | None:
 
 
 def launched_jars() -> str:
-    """Return the jars that the virtual machine was started with.
+    """Return the jars that the virtual machine was started with, comma-separated; "" for none.
 
     spark-submit stores the outcome of all layers, with what ``--packages`` was resolved to, as
     a system property; a fresh ``SparkConf`` shows it. It is what the driver's class path got.
-
-    Returns
-    -------
-    str
-        The value of ``spark.jars``, comma-separated; empty if there are none.
     """
     from pyspark import SparkConf, SparkContext
 
@@ -208,7 +203,7 @@ def told_of(error: BaseException) -> Told | None:
     from py4j.protocol import Py4JError
 
     try:
-        kinds = _plugins("errors.FailureKinds")
+        kinds = _plugins("spark.errors.FailureKinds")
         if kinds is None:
             return None
         kind = KINDS.get(str(kinds.nameOf(origin)))
@@ -275,11 +270,8 @@ def lookup(*, options: Mapping[str, str], keys: str) -> tuple[str, list[Row | No
 
 
 def rules_of(df: DataFrame) -> str | None:
-    """Return what `SourceRules` says of the topics that a table reads, which is JSON.
-
-    None where the table is of Spark Connect, or the plugin is not there.
-    """
-    rules: Any = _plugins("compaction.SourceRules", package="kafka.sink")
+    """Return `SourceRules` of a table, as JSON; None on Spark Connect, or without the plugin."""
+    rules: Any = _plugins("kafka.sink.compaction.SourceRules")
     frame = getattr(df, "_jdf", None)
     return None if rules is None or frame is None else str(rules.of(frame))
 
@@ -287,14 +279,14 @@ def rules_of(df: DataFrame) -> str | None:
 @lru_cache(maxsize=1)
 def _lookups(_: JVMView) -> Callable[[str, str], bytes]:
     """Find the method that answers lookups, once: a call to the JVM for each part of its name."""
-    found = _plugins("live.LiveLookup")
+    found = _plugins("spark.live.LiveLookup")
     if found is None:
         raise no_plugin()
     answer: Callable[[str, str], bytes] = found.get
     return answer
 
 
-def _plugins(name: str, *, package: str = "spark") -> JavaClass | None:
+def _plugins(name: str) -> JavaClass | None:
     """Return an object of the plugin's packages; None where the plugin is not there."""
     if not has_context():
         return None
@@ -303,6 +295,6 @@ def _plugins(name: str, *, package: str = "spark") -> JavaClass | None:
     from pyspark import SparkContext
 
     found: Any = SparkContext._jvm
-    for part in ("statemark", *package.split("."), *name.split(".")):
+    for part in ("statemark", *name.split(".")):
         found = getattr(found, part)
     return found if isinstance(found, JavaClass) else None
