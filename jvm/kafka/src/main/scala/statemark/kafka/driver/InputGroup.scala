@@ -6,10 +6,9 @@ import org.apache.kafka.clients.admin.{Admin, MemberDescription}
 import org.apache.kafka.clients.consumer.OffsetAndMetadata
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.acl.AclOperation
-import org.apache.kafka.common.errors.{AuthorizationException, GroupIdNotFoundException}
+import org.apache.kafka.common.errors.GroupIdNotFoundException
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import statemark.common.Causes
 import statemark.kafka.clients.{GroupOffsets, KafkaFailures, TopicLookup}
 import statemark.kafka.conf.{SinkException, SinkSettings}
 import statemark.kafka.decision.{LastDecision, SourceEnds}
@@ -39,8 +38,11 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
         KafkaFailures.unwrapped(e) match {
           case _: GroupIdNotFoundException => () // nobody has used it
           case cause if KafkaFailures.isDenied(cause) =>
-            val said = Causes.of(cause).collectFirst { case of: AuthorizationException => of }
-            throw denied(name, said.getOrElse(cause).getMessage, Some(cause))
+            val said = cause match {
+              case unfit: SinkException => unfit.problem
+              case theirs => theirs.getMessage
+            }
+            throw denied(name, said, Some(cause))
           case cause => throw cause
         }
     }
