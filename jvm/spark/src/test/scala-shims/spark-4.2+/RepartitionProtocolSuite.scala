@@ -142,7 +142,7 @@ class RepartitionProtocolSuite extends AnyFunSuite with RepartitionedQueries {
   test("the number that the query has changes nothing") {
     onCheckpoint(1) { running =>
       val before = filesOf(running.checkpoint)
-      assert(running.repartition().run(4) == Unchanged(4))
+      assert(running.repartition().run(partitions) == Unchanged(partitions))
       assert(running.repartition().rollback() == NothingToRollBack)
       assert(filesOf(running.checkpoint) == before)
     }

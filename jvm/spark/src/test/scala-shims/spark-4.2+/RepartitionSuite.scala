@@ -18,8 +18,11 @@ trait RepartitionedQueries extends OneSession { this: AnyFunSuite =>
   protected val statemark: String = classOf[StatemarkStateStoreProvider].getName
   protected val isWhole: Boolean = sys.env.get("STATEMARK_REPARTITION").contains("all")
 
+  /** Those that a query has before anything is repartitioned. */
+  protected val partitions: Int = if (isWhole) 4 else 2
+
   override protected def sessionSettings: Map[String, String] = Map(
-    "spark.sql.shuffle.partitions" -> "4",
+    "spark.sql.shuffle.partitions" -> partitions.toString,
     "spark.sql.extensions" -> classOf[StatemarkExtensions].getName
   )
 
@@ -70,15 +73,16 @@ trait RepartitionedQueries extends OneSession { this: AnyFunSuite =>
   }
 }
 
-/** 4 partitions to 16 to 3, with new input after each step: the output is that of a run on Spark's own
+/** 2 partitions to 6 to 3, with new input after each step: the output is that of a run on Spark's own
   * provider which is never repartitioned. By default each query goes once, in the formats by turns;
-  * `STATEMARK_REPARTITION=all` runs both, and some queries on Spark's provider.
+  * `STATEMARK_REPARTITION=all` runs both, from 4 partitions to 16 to 3, and some queries on Spark's provider.
   */
 class RepartitionSuite extends AnyFunSuite with RepartitionedQueries {
   private val phases = {
     val batches = StatefulQueries.batches
     Seq(batches.take(2), batches.slice(2, 3), batches.drop(3))
   }
+  private val many = if (isWhole) 16 else 6
   private val answers = mutable.Map.empty[String, Seq[Seq[Seq[String]]]]
 
   private def answer(query: StatefulQuery): Seq[Seq[Seq[String]]] = answers.getOrElseUpdate(
@@ -100,7 +104,7 @@ class RepartitionSuite extends AnyFunSuite with RepartitionedQueries {
       withSettings(settings) {
         val running = new Running(query)
         assert(running.process(phases(0)) == expected(0))
-        for (((from, to), phase) <- Seq((4, 16), (16, 3)).zip(1 to 2)) {
+        for (((from, to), phase) <- Seq((partitions, many), (many, 3)).zip(1 to 2)) {
           val events = mutable.Buffer.empty[RepartitionProgress]
           running.repartition(events += _).run(to) match {
             case moved: RepartitionResult.Moved =>

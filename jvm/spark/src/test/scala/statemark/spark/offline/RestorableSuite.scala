@@ -507,7 +507,7 @@ class RestorableSuite extends AnyFunSuite with LocalStores {
   }
 
   /** Histories in each format. In number 59 files of Spark's provider lie above the last committed version. */
-  private val mixed = (0 until sys.env.get("STATEMARK_MIXED").fold(6)(_.toInt)) :+ 59
+  private val mixed = (0 until sys.env.get("STATEMARK_MIXED").fold(3)(_.toInt)) :+ 59
 
   /** What `verify` says is what a restore does: right rows, or a failure. */
   private def agrees(history: History): Unit = {

@@ -109,16 +109,16 @@ class SwitchBesideSuite extends CommandsBeside {
   }
 
   test("entries of two providers: each ends as it says, or refuses") {
-    interleave(Seq(mixed()), pairs(60), every = 20)
+    interleave(Seq(mixed()), pairs(30), every = 15)
   }
 
   test("the same where a rename is a copy") {
-    interleave(Seq(mixed()), pairs(40), every = 40, copies = true)
+    interleave(Seq(mixed()), pairs(20), every = 20, copies = true)
   }
 
   test("state that is imported: each ends as it says, or refuses") {
     val at = directory.resolve("hdfs")
     counts(at).run(Hdfs, history: _*): Unit
-    interleave(Seq(Start("to be imported", at, switches)), pairs(20), every = 5)
+    interleave(Seq(Start("to be imported", at, switches)), pairs(10), every = 5)
   }
 }
