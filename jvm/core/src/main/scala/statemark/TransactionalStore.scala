@@ -24,7 +24,7 @@ import statemark.transaction._
   * replaces what there is to read. Views are made and read from any thread without it:
   * they see no version that is half applied, and end with the store.
   *
-  * ''Source:'' KIP-892, `TransactionalStateStore`; design: prepared versions are Spark's addition.
+  * ''Source:'' KIP-892, `StateStore` (docs/kip-892.md); prepared versions are Spark's addition.
   */
 final class TransactionalStore private[statemark] (
     engine: RocksEngine,

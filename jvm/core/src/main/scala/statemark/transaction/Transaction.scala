@@ -27,7 +27,7 @@ import statemark.staging.{
   *
   * ''Throws:'' [[IllegalCallException]] from every call but `rollback` once the transaction has ended.
   *
-  * ''Source:'' KIP-892, `KeyValueStore` transactions.
+  * ''Source:'' KIP-892, docs/kip-892.md.
   *
   * @param base the state of the base when the transaction began
   * @param openChangelog makes the changelog writer; called at the first write or at commit
