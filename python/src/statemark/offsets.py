@@ -26,7 +26,9 @@ def committed_offset(
     They lie in the store beside its rows, written in the same step, and are not asked of the
     query's offset log: `position` does that. The two are the same unless one is of another history,
     which a lookup refuses (`OffsetsDifferError`). Where the store is open nowhere, as between the
-    start of a query and its first batch, they are those that its next load finds: the log's.
+    start of a query and its first batch, or cannot be asked, as on a cluster without the plugin,
+    they are those that its next load finds: the log's. Column ``held`` of format ``statemark``
+    tells the two apart.
 
     Parameters
     ----------
@@ -49,8 +51,8 @@ def committed_offset(
     -------
     dict of str to str or None
         For the name of each source (as in `Position.sources`) the JSON of its end offset; None for
-        a source that has given nothing yet. An offset of more than 16 KiB, of which the store holds
-        the digest, is the log's where that is the same, else ``{"sha256":"..."}``.
+        a source that has given nothing yet. An offset of which the store holds the
+        digest, as it is long, is the log's where that is the same, else ``{"sha256":"..."}``.
 
     Raises
     ------

@@ -68,13 +68,15 @@ object ReopenedStore {
     }
   }
 
-  /** Writes anew what an older release wrote in another way. */
+  /** Writes anew what an older release wrote in another way. Its position does not count: nobody read it, and it may be
+    * of another batch.
+    */
   private def renew(engine: RocksEngine, found: BaseRecords): Unit = {
     import OffsetsColumnFamily._
     engine.note(Seq(
       FormatKey -> encodeFormat(FormatVersion.current),
       MarkKey -> encodeMark(found.mark),
-      PositionKey -> encodePosition(found.state.position)
+      PositionKey -> encodePosition(None)
     ))
   }
 

@@ -155,6 +155,38 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     finally again.close()
   }
 
+  test("a store of format 4 goes on, in the format of today, and its position does not count") {
+    val directory = new File(root, "older")
+    val store = newStore("older")
+    store.commit(begin(store), ChangelogOffsets(position = Some(Position.ofPlaces(Seq(Some("7"))))))
+    store.confirm()
+    store.flush()
+    store.close()
+    val engine = RocksEngine.reopen(directory, options)
+    val asOf4 = Array[Byte](0, 0, 0, 1, 1, 0, 0, 0, 1, '7')
+    engine.note(Seq(
+      OffsetsColumnFamily.FormatKey -> OffsetsColumnFamily.encodeFormat(FormatVersion.V4),
+      OffsetsColumnFamily.PositionKey -> asOf4
+    ))
+    engine.flush()
+    engine.close()
+    assert(ReopenedStore.inspect(directory, options).format == FormatVersion.V4)
+    val again = ReopenedStore.open(
+      directory,
+      options,
+      TestStores.identity,
+      usesFamilies = false,
+      countsRows = true,
+      CommitObserver.none
+    ).store
+    try {
+      assert(again.base.version == 1 && again.position(IsolationLevel.ReadCommitted).isEmpty)
+      again.flush()
+    } finally again.close()
+    val now = ReopenedStore.inspect(directory, options)
+    assert(now.format == FormatVersion.current && now.state.position.isEmpty)
+  }
+
   private def stagedIn(transaction: Transaction) = {
     val value = new Array[Byte](1000)
     transaction.put(bytes("k"), value)

@@ -21,10 +21,15 @@ final case class Position(sources: Vector[SourceOffset], andMore: Boolean = fals
     if !here.end.isSame(there.end)
   } yield (here, there)
 
-  /** Returns the position with the digest of each offset: all that a comparison needs. */
-  def digests: Position = copy(sources =
-    sources.map(of => of.copy(end = of.end.digest.fold(of.end)(SourceEnd.Digest(_))))
-  )
+  /** Returns the position with the digest of each offset, all that a comparison needs, where the offsets have more than
+    * `maxChars` characters together.
+    */
+  def shortened(maxChars: Int): Position =
+    if (sources.flatMap(_.end.text).map(_.length).sum <= maxChars) this
+    else
+      copy(sources =
+        sources.map(of => of.copy(end = of.end.digest.fold(of.end)(SourceEnd.Digest(_))))
+      )
 }
 
 object Position {

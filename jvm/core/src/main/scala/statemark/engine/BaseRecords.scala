@@ -40,7 +40,9 @@ object BaseRecords {
       )
     }
     val families = decodeFamilies(needed(FamiliesKey))
-    val position = engine.offsetsRecord(PositionKey).flatMap(decodePosition(_, format))
+    val position =
+      if (format == FormatVersion.current) engine.offsetsRecord(PositionKey).flatMap(decodePosition)
+      else None
     val proof = engine.offsetsRecord(ProofKey).map(decodeProof)
     BaseRecords(
       format,

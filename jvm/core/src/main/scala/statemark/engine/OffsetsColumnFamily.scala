@@ -141,25 +141,17 @@ object OffsetsColumnFamily {
       }
     )
 
-  /** @param format the format of the store: before V5 sources had no names */
-  def decodePosition(
-      bytes: Array[Byte],
-      format: FormatVersion = FormatVersion.current
-  ): Option[Position] =
+  def decodePosition(bytes: Array[Byte]): Option[Position] =
     Option.when(bytes.nonEmpty)(decode("position", bytes) { in =>
-      val n = in.readInt()
-      if (format.number < FormatVersion.V5.number)
-        Position.ofPlaces(Vector.fill(n)(Option.when(in.readBoolean())(readText(in))))
-      else
-        Position(Vector.fill(n)(SourceOffset(
-          in.readUTF(),
-          in.readByte().toInt match {
-            case EndKind.Nothing => SourceEnd.Nothing
-            case EndKind.Offset => SourceEnd.Offset(readText(in))
-            case EndKind.Digest => SourceEnd.Digest(readText(in))
-            case other => throw new IOException(s"$other is no kind of an offset")
-          }
-        )))
+      Position(Vector.fill(in.readInt())(SourceOffset(
+        in.readUTF(),
+        in.readByte().toInt match {
+          case EndKind.Nothing => SourceEnd.Nothing
+          case EndKind.Offset => SourceEnd.Offset(readText(in))
+          case EndKind.Digest => SourceEnd.Digest(readText(in))
+          case other => throw new IOException(s"$other is no kind of an offset")
+        }
+      )))
     })
 
   private object EndKind {

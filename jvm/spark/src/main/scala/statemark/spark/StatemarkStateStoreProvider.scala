@@ -276,7 +276,10 @@ final class StatemarkStateStoreProvider extends ProviderBase with HandleOwner wi
       val (prepared, totalMs) = Clock.timedMs(context.clock) {
         generation.store.commit(
           transaction,
-          ChangelogOffsets(owned.nextId, BatchOffsets.ofTask().flatMap(_.end)),
+          ChangelogOffsets(
+            owned.nextId,
+            BatchOffsets.ofTask(context.location.runId, next - 1).flatMap(_.end)
+          ),
           Option.when(needsSnapshot)(upload _)
         )
       }

@@ -75,10 +75,10 @@ class BatchOffsetsSuite extends AnyFunSuite with OneSession {
     val few = BatchOffsets(run, 1, Some(offsets(500)), Some(offsets(500)))
     assert(read(few).end == few.end)
     // Stores know a start nearly always.
-    assert(read(few).start == few.start.map(_.digests))
+    assert(read(few).start == few.start.map(_.shortened(0)) && few.start != read(few).start)
     val many = BatchOffsets(run, 1, Some(offsets(5000)), Some(offsets(5000)))
     assert(BatchOffsets.written(offsets(5000)).length > 90000 && many.property.length < 500)
-    assert(read(many).end == many.end.map(_.digests))
+    assert(read(many).end == many.end.map(_.shortened(0)))
     assert(offsets(5000).differences(read(many).end.get).isEmpty)
     assert(offsets(4999).differences(read(many).end.get).map(_._1.source) == Vector("0"))
   }

@@ -1,10 +1,15 @@
 package statemark.spark
 
 import java.nio.file.{Files, Path}
-import java.util.concurrent.{ConcurrentLinkedQueue, Semaphore}
-import org.apache.spark.sql.SQLContext
+import java.util.concurrent.{ConcurrentLinkedQueue, Executors, Semaphore}
+import org.apache.spark.sql.{Dataset, Row, SQLContext}
 import org.apache.spark.sql.execution.streaming.state.StateStore
-import org.apache.spark.sql.streaming.{StreamingQuery, StreamingQueryException, Trigger}
+import org.apache.spark.sql.streaming.{
+  DataStreamWriter,
+  StreamingQuery,
+  StreamingQueryException,
+  Trigger
+}
 import org.apache.spark.TaskContext
 import org.json4s.{JBool, JString}
 import org.json4s.jackson.JsonMethods.parse
@@ -68,14 +73,15 @@ class StoreOffsetsSuite extends AnyFunSuite with OneSession with BeforeAndAfterE
     def start(
         checkpoint: Path,
         localDir: String,
-        settings: Map[String, String] = Map.empty
+        settings: Map[String, String] = Map.empty,
+        write: DataStreamWriter[Row] => DataStreamWriter[Row] = _.format("noop")
     ): StreamingQuery = {
       query.foreach(_.stop())
       val all = settings ++ Map(s"${StoreSettings.Prefix}localDir" -> local(localDir).toString)
       all.foreach { case (key, value) => spark.conf.set(key, value) }
       val started =
         try
-          input.toDF().groupBy("value").count().writeStream.outputMode("update").format("noop")
+          write(input.toDF().groupBy("value").count().writeStream.outputMode("update"))
             .queryName(name).option("checkpointLocation", checkpoint.toString)
             .trigger(Trigger.ProcessingTime(0)).start()
         finally all.keys.foreach(spark.conf.unset)
@@ -97,7 +103,7 @@ class StoreOffsetsSuite extends AnyFunSuite with OneSession with BeforeAndAfterE
     val seen = new ConcurrentLinkedQueue[(Long, Option[String])]
     atCommit = { phase =>
       if (phase == CommitPhase.BatchSerialized) {
-        val told = BatchOffsets.ofTask().get
+        val told = BatchOffsets.decode(TaskContext.get().getLocalProperty(BatchOffsets.Property))
         val address = StoreAddress(told.runId, 0, TaskContext.getPartitionId(), "default")
         val held =
           ReadableStores.offsets(address, told.batch, Set.empty, IsolationLevel.ReadCommitted)
@@ -232,6 +238,27 @@ class StoreOffsetsSuite extends AnyFunSuite with OneSession with BeforeAndAfterE
     assert(LiveLookup.find(Map("queryName" -> counts.name), """[{"value": 1}]""")._1.head.isDefined)
   }
 
+  test("a thread of an earlier batch says nothing of a later one") {
+    val counts = new Counts
+    val pool = Executors.newSingleThreadExecutor()
+    val second = (rows: Dataset[Row]) => pool.submit(() => rows.collect().length).get()
+    try {
+      counts.start(
+        checkpoint,
+        "local",
+        write = _.foreachBatch { (rows: Dataset[Row], _: Long) =>
+          rows.collect()
+          second(rows): Unit
+        }
+      )
+      // The thread is made in the first batch, and has its properties for ever.
+      (1 to 4).foreach { n =>
+        counts.add(n)
+        assert(committed(counts.name) == Seq(s"${n - 1}"))
+      }
+    } finally pool.shutdown()
+  }
+
   test("at READ_UNCOMMITTED a bound is met by the batch that runs, once it has begun") {
     val counts = new Counts
     counts.start(checkpoint, "first")
@@ -254,10 +281,14 @@ class StoreOffsetsSuite extends AnyFunSuite with OneSession with BeforeAndAfterE
       unmet(values(bound))
       unmet(lookup(bound))
       unmet(values(level, "positionBound" -> """["2"]"""))
+      // Offsets are those of a commit.
+      unmet(spark.read.format("statemark").options(options(level, bound, "what" -> "position"))
+        .load().collect())
       // Its rows are those of the last commit, and more.
       val held = spark.read.format("statemark").options(options(level, "what" -> "committedOffset"))
         .load().head()
       assert(held.getString(2) == "0" && held.getAs[Boolean]("and_more"))
+      assert(held.getAs[Boolean]("held"))
     }
     query.foreach(_.processAllAvailable())
     // One of the two stores has not begun the batch.

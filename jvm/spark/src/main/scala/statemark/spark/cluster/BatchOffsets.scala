@@ -29,7 +29,8 @@ final case class BatchOffsets(
     */
   def property: String = compact(
     ("run" -> runId.toString) ~ ("batch" -> batch) ~
-      ("start" -> start.map(json(_, MaxStartChars))) ~ ("end" -> end.map(json(_, MaxEndChars)))
+      ("start" -> start.map(p => json(p.shortened(MaxStartChars)))) ~
+      ("end" -> end.map(p => json(p.shortened(MaxEndChars))))
   )
 }
 
@@ -38,8 +39,10 @@ object BatchOffsets {
   /** Local property of a batch's jobs. */
   val Property: String = "statemark.offsets"
 
-  private[cluster] val MaxEndChars = 16 * 1024
-  private[cluster] val MaxStartChars = 1024
+  private val MaxEndChars = 16 * 1024
+
+  /** The most of offsets that are compared only, and shown where they differ. */
+  val MaxStartChars: Int = 1024
 
   private implicit val formats: Formats = DefaultFormats
 
@@ -53,9 +56,13 @@ object BatchOffsets {
     )
   }
 
-  /** Returns what the driver said to the running task; None where no task runs or nobody said anything. */
-  def ofTask(): Option[BatchOffsets] =
+  /** Returns what the driver said to the running task of a batch; None where no task runs, or it was told of another
+    * batch: a thread that was begun in a batch has that one's properties for ever, and hands them to the tasks of whatever
+    * it runs later.
+    */
+  def ofTask(runId: UUID, batch: Long): Option[BatchOffsets] =
     Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map(decode)
+      .filter(told => told.runId == runId && told.batch == batch)
 
   /** Returns a position as users write it: a JSON array with the end offset of each source, null for none. */
   def written(position: Position): String =
@@ -64,17 +71,14 @@ object BatchOffsets {
   /** Returns a position that a user has written, of which sources have no names. */
   def read(text: String): Position = Position.ofPlaces(parse(text).extract[List[Option[String]]])
 
-  private def json(position: Position, maxChars: Int): JValue = {
-    val isLong = position.sources.flatMap(_.end.text).map(_.length).sum > maxChars
+  private def json(position: Position): JValue =
     position.sources.map { of =>
       ("source" -> of.source) ~ (of.end match {
         case SourceEnd.Nothing => ("offset" -> Option.empty[String])
-        case SourceEnd.Offset(_) if isLong => ("digest" -> of.end.digest)
         case SourceEnd.Offset(text) => ("offset" -> Some(text))
         case SourceEnd.Digest(hex) => ("digest" -> Some(hex))
       })
     }
-  }
 
   private def position(told: JValue): Option[Position] =
     told.toOption.map(all =>

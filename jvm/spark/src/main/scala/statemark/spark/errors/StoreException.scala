@@ -117,18 +117,17 @@ final class PositionBoundException(
   *
   * @param differences a source as the store has it, and as the log has it
   */
-final class OffsetsDifferException(
+final class OffsetsDifferException private (
     store: String,
     version: Long,
-    differences: Seq[(SourceOffset, SourceOffset)]
+    differences: Seq[(SourceOffset, SourceOffset)],
+    remedy: String
 ) extends StoreException(
       StoreKind.OffsetsDiffer,
       s"Version $version of $store holds the source offsets " +
         s"${OffsetsDifferException.shown(differences.map(_._1))}, and entry ${version - 1} of its query's offset log " +
         s"has ${OffsetsDifferException.shown(differences.map(_._2))}.",
-      s"If the entry was changed, bring it back from a copy of the checkpoint. If the entry is right, delete the " +
-        "query's stores in the local directory (statemark local --prune), so that they are loaded from the checkpoint. " +
-        "checkOffsets=warn lets the query go on as it is.",
+      remedy,
       None
     )
 
@@ -136,6 +135,33 @@ object OffsetsDifferException {
 
   /** Offsets of a source may be of thousands of partitions. */
   private val MaxChars = 200
+
+  /** Returns the refusal of a task that begins a batch. */
+  def ofTask(
+      store: String,
+      version: Long,
+      differences: Seq[(SourceOffset, SourceOffset)]
+  ): OffsetsDifferException = new OffsetsDifferException(
+    store,
+    version,
+    differences,
+    "If the entry was changed, bring it back from a copy of the checkpoint. If the entry is right, stop the query and " +
+      "delete its stores in the local directory (statemark local --prune --max-age 1s): they are loaded from the " +
+      "checkpoint then. With checkOffsets=warn the query goes on as it is."
+  )
+
+  /** Returns the refusal of a live read. */
+  def ofRead(
+      store: String,
+      version: Long,
+      differences: Seq[(SourceOffset, SourceOffset)]
+  ): OffsetsDifferException = new OffsetsDifferException(
+    store,
+    version,
+    differences,
+    "Its rows are of another history than the query's offset log. Read again after the next batch, which the query " +
+      "refuses unless checkOffsets is 'warn'; docs/restarts.md says what to do."
+  )
 
   private def shown(sources: Seq[SourceOffset]): String = sources.map { of =>
     val text = of.end.text.getOrElse("none")

@@ -109,6 +109,12 @@ private[live] final case class LiveOptions(
     new LiveQueries(spark, Clock.system).awaited(pin.query, timeoutMs)(pin.query.sources())
       .getOrElse(Nil)
 
+  /** A batch that runs has rows to show, and no offsets that are committed. */
+  private def levelOfPin: IsolationLevel = what match {
+    case LiveContent.State | _: LiveContent.Lookup => level
+    case _ => IsolationLevel.ReadCommitted
+  }
+
   /** Waits until the batch that the bound is met by has begun in partitions that are read, where it runs yet. */
   def begun(pin: PinnedBatch, partitions: Seq[Int]): Unit =
     new LiveQueries(spark, Clock.system).begun(pin, operator, partitions.toSet, bound, timeoutMs)
@@ -118,7 +124,8 @@ private[live] final case class LiveOptions(
     val queries = new LiveQueries(spark, Clock.system)
     val query = queries.find(Option(all.get("queryId")), Option(all.get("queryName")))
     LiveOptions.requirePlain(query.checkpoint)
-    val pin = asOf.fold(queries.pin(query, bound, level, timeoutMs))(LiveOptions.pinned(query, _))
+    val pin =
+      asOf.fold(queries.pin(query, bound, levelOfPin, timeoutMs))(LiveOptions.pinned(query, _))
     val theirs = new JHashMap[String, String](state.asCaseSensitiveMap)
     theirs.put("path", query.checkpoint)
     theirs.put("batchId", pin.batch.toString)

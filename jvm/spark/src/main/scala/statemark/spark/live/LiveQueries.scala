@@ -12,6 +12,7 @@ import scala.util.Try
 import statemark.common.{Clock, InvalidInputException, Position}
 import statemark.spark.cluster.BatchOffsets
 import statemark.spark.errors.PositionBoundException
+import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.reads.ReadRequest
 import statemark.IsolationLevel
 
@@ -23,8 +24,15 @@ final case class PinnedBatch(query: ActiveQuery, batch: Long, awaits: Boolean = 
   /** Returns the version of its stores that the batch has made. */
   def version: Long = batch + 1
 
-  /** Returns digests of the source offsets that the batch ends at: what its stores have to hold. */
-  def offsets: Option[Position] = query.positionOf(batch).map(_.digests)
+  /** Returns the source offsets that the batch ends at: what its stores have to hold. The log is read once for them. */
+  def offsets: Option[Position] = {
+    val known = PinnedBatch.ends()
+    known.get((query.runId, batch)).orElse {
+      val end = query.positionOf(batch).map(_.shortened(BatchOffsets.MaxStartChars))
+      end.foreach(known.put((query.runId, batch), _))
+      end
+    }
+  }
 
   /** Runs a step of Spark's format `statestore` over the batch, whatever the session has for what the checkpoint does not
     * say.
@@ -35,6 +43,11 @@ final case class PinnedBatch(query: ActiveQuery, batch: Long, awaits: Boolean = 
       query.idsOf(batch, 0L).isDefined,
       query.unnamedPartitions(batch)
     )(step)
+}
+
+private object PinnedBatch {
+  private val MaxKnown = 64
+  private val ends = JvmState.value(new RecentlyUsed[(UUID, Long), Position](MaxKnown))
 }
 
 /** Finds running queries of the application, whichever session started them.
@@ -99,12 +112,19 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
       timeoutMs: Long
   ): PinnedBatch = {
     def isMet(there: Option[Position]) = bound.forall(b => there.exists(includes(_, b)))
-    def readsRunning = level == IsolationLevel.ReadUncommitted
+    var looked = Option.empty[(Long, Option[Position])]
+    // It stands in the log before the batch runs, or not until it is through.
+    def plannedEnd(batch: Long) = {
+      if (!looked.exists(_._1 == batch)) looked = Some((batch, query.positionOf(batch)))
+      looked.flatMap(_._2)
+    }
+    def isRunning(batch: Long) =
+      level == IsolationLevel.ReadUncommitted && query.running().contains(batch)
     awaited(query, timeoutMs) {
       query.lastCommitted().flatMap { batch =>
         if (isMet(query.positionOf(batch))) Some(PinnedBatch(query, batch))
         else
-          Option.when(readsRunning && isMet(query.plannedEnd(batch + 1)))(
+          Option.when(isRunning(batch + 1) && isMet(plannedEnd(batch + 1)))(
             PinnedBatch(query, batch, awaits = true)
           )
       }
@@ -123,8 +143,10 @@ final class LiveQueries(spark: SparkSession, clock: Clock) {
       timeoutMs: Long
   ): Unit = if (pin.awaits) {
     val asked = ReadRequest.Begun(pin.query.runId, operator, pin.version)
+    var missing = partitions
     awaited(pin.query, timeoutMs) {
-      Option.when(partitions.subsetOf(ReadRouter.begun(asked)))(())
+      if (missing.nonEmpty) missing --= ReadRouter.begun(asked)
+      Option.when(missing.isEmpty)(())
     }.getOrElse(throw unmet(pin.query, bound, timeoutMs))
   }
 

@@ -43,7 +43,7 @@ private[live] object PositionScan {
 }
 
 /** The source offsets that one store holds, those of the last committed batch; no job runs for it. Where it is open
-  * nowhere, they are those that its next load finds: the offset log's.
+  * nowhere, or cannot be asked, they are those that its next load finds: the offset log's; column `held` tells.
   */
 private[live] final class CommittedOffsetScan(options: LiveOptions) extends LocalScan {
   override def readSchema(): StructType = CommittedOffsetScan.schema
@@ -101,7 +101,9 @@ private[live] final class CommittedOffsetScan(options: LiveOptions) extends Loca
         of.copy(sources = of.sources.map(inFull(_, logged))),
         options.sourcesOf(pin)
       )
-        .map(source => InternalRow(source ++ Seq[Any](at - 1, of.andMore): _*))
+        .map(source =>
+          InternalRow(source ++ Seq[Any](at - 1, of.andMore, held.exists(_.position.isDefined)): _*)
+        )
     }
   }
 
@@ -121,4 +123,5 @@ private[live] object CommittedOffsetScan {
   val schema: StructType = PositionScan.sourceColumns
     .add("batch_id", LongType, nullable = false)
     .add("and_more", BooleanType, nullable = false)
+    .add("held", BooleanType, nullable = false)
 }

@@ -33,13 +33,20 @@ object ReadRouter {
     executors().forEach((_, endpoint) => endpoint.tell(ReadService.encode(note)))
   }
 
-  /** Returns the partitions of an operator whose stores have begun a batch, wherever they are. */
+  /** Returns the partitions of an operator whose stores have begun a batch, wherever they are. Who fails to answer has
+    * begun none: the caller asks again until its time is up.
+    */
   def begun(asked: ReadRequest.Begun): Set[Int] = {
-    val everywhere = ReadService.answer(asked) +:
-      executors().asScala.toSeq.map { case (id, executor) =>
-        answered(id)(executor.ask(ReadService.encode(asked))).getOrElse(ReadReply.NotHere)
+    val others = executors().asScala.toSeq.flatMap { case (id, executor) =>
+      try answered(id)(executor.ask(ReadService.encode(asked)))
+      catch {
+        case NonFatal(e) =>
+          log.info(s"Executor $id does not say which partitions have begun ${asked.batch}.", e)
+          None
       }
-    everywhere.collect { case ReadReply.Partitions(ids) => ids }.flatten.toSet
+    }
+    (ReadService.answer(asked) +: others).collect { case ReadReply.Partitions(ids) => ids }
+      .flatten.toSet
   }
 
   /** Asks the executor that has the store. Where that is gone, the store is open nowhere; an executor that fails, or

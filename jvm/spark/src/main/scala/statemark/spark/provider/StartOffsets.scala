@@ -18,16 +18,14 @@ private[spark] final class StartOffsets(location: StoreLocation, refuses: Boolea
 
   /** @throws OffsetsDifferException where the same source stands elsewhere */
   def settle(store: TransactionalStore): Unit = for {
-    told <- BatchOffsets.ofTask()
-    // A reader in a foreachBatch inherits what the driver says of the outer query's batch.
-    if told.runId == location.runId && told.batch == store.base.version
-    start <- told.start
+    start <- BatchOffsets.ofTask(location.runId, store.base.version).flatMap(_.start)
   } store.base.position match {
     case None => store.recordPosition(start)
     case Some(held) =>
       val differences = held.differences(start)
       if (differences.nonEmpty) {
-        val found = new OffsetsDifferException(location.toString, told.batch, differences)
+        val found =
+          OffsetsDifferException.ofTask(location.toString, store.base.version, differences)
         if (refuses) throw found
         StartOffsets.log.warn(s"${found.problem} The query goes on, as checkOffsets is 'warn'.")
       }

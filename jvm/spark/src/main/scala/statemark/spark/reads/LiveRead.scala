@@ -15,7 +15,7 @@ import statemark.transaction.Rows
   *
   * @param keys the keys that the reader wants; None for all
   * @param read the id of the read, where the stores were told of it
-  * @param expected source offsets, as digests, that the query's offset log has for the version that is read
+  * @param expected source offsets that the query's offset log has for the version that is read
   * @param loads whether a store that is open nowhere is loaded from the checkpoint for the read, as a task does
   */
 final case class LiveRead(
@@ -70,7 +70,7 @@ final case class LiveRead(
     if found.at == at
     differences = held.differences(logged)
     if differences.nonEmpty
-  } throw new OffsetsDifferException(address.toString, at.version, differences)
+  } throw OffsetsDifferException.ofRead(address.toString, at.version, differences)
 
   private def endOf(view: ReadView, address: StoreAddress): Unit = {
     view.close()

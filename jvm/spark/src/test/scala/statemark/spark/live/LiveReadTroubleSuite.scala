@@ -66,7 +66,7 @@ class LiveReadTroubleSuite extends AnyFunSuite with OneSession with Banks {
       },
       placesByWholeKey = () => true,
       endsOf = _ => None,
-      plannedEnd = _ => None,
+      running = () => None,
       sources = () => None,
       unnamedPartitions = _ => None,
       idsOf = (_, _) => None

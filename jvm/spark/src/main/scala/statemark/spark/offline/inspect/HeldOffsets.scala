@@ -21,7 +21,7 @@ object HeldOffsets {
     val own = for {
       root <- LocalRoot.place(settings).map(_.directory).toSeq
       if root.isDirectory
-      home <- new LocalStores(root).all if home.queryId == checkpoint.queryId
+      home <- new LocalStores(root).ofQuery(checkpoint.queryId)
       version <- home.version
       position <- home.position
     } yield (home.store, version, position)

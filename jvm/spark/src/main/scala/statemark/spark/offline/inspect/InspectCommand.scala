@@ -10,7 +10,7 @@ import statemark.spark.offline.cli.{Command, CommandContext, ExitCode, Fields}
 import statemark.spark.offline.local.LocalListing
 
 /** `inspect CHECKPOINT [--json]`: what a checkpoint holds, and how large it is. Reads logs, listings and
-  * the newest snapshot's metadata of each store.
+  * the newest snapshot's metadata of each store, and what the query's stores in the local directory of this machine hold.
   */
 object InspectCommand extends Command {
   override val name: String = "inspect"

@@ -58,11 +58,18 @@ final case class DirectoryFacts(
 final class LocalStores(root: File) {
 
   /** Ordered by query, store and last use. */
-  def all: Seq[DirectoryFacts] = {
+  def all: Seq[DirectoryFacts] = of(StoreDirectory.all(root))
+
+  /** Returns those of one query, ordered by store and last use. */
+  def ofQuery(id: String): Seq[DirectoryFacts] =
+    of(StoreDirectory.all(root).filter(_.getParentFile.getParentFile.getName == id))
+
+  private def of(homes: Seq[File]): Seq[DirectoryFacts] = if (homes.isEmpty) Nil
+  else {
     RocksDBLoader.loadLibrary()
     val cache = new LRUCache(LocalStores.CacheBytes)
     try
-      StoreDirectory.all(root).map(facts(_, LocalStores.options(cache)))
+      homes.map(facts(_, LocalStores.options(cache)))
         .filter(_.path.exists) // its owner may have deleted it meanwhile
         .sortBy(h => (h.queryId, h.store, h.usedAtMs))
     finally cache.close()

@@ -59,7 +59,7 @@ object StatemarkBridge extends BridgeShims {
       .allOperatorStateMetadata.toSeq
 
   /** The batch that the stream thread is about to run, None in any other thread. Its offsets come from
-    * the memory of the query's offset log, but for those at which the first batch of a run begins.
+    * the memory of the query's offset log, but for those that an earlier run has planned.
     */
   def beforeBatch(): Option[BatchAhead] = for {
     spark <- SparkSession.getActiveSession
@@ -137,11 +137,7 @@ object StatemarkBridge extends BridgeShims {
               .getConf(SQLConf.STATEFUL_OPERATOR_USE_STRICT_DISTRIBUTION)
           ),
         query.offsetLog.get(_).map(endOffsets),
-        // The log has in memory what this run has planned.
-        batch => {
-          val planned = query.offsetLog.batchCache
-          planned.synchronized(Option(planned.get(batch))).map(log => positionOf(endOffsets(log)))
-        },
+        () => Option(query.lastExecution).map(_.currentBatchId),
         // Spark makes the plan in the query's own thread, and fails an assertion on any other until it has.
         () => Try(query.logicalPlan).toOption.map(_.collectLeaves().flatMap(sourceOf)),
         unnamedPartitions(query, _),
@@ -360,7 +356,7 @@ final case class PlannedBatch(ends: Vector[(String, Option[String])], atMs: Opti
   * @param placesByWholeKey whether its operators' rows are known to be in the partition that all columns of the key
   *   give. Queries from before Spark 3.3 may be placed by some of the columns, as their input was
   * @param endsOf where each source stands at the end of a batch, by what the offset log calls the source
-  * @param plannedEnd where a batch ends that this run of it has planned; None where it is not known yet
+  * @param running the batch that runs, or was the last to
   * @param sources its sources in the order of its plan, which is that of offsets that have no names in the log; None for
   *   a moment after its start
   * @param unnamedPartitions the number of partitions of its state, where the offset entry of a batch does not name it
@@ -377,7 +373,7 @@ final case class ActiveQuery(
     lastCommitted: () => Option[Long],
     placesByWholeKey: () => Boolean,
     endsOf: Long => Option[Vector[(String, Option[String])]],
-    plannedEnd: Long => Option[Position],
+    running: () => Option[Long],
     sources: () => Option[Seq[SparkDataStream]],
     unnamedPartitions: Long => Option[Int],
     idsOf: (Long, Long) => Option[Array[Array[String]]]
