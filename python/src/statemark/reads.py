@@ -130,7 +130,7 @@ def live(
 
     Notes
     -----
-    Source: KIP-892, ``readOnly(IsolationLevel)``. Errors that have nothing to do with the read, as
+    Source: Kafka 4.4, ``readOnly(IsolationLevel)``. Errors that have nothing to do with the read, as
     of a column that is not there, are Spark's. So are those of a SQL query over a view of the
     table: `error_of` tells their kind.
 

@@ -15,7 +15,7 @@ import statemark.transaction._
   * every call once the store is closed, and from a view of an open transaction once that has ended, where memory had no
   * room for all that it staged; [[statemark.common.StoreUnusableException]] where its files are damaged.
   *
-  * ''Source:'' Kafka 4.4, `StateStore.readOnly(IsolationLevel)`.
+  * ''Source:'' Kafka 4.4, `readOnly(IsolationLevel)` of its stores.
   *
   * @param state what the rows are: for an open transaction, what it began on, with the families that it has
   * @param hasStaged whether there are rows over those of the base
