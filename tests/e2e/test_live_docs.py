@@ -41,7 +41,7 @@ def query(spark: SparkSession, provider: str, tmp_path: Path) -> Iterator[Stream
     query.stop()
 
 
-@pytest.mark.parametrize("name", ["live", "get", "get_many", "operators", "position"])
+@pytest.mark.parametrize("name", ["live", "get", "get_many", "operators", "position", "committed_offset"])
 def test_examples_of_docstrings(query: StreamingQuery, name: str) -> None:
     text = getattr(statemark, name).__doc__.replace("# doctest: +SKIP", "")
     example = doctest.DocTestParser().get_doctest(text, {"query": query}, name, None, 0)
@@ -56,10 +56,11 @@ def test_examples_of_the_documents(query: StreamingQuery) -> None:
     assert block
     lines = [line.split("  #")[0] for line in block.group(1).splitlines()]
     got = [eval(line, {"statemark": statemark, "query": query}) for line in lines]
-    live, one, same, many, position, operators = got
+    live, one, same, many, position, held, operators = got
     assert live.count() == 2
     assert one == same
     assert one.value.sum == 1250
     assert [operator.key_columns for operator in operators] == [("key",)]
     assert [row.value.sum for row in many] == [1250, 50]
     assert position.batch_id == 0
+    assert held == dict(zip(position.sources, position.offsets, strict=True))

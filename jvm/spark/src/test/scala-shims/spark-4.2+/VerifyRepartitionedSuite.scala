@@ -55,7 +55,7 @@ class VerifyRepartitionedSuite
     withSettings(written(provider)) {
       val running = new Running(query)
       assert(running.process(batches.take(2)) == expected.take(2))
-      assert(running.repartition().run(2).isInstanceOf[RepartitionResult.Moved])
+      assert(running.repartition().run(3).isInstanceOf[RepartitionResult.Moved])
       val store = running.checkpoint.resolve("state/0/0")
       val moved = versions(store, ".zip").keys.max
       assert(versions(store, ".changelog").keys.forall(_ < moved))
