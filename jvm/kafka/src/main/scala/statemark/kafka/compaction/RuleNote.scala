@@ -49,10 +49,16 @@ private[compaction] final class RuleNote(
     noted.flatMap(_.repairedMs).map(ms => math.max(0L, clock.epochMs() - ms))
 
   /** Notes the repair's rule, where it is not noted yet. */
-  def begin(): Unit = if (!noted.exists(VersionRule.of(_) == rule)) write(current)
+  def begin(): Unit =
+    if (noted.exists(VersionRule.of(_) == rule)) mayChange = false else write(current)
 
-  /** Notes that the topic was repaired up to now. */
-  def end(): Unit = write(current.copy(repairedMs = Some(clock.epochMs())))
+  /** Notes that the topic was repaired up to now, with what others have noted since it began.
+    * @throws SinkException.RefusedSetting where that is another rule
+    */
+  def end(): Unit = {
+    require()
+    write(current.copy(repairedMs = Some(clock.epochMs())))
+  }
 
   private def current: RuleRecord = noted.filter(VersionRule.of(_) == rule).getOrElse(RuleRecord(
     topic,

@@ -65,7 +65,7 @@ final class TopicCompaction private[kafka] (
         }
       }
       val report = done.copy(found = withRisk(rules, done.found))
-      if (done.ends.isDefined) note.end()
+      if (done.ends.isDefined && done.found.records > 0) note.end()
       report
     }
 
@@ -98,10 +98,33 @@ final class TopicCompaction private[kafka] (
         }
       }
       note.require()
-      note.begin()
-      // State knows deletions, so that no tombstone is missed while the query runs.
-      if (isRunning && note.sinceRepairMs.forall(_ > LeastNotedMs)) note.end()
+      if (!Versions.areSeen) Versions.lookOn(rules)
+      if (Versions.areSeen) {
+        note.begin()
+        // State knows deletions, so that no tombstone is missed while the query runs.
+        if (isRunning && note.sinceRepairMs.forall(_ > LeastNotedMs)) note.end()
+      } else if (!isRunning && Versions.records > 0)
+        throw TopicRules.withoutVersions(topic, Versions.records, rule)
     }
+
+  /** Reads the topic until a record has a version, before which no rule is noted. What was read is not read again. */
+  private object Versions {
+    var areSeen = false
+    var records = 0L
+    private var next = Map.empty[TopicPartition, Long]
+
+    def lookOn(rules: TopicRules): Unit =
+      Using.resource(clients.consumer(committedOnly = true)) { consumer =>
+        val places = Vector.tabulate(rules.partitions)(new TopicPartition(topic, _))
+        val reader = new TopicReader(consumer, places, clock, TopicRepair.PatienceMs)
+        next.foreach { case (place, offset) => consumer.seek(place, offset) }
+        reader.readOn(Map.empty) { record =>
+          records += 1
+          areSeen ||= rule.of(record).isDefined
+        }(_ => areSeen): Unit
+        next = reader.positions
+      }
+  }
 
   private def withRisk(rules: TopicRules, found: TopicReport): TopicReport = found.copy(tombstones =
     TombstoneRisk.of(rules.config, settings.latenessMs, note.sinceRepairMs)

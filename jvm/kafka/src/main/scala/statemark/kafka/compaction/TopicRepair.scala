@@ -104,7 +104,7 @@ private[compaction] final class TopicRepair(
     }
     if (!found.isWhole) Right(report(None))
     else if (found.wrong == 0) {
-      watch.isRead()
+      if (found.records > 0) watch.isRead()
       Right(report(Some(reader.positions)))
     } else {
       watch.requireSame()
@@ -129,11 +129,7 @@ private[compaction] final class TopicRepair(
   private def requireVersions(found: TopicReport): Unit = {
     requireEachVersion()
     if (found.records > 0 && found.withoutVersion + found.unreadable == found.records)
-      throw TopicRules.refused(
-        topic,
-        s"none of its ${found.records} records has a version (${rule.name})",
-        "Is the header's key right? Without versions the last record wins, as in Kafka itself"
-      )
+      throw TopicRules.withoutVersions(topic, found.records, rule)
   }
 
   /** Looks whether a record has no version, where that is not let pass. */

@@ -99,6 +99,17 @@ private[compaction] object TopicRules {
       Map("topic" -> topic)
     )
 
+  /** A topic of which no record has a version. */
+  private[compaction] def withoutVersions(
+      topic: String,
+      records: Long,
+      rule: VersionRule
+  ): SinkException = refused(
+    topic,
+    s"none of its $records records has a version (${rule.name})",
+    "Is the header's key right? Without versions the last record wins, as in Kafka itself"
+  )
+
   /** A commit topic of the exactly-once sink. */
   private[compaction] def ofDecisions(topic: String): SinkException = refused(
     topic,

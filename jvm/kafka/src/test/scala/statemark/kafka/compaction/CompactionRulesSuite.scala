@@ -72,9 +72,13 @@ class CompactionRulesSuite extends AnyFunSuite with CompactionTopics {
     // Whoever may change a rule does so once: another change while it runs is refused.
     val changing = compaction(of, other, sink = sink, lateness = late, changesRule = true)
     changing.requireContinuous()
+    // Also one that has found its rule noted.
+    val same = compaction(of, other, sink = sink, lateness = late, changesRule = true)
+    same.requireContinuous()
     assert(refused(compaction(of, sink = sink).repair()).reason.contains("by timestamp, as alice"))
     compaction(of, sink = sink, changesRule = true).repair(): Unit
-    assert(refused(changing.requireContinuous(isRunning = true)).reason.contains("header version"))
+    for (run <- Seq(changing, same))
+      assert(refused(run.requireContinuous(isRunning = true)).reason.contains("header version"))
 
     assert(TopicCompaction.forgetRule(
       sink,
@@ -89,7 +93,10 @@ class CompactionRulesSuite extends AnyFunSuite with CompactionTopics {
   test("a mistyped header is not noted, and a rule is before the first copy") {
     val of = topic("noted-mistyped")
     disordered(of, "k")
-    refused(compaction(of, VersionRule.Header("verison"), sink = sink).repair())
+    def mistyped(of: String) =
+      compaction(of, VersionRule.Header("verison"), sink = sink, lateness = Some(0L))
+    refused(mistyped(of).repair())
+    assert(refused(mistyped(of).requireContinuous()).reason.contains("none of its 2 records has"))
     val dies = RepairSeams(copying = () => throw new IllegalStateException("killed"))
     intercept[IllegalStateException](compaction(of, sink = sink, seams = dies).repair())
     // It may have copied something.
@@ -98,6 +105,38 @@ class CompactionRulesSuite extends AnyFunSuite with CompactionTopics {
       VersionRule.Timestamp,
       sink = sink
     ).repair()).reason.contains("header version"))
+
+    val empty = topic("noted-empty")
+    compaction(empty, sink = sink).repair(): Unit
+    val typo = mistyped(empty)
+    val right = compaction(empty, sink = sink, lateness = Some(0L))
+    Seq(typo, right).foreach(_.requireContinuous())
+    disordered(empty, "k")
+    typo.requireContinuous(isRunning = true)
+    assert(noted(empty).isEmpty)
+    right.requireContinuous(isRunning = true)
+    assert(noted(empty).exists(r => r.header.contains("version") && r.repairedMs.isDefined))
+  }
+
+  private def notes(of: String) = NotedRules.of(sink, KafkaClients.of(sink), Clock.system, of)
+
+  private def noted(of: String): Option[RuleRecord] =
+    notes(of).read().fold(fail(_), _.get(of))
+
+  test("what others note while a repair runs is kept, and their rule is not written over") {
+    val of = topic("noted-meanwhile")
+    def repairing(record: RuleRecord): RepairReport = {
+      disordered(of, "k")
+      val seams = RepairSeams(copying = () => assert(notes(of).write(record).isEmpty))
+      compaction(of, sink = sink, seams = seams).repair()
+    }
+    val held = Some(HeldLag(42, isOwn = true, "hold"))
+    val theirs = RuleRecord(of, Some("version"), "bob", 1, None, held)
+    repairing(theirs): Unit
+    assert(noted(of).exists(r => r.repairedMs.isDefined && r.copy(repairedMs = None) == theirs))
+    val other = theirs.copy(header = None)
+    assert(refused(repairing(other)).reason.contains("by timestamp, as bob"))
+    assert(noted(of).contains(other))
   }
 
   test(
