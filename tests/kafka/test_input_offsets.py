@@ -161,19 +161,23 @@ def test_what_the_page_prints_runs(pipe: Pipe) -> None:
 def test_a_group_in_foreach_batch(pipe: Pipe) -> None:
     there = pipe.add("a", "b")
 
+    job = f"job of {pipe.second}"
+
     def write(df: DataFrame, batch_id: int) -> None:
         statemark.kafka_batch(
             df,
             batch_id,
+            app_id=job,
             bootstrap_servers=pipe.address,
             topic=pipe.second,
             kafka_consumer_group=pipe.group,
         )
 
-    writer = pipe.rows().writeStream.foreachBatch(write)
+    writer = pipe.rows().writeStream.queryName(pipe.second).foreachBatch(write)
     query = writer.option("checkpointLocation", str(pipe.folder)).trigger(availableNow=True).start()
     query.awaitTermination()
-    assert pipe.wait(there, query=query.id) == 0
+    for named in (query, query.id, pipe.second, job):
+        assert pipe.wait(there, query=named) == 0
     assert pipe.committed() == pipe.ends()
 
 

@@ -31,7 +31,8 @@ def wait_for(
     """Wait until the exactly-once output of a query covers a position of its input.
 
     Then each reader at ``read_committed``, such as `kafka_source`, finds all rows that the query
-    has made of the input up to there.
+    has made of the input up to there. Of a batch that ``foreachBatch`` writes in several versions,
+    each is decided by itself and names the input of the whole batch: the wait ends with the first.
 
     Parameters
     ----------

@@ -4,8 +4,8 @@ import java.util.concurrent.ExecutionException
 import org.scalatest.concurrent.{ThreadSignaler, TimeLimits}
 import org.scalatest.funsuite.AnyFunSuite
 import org.scalatest.time.SpanSugar._
-import statemark.kafka.clients.KafkaClients
-import statemark.kafka.conf.SinkSettings
+import statemark.kafka.clients.{Clusters, KafkaClients}
+import statemark.kafka.conf.{SinkException, SinkSettings}
 
 /** Goal: whoever ends a run does not wait for brokers that are away. */
 class KafkaClientsSuite extends AnyFunSuite with TimeLimits {
@@ -20,5 +20,10 @@ class KafkaClientsSuite extends AnyFunSuite with TimeLimits {
     val asked = admin.describeCluster().nodes()
     failAfter(1.minute)(admin.close())(ThreadSignaler)
     intercept[ExecutionException](asked.get())
+  }
+
+  test("settings that no client takes are refused where a cluster is asked for its id") {
+    val kafka = Map("bootstrap.servers" -> "127.0.0.1:1", "security.protocol" -> "SASL_PLAINTEXT")
+    intercept[SinkException.RefusedSetting](Clusters.idOf(kafka))
   }
 }

@@ -9,6 +9,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Using
+import statemark.kafka.clients.Clusters
 import statemark.kafka.compaction.{
   CompactionProgress,
   CompactionSettings,
@@ -310,8 +311,9 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
     val options = login("stranger") + ("kafka.sasl.jaas.config" -> wrong)
     running(new Simulation(brokers, name, new Deaths, options = options)) { s =>
       val e = intercept[SinkException](s.attemptBatch(0))
-      assert(!e.getMessage.contains("guessed-password"))
-      assert(!e.isRetryable)
+      val asked = intercept[SinkException](Clusters.idOf(s.settings.kafka))
+      for (failure <- Seq(e, asked))
+        assert(!failure.getMessage.contains("guessed-password") && !failure.isRetryable)
     }
   }
 }

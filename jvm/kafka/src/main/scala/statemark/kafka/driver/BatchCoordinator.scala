@@ -14,7 +14,6 @@ import statemark.kafka.decision.{
   Decision,
   LastDecision,
   RecoveryReport,
-  SourceEnds,
   Verdict
 }
 import statemark.kafka.executor.{
@@ -33,7 +32,7 @@ import statemark.kafka.log.{
   RecordCodec,
   TopicCommitLog
 }
-import statemark.kafka.rows.{AttemptId, AttemptMessage, TransactionName}
+import statemark.kafka.rows.{AttemptMessage, TransactionName}
 
 /** The driver's side of one sink in one run: recovers, decides batches, has them committed, and copies what cannot be.
   *
@@ -88,6 +87,8 @@ final class BatchCoordinator private[kafka] (
     new Recovery(context, admin, line, log, fencing, completion, marker, observer, failures)
 
   private var report: Option[RecoveryReport] = None
+  // Until a first batch has begun: one that was refused is looked at as wholly when it is tried again.
+  private var isNew = true
   private var run = 0L
   private var since = 0L
   // What the commit topic says: nobody but this driver can change it.
@@ -109,17 +110,15 @@ final class BatchCoordinator private[kafka] (
     */
   def begin(start: BatchStart): BatchPlan = {
     if (finished.contains(start.batch)) throw Verdict.repeated(identity, start.batch)
-    val isNew = report.isEmpty
     if (isNew) requireFit(start)
     val openTransactions =
-      if (isNew) recover().fenced.size
+      if (report.isEmpty) recover().fenced.size
       else if (inProgress.isDefined || ownId.isForgotten) {
         failures.deciding("The sink cannot be taken over again") {
           recovery.requireLast(topicLog.readCommitted(identity))
         }
         recover().fenced.size
       } else 0
-    if (isNew) failures.recovering(group.requireOwn(start.ends))
     if (isNew && run == 1 && start.isRerun) report = report.map(_.noting(
       s"Batch ${start.batch} was planned before this sink's first run. If another sink wrote for the " +
         "query then, the batch's rows may be in the topic twice; if none did, nothing is wrong"
@@ -127,6 +126,8 @@ final class BatchCoordinator private[kafka] (
     // What a run has decided itself, its checkpoint knows.
     val judged = if (isNew) start else start.copy(earlier = _ => None)
     val verdict = seams.verdict(identity, judged, last)
+    if (isNew) group.requireOwn(start.ends)
+    isNew = false
     inProgress = Some(Begun(start, verdict, openTransactions))
     verdict match {
       case Verdict.Write(_, reopened) =>
@@ -272,6 +273,7 @@ final class BatchCoordinator private[kafka] (
     }
     // What comes next begins anew.
     report = None
+    isNew = true
     finished.clear()
   }
 
@@ -314,10 +316,10 @@ final class BatchCoordinator private[kafka] (
         isCommitted = false,
         transactions,
         start.placement(),
-        SourceEnds.recorded(ends)
+        ends
       )
       val offsets = group.offsetsOf(ends)
-      failures.deciding(undecided(start.batch))(group.requireOwn(ends))
+      group.requireOwn(ends)
       inProgress = Some(begun.copy(mayBeDecided = true))
       val (copied, decisionMs, commitMs) = alone(transactions) match {
         case Some(only) if committedAtOnce(decision, only, messages, offsets) =>
@@ -359,7 +361,8 @@ final class BatchCoordinator private[kafka] (
     val records = RecordCodec.parts(identity, decision.copy(isCommitted = true))
       .map(CommitTopic.record(commitPartition, _))
     val phases = (SinkPhase.DecisionSent, SinkPhase.DecisionDurable)
-    line.commit(only.name.number, attemptsOf(messages, only), records, phases, offsets) match {
+    val attempts = messages.filter(_.rows.contains(only.name)).map(_.attempt).toSet
+    line.commit(only.name.number, attempts, records, phases, offsets) match {
       case CommitAnswer.Committed => true
       case CommitAnswer.Aborted => false
       case CommitAnswer.Unknown =>
@@ -446,9 +449,6 @@ final class BatchCoordinator private[kafka] (
     }
     report.copiedRows
   }
-
-  private def attemptsOf(messages: Seq[AttemptMessage], of: DecidedTransaction): Set[AttemptId] =
-    messages.filter(_.rows.contains(of.name)).map(_.attempt).toSet
 
   private def spec(batch: Long, discards: Boolean, partitions: Option[Set[Int]]) =
     WriterSpec(

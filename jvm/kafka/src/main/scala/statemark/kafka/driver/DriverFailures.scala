@@ -104,6 +104,21 @@ private[kafka] object DriverFailures {
         common(e, NotTakenOver, context)(unavailable(NotTakenOver, because, _, context))
     }
 
+  /** Of a question about the group of option `kafkaConsumerGroup`, which comes before a decision. */
+  def ofGroup(failure: Throwable, group: String, context: SinkContext): Throwable = {
+    val problem = s"Consumer group $group cannot be looked at"
+    common(failure, problem, context) { e =>
+      new SinkException.Unavailable(
+        problem,
+        s"nothing of the batch is decided yet, and the brokers did not say: ${KafkaFailures.textOf(e)}",
+        "Are there as many of them up as offsets.topic.replication.factor says? A single broker needs 1 there. Start " +
+          "the query again",
+        valuesOf(context),
+        Some(e)
+      )
+    }
+  }
+
   /** What has one meaning in all steps of the driver's.
     * @param passing the exception for a failure that may be over at the next try
     */

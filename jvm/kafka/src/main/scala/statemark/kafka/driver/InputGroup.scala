@@ -2,7 +2,7 @@ package statemark.kafka.driver
 
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.{Collections, UUID}
-import org.apache.kafka.clients.admin.{Admin, MemberDescription}
+import org.apache.kafka.clients.admin.{Admin, MemberDescription, TopicDescription}
 import org.apache.kafka.clients.consumer.OffsetAndMetadata
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.acl.AclOperation
@@ -27,7 +27,7 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
     */
   def requireOwn(ends: Vector[SourceEnds]): Unit = group.foreach { name =>
     try {
-      requireTopics(name, ends.filter(_.group == name).flatMap(_.topics.map(_._1)).distinct)
+      requirePlaces(name, offsetsOf(ends).offsets.keySet)
       // Two questions that are on their way at once.
       val described = admin.describeConsumerGroups(Collections.singleton(name))
       val listed = admin.listConsumerGroupOffsets(name)
@@ -43,7 +43,12 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
               case theirs => theirs.getMessage
             }
             throw denied(name, said, Some(cause))
-          case cause => throw cause
+          case cause: IllegalArgumentException => throw refused(
+              name,
+              s"it is a group of another kind: ${KafkaFailures.textOf(cause)}",
+              InputGroup.Unused
+            )
+          case cause => throw DriverFailures.ofGroup(cause, name, context)
         }
     }
   }
@@ -81,30 +86,39 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
         name,
         s"it has offsets that this sink has not committed: $place at ${offset.offset}" +
           (if (others.size > 1) s" and ${others.size - 1} more" else ""),
-        "a group that only this sink commits to. Name another one, or, if nothing needs the offsets, " +
-          "remove them with kafka-consumer-groups.sh --delete"
+        InputGroup.Unused
       )
     }
   }
 
-  /** The producer would try in vain to commit offsets of a topic that is not there, and does not say what it lacks. */
-  private def requireTopics(name: String, topics: Vector[String]): Unit = if (topics.nonEmpty) {
-    val found =
-      new TopicLookup(admin, context.settings.commitTopic, TopicLookup.ForRows).find(topics)()
-    topics.foreach { topic =>
-      found.get(topic) match {
-        case None => throw refused(
-            name,
-            s"topic $topic, of which the batch has read, is not there, and brokers take no offsets of it",
-            "no value, until a batch does not name the topic any more"
+  /** The producer would try in vain to commit offsets of what is not there, and does not say what it lacks. */
+  private def requirePlaces(name: String, places: Set[TopicPartition]): Unit =
+    if (places.nonEmpty) {
+      val topics = places.groupMap(_.topic)(_.partition)
+      def missing(topic: String, of: TopicDescription) =
+        topics(topic) -- of.partitions.asScala.map(_.partition)
+      val found =
+        new TopicLookup(admin, context.settings.commitTopic, TopicLookup.ForRows)
+          .find(topics.keys.toVector.sorted)(found =>
+            topics.keys.forall(topic => found.get(topic).exists(missing(topic, _).isEmpty))
           )
-        case Some(description) =>
-          val operations = Option(description.authorizedOperations)
-          if (operations.exists(!_.contains(AclOperation.READ)))
-            throw denied(name, s"the user may not READ topic $topic", None)
+      def gone(what: String) = refused(
+        name,
+        s"$what, of which the batch has read, is not there, and brokers take no offsets of it",
+        "no value, until a batch does not name it any more"
+      )
+      topics.keys.toVector.sorted.foreach { topic =>
+        found.get(topic) match {
+          case None => throw gone(s"topic $topic")
+          case Some(description) =>
+            missing(topic, description).minOption
+              .foreach(number => throw gone(s"partition ${new TopicPartition(topic, number)}"))
+            val operations = Option(description.authorizedOperations)
+            if (operations.exists(!_.contains(AclOperation.READ)))
+              throw denied(name, s"the user may not READ topic $topic", None)
+        }
       }
     }
-  }
 
   private def refused(name: String, reason: String, allowed: String) =
     SinkSettings.refused(SinkSettings.ConsumerGroup, name, reason, allowed)
@@ -121,6 +135,9 @@ private[kafka] final class InputGroup(context: SinkContext, admin: Admin) {
 
 private[kafka] object InputGroup {
   private val MostCharacters = 200
+  private val Unused =
+    "a group that only this sink commits to. Name another one, or, if nothing needs the offsets, " +
+      "remove them with kafka-consumer-groups.sh --delete"
 
   /** Returns what says of an offset which sink has committed it: brokers keep it with each, so it is short. */
   private[kafka] def markOf(sink: String): String =

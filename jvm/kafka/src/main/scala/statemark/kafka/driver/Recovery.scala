@@ -302,7 +302,8 @@ private final class Namesakes(context: SinkContext) {
     }
 
   private def isMeant(record: IdentityRecord): Boolean =
-    isNamed && record.queryName == name && record.topics == context.settings.topic.toVector
+    isNamed && record.queryName == name && record.queryId != context.queryId &&
+      record.topics == context.settings.topic.toVector
 }
 
 private object Recovery {

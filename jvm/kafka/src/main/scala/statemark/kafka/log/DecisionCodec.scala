@@ -43,7 +43,7 @@ private[kafka] object DecisionCodec {
     list(out, decision.sources)(source(out, _))
     list(out, decision.history)(decidedBatch(out, _))
     option(out, decision.placement)(placement(out, _))
-    list(out, decision.ends)(ends(out, _))
+    list(out, SourceEnds.recorded(decision.ends))(ends(out, _))
     out.writeBoolean(decision.isCommitted)
     list(out, decision.transactions)(transaction(out, _))
   }

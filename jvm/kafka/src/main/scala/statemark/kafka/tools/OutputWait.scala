@@ -6,18 +6,19 @@ import org.apache.kafka.clients.admin.{Admin, TransactionState}
 import org.apache.kafka.common.TopicPartition
 import org.apache.kafka.common.errors.TransactionalIdNotFoundException
 import scala.annotation.tailrec
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import statemark.common.Clock
 import statemark.kafka.clients.{KafkaClients, KafkaFailures}
 import statemark.kafka.conf.{SinkException, SinkIdentity, SinkSettings}
 import statemark.kafka.decision.{Decision, LastDecision, SourceEnds}
-import statemark.kafka.log.{CommitState, CommitTopic, TopicCommitLog}
+import statemark.kafka.log.{CommitRecord, CommitState, CommitTopic, IdentityRecord, TopicCommitLog}
 
 /** Waits until the output of a sink covers offsets of its query's input. Another application than the query's can ask.
   *
   * ''Thread:'' one at a time.
   *
-  * @param name the sink: `<app id>/<sink>`, an app id, or the name of the query
+  * @param name the sink: `<app id>/<sink>`; or an app id, or the id or the name of the query, each also with `/<sink>`
   */
 final class OutputWait private[kafka] (
     settings: SinkSettings,
@@ -30,20 +31,24 @@ final class OutputWait private[kafka] (
   private var known = Option.empty[SinkIdentity]
 
   /** Waits until a batch that has read so far is with the readers, all of it.
-    * @param wanted the next offset of each partition of the input
+    * @param wanted the next offset of each partition of the input, one map for each source of a position
     * @return the batch; or where the sink is after `timeoutMs`, in words behind "it is at"
     * @throws SinkException where the brokers cannot be asked, the name stands for several sinks, or nothing is known of the
     *   input of the sink
     * @throws InterruptedException where the thread is interrupted while it waits
     */
-  def await(wanted: Map[TopicPartition, Long], timeoutMs: Long): Either[String, Long] = {
+  def await(
+      wanted: Vector[Map[TopicPartition, Long]],
+      timeoutMs: Long
+  ): Either[String, Long] = {
     val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(timeoutMs.min(OutputWait.MostMs))
     @tailrec def look(): Either[String, Long] = {
       val found = asking(reached(wanted))
       if (found.isRight || clock.nanos() >= deadline) found
       else {
+        val pause = if (known.isEmpty) OutputWait.FindNanos else OutputWait.PollNanos
         // Returns at once where the thread is interrupted.
-        LockSupport.parkNanos(OutputWait.PollNanos)
+        LockSupport.parkNanos(pause.min(deadline - clock.nanos()))
         if (Thread.interrupted())
           throw new InterruptedException(s"interrupted while it waited for sink $name")
         look()
@@ -54,7 +59,7 @@ final class OutputWait private[kafka] (
 
   override def close(): Unit = admin.close()
 
-  private def reached(wanted: Map[TopicPartition, Long]): Either[String, Long] = {
+  private def reached(wanted: Vector[Map[TopicPartition, Long]]): Either[String, Long] = {
     if (known.isEmpty && CommitTopic.isThere(admin, settings)) known = find()
     known.fold[Either[String, Long]](
       Left(s"no batch, as commit topic ${settings.commitTopic} knows no such sink,")
@@ -73,18 +78,14 @@ final class OutputWait private[kafka] (
       identity: SinkIdentity,
       state: CommitState,
       decision: Decision,
-      wanted: Map[TopicPartition, Long]
+      wanted: Vector[Map[TopicPartition, Long]]
   ): Either[String, Long] = {
     if (decision.ends.nonEmpty && decision.ends.forall(_.topics.isEmpty)) throw unknown(identity)
-    val ends = SourceEnds.reached(decision.ends)
     val batch = s"batch ${decision.batch}"
-    val short = wanted.toVector.sortBy(_._1.toString).find { case (place, offset) =>
-      ends.get(place).forall(_ < offset)
-    }
     val open = state.unfinished(decision)
-    short match {
-      case Some((place, _)) =>
-        val read = ends.get(place).fold(s"nothing of $place")(end => s"$place up to $end")
+    SourceEnds.behind(decision.ends, wanted) match {
+      case Some((place, end)) =>
+        val read = end.fold(s"nothing of $place")(end => s"$place up to $end")
         Left(s"$batch, the last that is decided, which has read $read,")
       case None if open.nonEmpty =>
         Left(s"$batch, of which ${open.size} transactions are not with the readers,")
@@ -109,16 +110,10 @@ final class OutputWait private[kafka] (
     }
   }
 
+  /** Finds the sink by its own name, for which its partition is enough, or else by its query's. */
   private def find(): Option[SinkIdentity] = {
-    val found = log.readAll(_ => true) { (identity, state) =>
-      val isMeant =
-        SinkTools.isNamed(identity, name) || state.identity.map(_.queryName).exists(of =>
-          name == of || name == s"$of/${identity.sink}"
-        )
-      Option.when(isMeant && !state.isEmpty)(identity)
-    }.flatten
-    val exact = found.filter(_.toString == name)
-    val meant = if (exact.nonEmpty) exact else found
+    val exact = OutputWait.identitiesOf(name).filterNot(log.readCommitted(_).isEmpty)
+    val meant = if (exact.nonEmpty) exact else ofQuery()
     if (meant.size > 1) throw new SinkException.RefusedSetting(
       s"$name names ${meant.size} sinks",
       s"they are ${meant.map(_.toString).sorted.mkString(", ")}",
@@ -126,6 +121,24 @@ final class OutputWait private[kafka] (
       Map("commitTopic" -> settings.commitTopic)
     )
     meant.headOption
+  }
+
+  /** There may be more identities than fit into the heap, so that nothing is kept but names that are meant. */
+  private def ofQuery(): Vector[SinkIdentity] = {
+    val found = mutable.Set.empty[SinkIdentity]
+    def note(record: CommitRecord): Unit = {
+      val sink = record.identity.sink
+      val names = record match {
+        case r: IdentityRecord => Seq(r.identity.appId, r.queryId, r.queryName).filter(_.nonEmpty)
+        case r => Seq(r.identity.appId)
+      }
+      if (names.exists(of => name == of || name == s"$of/$sink")) found += record.identity
+      // A query may have had another name before.
+      else if (record.isInstanceOf[IdentityRecord]) found -= record.identity
+    }
+    log.readAll(_ => false, Some((record, _) => note(record)))((_, _) => ()): Unit
+    // What is removed from the topic may lie in it still.
+    found.toVector.filterNot(log.readCommitted(_).isEmpty)
   }
 
   private def unknown(identity: SinkIdentity) = new SinkException.RefusedSetting(
@@ -143,8 +156,16 @@ final class OutputWait private[kafka] (
 object OutputWait {
   private val PollNanos = TimeUnit.MILLISECONDS.toNanos(50)
 
+  // The whole commit topic is read for it.
+  private val FindNanos = TimeUnit.SECONDS.toNanos(1)
+
   // A clock of nanoseconds knows no end of all time.
   private val MostMs = TimeUnit.DAYS.toMillis(366)
+
+  /** Returns the sinks that have this name, `<app id>/<sink>`: both parts may have slashes. */
+  private def identitiesOf(name: String): Vector[SinkIdentity] =
+    name.indices.toVector.filter(at => name(at) == '/' && at > 0 && at < name.length - 1)
+      .map(at => SinkIdentity(name.take(at), name.drop(at + 1)))
 
   /** @param settings those of any sink with this commit topic on these brokers */
   def open(settings: SinkSettings, name: String): OutputWait =

@@ -87,6 +87,7 @@ final class Simulation(
   var reports: Vector[RecoveryReport] = Vector.empty
   var figures: Vector[BatchFigures] = Vector.empty
   var lastTry: Option[Try] = None
+  private var withoutRows = Set.empty[Long]
 
   /** Where the plan of the batch that runs places rows. */
   var placement: Option[Placement] = Some(Simulation.placement)
@@ -146,6 +147,7 @@ final class Simulation(
           reports :+= coordinator.lastRecovery.get
     val tried = workload(batch, nonces.incrementAndGet(), partitions)
     lastTry = Some(tried)
+    if (tried.counts.sum == 0) withoutRows += batch
     try {
       val written = runTasks(plan.writers, tried)
       figures :+= coordinator.commit(batch, messages(written))
@@ -310,7 +312,7 @@ final class Simulation(
   /** What a reader sees now. */
   def judge(): Judgement = {
     Conditions.awaitMarkers(brokers, identity)
-    Judgement.of(brokers.read(topic), checkpoint.committed)
+    Judgement.of(brokers.read(topic), checkpoint.committed -- withoutRows)
   }
 
   /** Ends transactions that attempts which do not count have left open: readers would wait for their timeout. */

@@ -125,7 +125,7 @@ private[sink] object BatchWrites {
     // Of a job without a query, its name is all that is the same when it runs again.
     val owner = query.fold(number.appId)(_.id.toString)
     val sink = OpenSinks.find(identity, settings, runId).getOrElse {
-      val context = SinkContext(identity, settings, owner, queryName = "")
+      val context = SinkContext(identity, settings, owner, query.flatMap(_.name).getOrElse(""))
       open(spark, context, runId, markerOf(spark, identity, query))
     }
     // A thread of the query may come here when it has ended, and who closes its sinks may have been here before.

@@ -12,6 +12,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import scala.jdk.CollectionConverters._
 import scala.util.{Try, Using}
 import statemark.kafka.conf.SinkSettings
+import statemark.kafka.decision.SourceEnds
 import statemark.kafka.sink.conf.SinkFormat
 import statemark.kafka.sink.driver.SourceOffsets
 import statemark.kafka.tools.{OutputWait, SinkTools}
@@ -89,15 +90,14 @@ private[sink] object OutputTable {
     options.keys.exists(_.equalsIgnoreCase(Bound))
 
   /** @throws SinkException.RefusedSetting where an offset is of another source than Kafka's */
-  private[sink] def offsetsOf(bound: Vector[String]): Map[TopicPartition, Long] =
-    bound.flatMap { offset =>
-      SourceOffsets.ofKafka(offset).getOrElse(throw SinkSettings.refused(
+  private[sink] def offsetsOf(bound: Vector[String]): Vector[Map[TopicPartition, Long]] =
+    bound.map { offset =>
+      val topics = SourceOffsets.ofKafka(offset).getOrElse(throw SinkSettings.refused(
         Bound,
         offset,
         "it is no offset of Kafka's, and of others a sink does not note how far its query has read",
         """offsets of Kafka's source, as {"orders":{"0":7}}"""
       ))
-    }.flatMap { case (topic, ends) =>
-      ends.map { case (partition, end) => new TopicPartition(topic, partition) -> end }
-    }.groupMapReduce(_._1)(_._2)(_ max _)
+      SourceEnds("", "", topics).offsets.toMap
+    }
 }

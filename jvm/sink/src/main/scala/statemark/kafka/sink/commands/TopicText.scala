@@ -58,10 +58,11 @@ private[commands] object TopicText {
     val places = d.input.flatMap(_.offsets).map { case (place, end) => s"$place $end" }
     val more = places.size - MostPlaces
     val groups = d.input.map(_.group).filter(_.nonEmpty).distinct
-    if (d.input.nonEmpty && places.isEmpty)
-      s"more than ${SourceEnds.MostPartitions} partitions, which are not noted"
-    else places.take(MostPlaces).mkString(", ") + (if (more > 0) s" and $more more" else "") +
-      groups.map(g => s"; committed to group $g").mkString
+    val noted =
+      if (d.input.nonEmpty && places.isEmpty)
+        s"more than ${SourceEnds.MostPartitions} partitions, which are not noted"
+      else places.take(MostPlaces).mkString(", ") + (if (more > 0) s" and $more more" else "")
+    noted + groups.map(g => s"; committed to group $g").mkString
   }
 
   private def ofOther(t: OpenTransaction): Seq[String] =

@@ -68,13 +68,14 @@ private[sink] final class SinkCounts extends GaugeGroup {
 
 private[sink] object SinkCounts {
 
-  /** Returns the counts of a sink, by the name of its query. Writes without a number are no sink that comes again, and are
+  /** Returns the counts of a sink, by the name of its query, or by the `txnAppId` that a write gives. Writes without a number are no sink that comes again, and are
     * counted together.
     */
   def of(context: SinkContext): SinkCounts = {
     val owner =
       if (context.isRandom) "writes"
-      else if (context.queryName.isEmpty) context.identity.appId
+      else if (context.queryName.isEmpty || context.identity.appId != context.queryId)
+        context.identity.appId
       else context.queryName
     Gauges.current.group(s"sinks.$owner.${context.identity.sink}")(new SinkCounts)
   }
