@@ -114,7 +114,7 @@ def _compact_arguments(parser: Parser) -> None:
         choices=("oldest", "refuse"),
         default="oldest",
         help="a record without that header loses against all that have it, as in KIP-280 (default),"
-        " or ends the repair: before it has written anything, but for a record that comes meanwhile",
+        " or ends the repair: before it has written anything, but for one that comes meanwhile",
     )
     _commit_topic_argument(parser, "takes the rule of the topic: option commitTopic of the sink")
     parser.add_argument(

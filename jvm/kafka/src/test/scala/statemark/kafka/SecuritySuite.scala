@@ -9,7 +9,7 @@ import org.scalatest.funsuite.AnyFunSuite
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Using
-import statemark.kafka.clients.Clusters
+import statemark.kafka.clients.{Clusters, KafkaClients}
 import statemark.kafka.compaction.{
   CompactionProgress,
   CompactionSettings,
@@ -216,6 +216,11 @@ class SecuritySuite extends AnyFunSuite with Simulated with BeforeAndAfterAll {
       lines.clear()
       TopicCompaction.open(sink, settings.copy(rule = by), listener).repair(): Unit
       lines.toSeq
+    }
+    // Of a topic without records nothing is noted.
+    allow(grants(name, "repair").filter(isOnTopic(_, isCommits = false)))
+    Using.resource(KafkaClients.copier(sink, 1 << 20, 0)) { producer =>
+      producer.send(new ProducerRecord(name, "k".getBytes, "v".getBytes)).get(): Unit
     }
     val Seq(blind) = toldAt(_ => false): @unchecked
     assert(blind.contains(s"the user may not read topic $name-commits"))

@@ -21,7 +21,8 @@ private[kafka] final class NotedRules private (
     clients: KafkaClients,
     clock: Clock,
     partitions: Seq[Int],
-    isWanted: String => Boolean
+    isWanted: String => Boolean,
+    mostMs: Long = Long.MaxValue
 ) {
   import NotedRules._
 
@@ -41,15 +42,16 @@ private[kafka] final class NotedRules private (
             s"topic ${sink.commitTopic} has ${topic.partitions.size} partitions, and is no commit topic"
           )
         case Some(_) =>
-          Using.resource(clients.consumer(committedOnly = false))(readOn)
-          Right(found.toMap)
+          if (Using.resource(clients.consumer(committedOnly = false))(readOn)) Right(found.toMap)
+          else Left(s"topic ${sink.commitTopic} was not read to its end within $mostMs ms")
       }
     catch {
       case NonFatal(e) if KafkaFailures.isDenied(e) =>
         Left(s"the user may not read topic ${sink.commitTopic}")
     }
 
-  private def readOn(consumer: RowConsumer): Unit = {
+  private def readOn(consumer: RowConsumer): Boolean = {
+    val beganNanos = clock.nanos()
     val reader = new TopicReader(consumer, places, clock, PatienceMs)
     val ends = consumer.endOffsets(places.asJava).asScala
     // A topic that was made anew ends before what was read of the old one.
@@ -58,15 +60,16 @@ private[kafka] final class NotedRules private (
       found.clear()
     }
     next.foreach { case (place, offset) => consumer.seek(place, offset) }
-    reader.readOn(Map.empty) { record =>
+    val isWhole = reader.readOn(Map.empty) { record =>
       RuleCodec.topicOf(record.key).filter(isWanted).foreach { topic =>
         Option(record.value) match {
           case Some(value) => found(topic) = RuleCodec.decode(topic, value)
           case None => found.remove(topic): Unit
         }
       }
-    }(_ => false): Unit
+    }(_ => (clock.nanos() - beganNanos) / 1000000L >= mostMs)
     next = reader.positions
+    isWhole
   }
 
   /** Notes a rule in place of the topic's earlier one.
@@ -104,12 +107,20 @@ private[kafka] object NotedRules {
   def of(sink: SinkSettings, clients: KafkaClients, clock: Clock, topic: String): NotedRules =
     new NotedRules(sink, clients, clock, Seq(RuleCodec.partitionOf(topic)), _ == topic)
 
-  /** The rules of topics of which only a condition is known. */
-  def of(sink: SinkSettings)(isWanted: String => Boolean): NotedRules = new NotedRules(
+  /** The rules of topics.
+    * @param names of the topics; None where only a condition is known, for which all partitions are read
+    * @param mostMs for how long they are read, in milliseconds
+    */
+  def of(sink: SinkSettings, names: Option[Seq[String]], mostMs: Long)(
+      isWanted: String => Boolean
+  ): NotedRules = new NotedRules(
     sink,
     KafkaClients.of(sink),
     Clock.system,
-    0 until SinkIdentity.CommitPartitions,
-    isWanted
+    names.fold[Seq[Int]](0 until SinkIdentity.CommitPartitions)(
+      _.map(RuleCodec.partitionOf).distinct
+    ),
+    isWanted,
+    mostMs
   )
 }

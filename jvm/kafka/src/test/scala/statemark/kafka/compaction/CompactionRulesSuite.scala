@@ -123,6 +123,25 @@ class CompactionRulesSuite extends AnyFunSuite with CompactionTopics {
   private def noted(of: String): Option[RuleRecord] =
     notes(of).read().fold(fail(_), _.get(of))
 
+  test("rules are looked for where they lie, and no longer than somebody waits") {
+    val of = topic("noted-looked")
+    // More than one answer of the brokers holds.
+    val sent = (1L to 600L).map(since =>
+      producer.send(new ProducerRecord(
+        sink.commitTopic,
+        Int.box(RuleCodec.partitionOf(of)),
+        RuleCodec.key(of),
+        RuleCodec.value(RuleRecord(of, None, "bob", since))
+      ))
+    )
+    sent.foreach(_.get())
+    def looked(names: Option[Seq[String]], mostMs: Long) =
+      NotedRules.of(sink, names, mostMs)(_ == of).read()
+    for (names <- Seq(None, Some(Seq(of, "another"))))
+      assert(looked(names, 60000).exists(_(of).sinceMs == 600))
+    assert(looked(None, 0).left.exists(_.endsWith("was not read to its end within 0 ms")))
+  }
+
   test("what others note while a repair runs is kept, and their rule is not written over") {
     val of = topic("noted-meanwhile")
     def repairing(record: RuleRecord): RepairReport = {

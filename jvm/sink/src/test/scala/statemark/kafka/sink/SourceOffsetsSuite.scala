@@ -7,7 +7,7 @@ import scala.util.Using
 import statemark.kafka.conf.{SinkException, SinkSettings}
 import statemark.kafka.decision.{BatchFingerprint, PlanKind, SourceEnds}
 import statemark.kafka.sink.conf.KafkaLibrary
-import statemark.kafka.sink.driver.{InputSources, SourceOffsets}
+import statemark.kafka.sink.driver.{InputSources, KafkaSources, SourceOffsets}
 
 /** What the offset log says of a batch, on entries that Spark 4.2 has written (`resources/offsets`). */
 class SourceOffsetsSuite extends AnyFunSuite {
@@ -86,8 +86,16 @@ class SourceOffsetsSuite extends AnyFunSuite {
     assert(refused() == "the query reads no topic with Spark's source 'kafka'")
     assert(refused("there:1" -> "a") ==
       "the query reads topics of other clusters than the sink's, whose id is A")
-    assert(refused("here:1" -> "a", "there:1" -> "a") ==
-      "topics of one name are read of the sink's cluster and of another: a")
+    assert(refused("here:1" -> "a", "there:1" -> "a").startsWith(
+      "a source reads a, which sources of the sink's cluster and of another subscribe to, by name or by a pattern"
+    ))
+  }
+
+  test("the topics that a source names are known, and those of a pattern are not") {
+    def names(options: (String, String)*) = KafkaSources.names(options.toMap)
+    assert(names("Subscribe" -> "a, b").contains(Seq("a", "b")))
+    assert(names("assign" -> """{"a": [0, 1], "b":[2]}""").contains(Seq("a", "b")))
+    assert(names("subscribePattern" -> "a.*").isEmpty)
   }
 
   test("a source is called by what it is, where that is known") {

@@ -15,8 +15,9 @@ import statemark.kafka.tools.BrokerAnswers
 /** Rules by which `topic compact` repairs the topics that a frame reads. ''Thread:'' any. */
 object SourceRules {
   // Somebody waits for a query to be defined.
+  private val MostMs = 15000L
   private val Timeouts =
-    Map("request.timeout.ms" -> "10000", "default.api.timeout.ms" -> "15000")
+    Map("request.timeout.ms" -> "10000", "default.api.timeout.ms" -> MostMs.toString)
 
   /** Looks which rules are noted of the topics that a streaming frame reads with Spark's Kafka source. Python calls it over
     * py4j.
@@ -44,7 +45,8 @@ object SourceRules {
     try {
       val settings = KafkaSources.settings(options, Timeouts)
       BrokerAnswers.asking(settings, "the commit topic cannot be read")(
-        NotedRules.of(settings)(KafkaSources.topics(options)).read()
+        NotedRules
+          .of(settings, KafkaSources.names(options), MostMs)(KafkaSources.topics(options)).read()
       ).map(_.values.toSeq.sortBy(_.topic))
     } catch { case e @ (NonFatal(_) | _: LinkageError) => Left(e.getMessage) }
 }

@@ -43,13 +43,15 @@ private[sink] final class InputSources(
       if (sources.isEmpty) "the query reads no topic with Spark's source 'kafka'"
       else s"the query reads topics of other clusters than the sink's, whose id is $ownId"
     )
+    // An offset names topics alone, and not whose.
     val (topics, elsewhere) = (here.map(KafkaSources.topics), others.map(KafkaSources.topics))
     of => {
       def isRead(by: Seq[String => Boolean]) =
         of.topics.map(_._1).exists(topic => by.exists(_(topic)))
       if (isRead(topics) && isRead(elsewhere)) throw refused(
         group,
-        s"topics of one name are read of the sink's cluster and of another: ${of.topics.map(_._1).mkString(", ")}"
+        s"a source reads ${of.topics.map(_._1).mkString(", ")}, which sources of the sink's cluster and of another " +
+          "subscribe to, by name or by a pattern, and its offsets do not say of which cluster they are"
       )
       isRead(topics)
     }

@@ -43,11 +43,18 @@ private[sink] object KafkaSources {
 
   /** Tells whether a source reads a topic. */
   def topics(options: Map[String, String]): String => Boolean = {
-    def option(name: String) = options.collectFirst { case (n, v) if n.equalsIgnoreCase(name) => v }
-    val names = option("subscribe").toSeq.flatMap(_.split(',')).map(_.trim) ++
-      // {"orders": [0, 1]}
-      option("assign").toSeq.flatMap(Name.findAllMatchIn(_).map(_.group(1)))
-    val pattern = option("subscribePattern").map(_.trim)
-    topic => names.contains(topic) || pattern.exists(topic.matches)
+    val named = names(options).toSeq.flatten
+    val pattern = option(options, "subscribePattern").map(_.trim)
+    topic => named.contains(topic) || pattern.exists(topic.matches)
   }
+
+  /** Returns the topics that a source names; None where it reads those of a pattern. */
+  def names(options: Map[String, String]): Option[Seq[String]] =
+    option(options, "subscribe").map(_.split(',').toSeq.map(_.trim)).orElse(
+      // {"orders": [0, 1]}
+      option(options, "assign").map(Name.findAllMatchIn(_).map(_.group(1)).toSeq)
+    )
+
+  private def option(options: Map[String, String], name: String): Option[String] =
+    options.collectFirst { case (n, v) if n.equalsIgnoreCase(name) => v }
 }

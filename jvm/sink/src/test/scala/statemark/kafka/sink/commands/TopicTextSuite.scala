@@ -107,15 +107,17 @@ class TopicTextSuite extends AnyFunSuite {
   }
 
   test("input of many partitions in a line") {
-    def line(partitions: Vector[(Int, Long)]) = {
+    def line(partitions: Vector[(Int, Long)], group: String = "") = {
       val of =
-        sink.decision.map(_.copy(input = Vector(SourceEnds("0", "", Vector("t" -> partitions)))))
+        sink.decision.map(_.copy(input = Vector(SourceEnds("0", group, Vector("t" -> partitions)))))
       val lines = TopicText.ofSink(sink.copy(decision = of), Nil)
       lines.find(_.startsWith("  input ")).map(_.drop("  input       ".length))
     }
     val many = Vector.tabulate(10)(_ -> 5L)
     assert(line(many).contains((0 to 7).map(n => s"t-$n 5").mkString(", ") + " and 2 more"))
-    assert(line(Vector.empty).contains("more than 10000 partitions, which are not noted"))
+    val unnoted = "more than 10000 partitions, which are not noted"
+    assert(line(Vector.empty).contains(unnoted))
+    assert(line(Vector.empty, "g").contains(s"$unnoted; committed to group g"))
   }
 
   test("a decision that nothing can complete is not sent back to be completed") {
