@@ -37,7 +37,7 @@ final class GroupKills(brokers: TestBrokers, kills: Int, random: Random, passing
       val input = new InputOffsets(brokers, s)
       def look(): Unit = input.fault().foreach(f => throw new AssertionError(s"$where: $f"))
       var planned = Set.empty[Long]
-      while (deaths.counts.values.sum < kills) {
+      while (deaths.counts.values.sum < kills || s.checkpoint.next < 2) {
         val batch = s.checkpoint.next
         // Where the group and the decision could part: of a batch with rows, and of one without.
         if (batch < 2 && !planned(batch)) {
