@@ -28,6 +28,7 @@ final class TopicCompaction private[kafka] (
   import TopicCompaction._
   import settings.{rule, topic}
 
+  private val versions = new Versions
   private val note = new RuleNote(
     NotedRules.of(sink, clients, clock, topic),
     settings,
@@ -98,17 +99,17 @@ final class TopicCompaction private[kafka] (
         }
       }
       note.require()
-      if (!Versions.areSeen) Versions.lookOn(rules)
-      if (Versions.areSeen) {
+      if (!versions.areSeen) versions.lookOn(rules)
+      if (versions.areSeen) {
         note.begin()
         // State knows deletions, so that no tombstone is missed while the query runs.
         if (isRunning && note.sinceRepairMs.forall(_ > LeastNotedMs)) note.end()
-      } else if (!isRunning && Versions.records > 0)
-        throw TopicRules.withoutVersions(topic, Versions.records, rule)
+      } else if (!isRunning && versions.records > 0)
+        throw TopicRules.withoutVersions(topic, versions.records, rule)
     }
 
   /** Reads the topic until a record has a version, before which no rule is noted. What was read is not read again. */
-  private object Versions {
+  private final class Versions {
     var areSeen = false
     var records = 0L
     private var next = Map.empty[TopicPartition, Long]
