@@ -41,7 +41,9 @@ def query(spark: SparkSession, provider: str, tmp_path: Path) -> Iterator[Stream
     query.stop()
 
 
-@pytest.mark.parametrize("name", ["live", "get", "get_many", "operators", "position", "committed_offset"])
+@pytest.mark.parametrize(
+    "name", ["live", "get", "get_many", "operators", "position", "committed_offset"]
+)
 def test_examples_of_docstrings(query: StreamingQuery, name: str) -> None:
     text = getattr(statemark, name).__doc__.replace("# doctest: +SKIP", "")
     example = doctest.DocTestParser().get_doctest(text, {"query": query}, name, None, 0)
