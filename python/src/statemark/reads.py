@@ -130,8 +130,8 @@ def live(
 
     Notes
     -----
-    Source: Kafka 4.4, ``readOnly(IsolationLevel)``. Errors that have nothing to do with the read, as
-    of a column that is not there, are Spark's. So are those of a SQL query over a view of the
+    Source: Kafka 4.4, ``readOnly(IsolationLevel)``. Errors that have nothing to do with the read,
+    as of a column that is not there, are Spark's. So are those of a SQL query over a view of the
     table: `error_of` tells their kind.
 
     Examples
