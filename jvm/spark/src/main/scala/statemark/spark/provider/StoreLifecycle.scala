@@ -152,7 +152,8 @@ private[spark] final class StoreLifecycle(context: ProviderContext, events: Even
     finally {
       useless.foreach(_.delete())
       useful.foreach(_.release())
-      context.reports.foreach(_.closed(left))
+      // What has committed nothing was not reported, and where its homes are may have been refused.
+      if (hasCommitted) context.reports.foreach(_.closed(left))
     }
   }
 
