@@ -155,14 +155,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     val versions = Seq(1, 4, 12, 22, 32).map { part =>
       val directory = killed(part)
       var isRedone = false
-      val found = ReopenedStore.open(
-        directory,
-        options,
-        TestStores.identity,
-        usesFamilies = false,
-        countsRows = true,
-        phase => isRedone |= phase == CommitPhase.RedoStarted
-      ).store
+      val found = reopened(directory, phase => isRedone |= phase == CommitPhase.RedoStarted)
       val version = found.base.version
       val wanted = SpillCrash.rowsOf(version)
       assert(baseRows(found) == wanted)
@@ -183,16 +176,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     val content = Files.readAllBytes(file.toPath)
     content(content.length / 2) = (content(content.length / 2) + 1).toByte
     Files.write(file.toPath, content)
-    val e = intercept[LocalRejectedException](
-      ReopenedStore.open(
-        directory,
-        options,
-        TestStores.identity,
-        usesFamilies = false,
-        countsRows = true,
-        _ => ()
-      )
-    )
+    val e = intercept[LocalRejectedException](reopened(directory))
     assert(e.reason == RejectReason.Unfinished && e.getMessage.contains("checksum"))
   }
 
@@ -376,15 +360,7 @@ class SpillSuite extends AnyFunSuite with TestStores {
     val scan = view.range(None, None)
     assert(scan.next())
     store.close()
-    val next = ReopenedStore.open(
-      new File(root, "store"),
-      options,
-      TestStores.identity,
-      usesFamilies = false,
-      countsRows = true,
-      _ => (),
-      limit = limited(2048)
-    ).store
+    val next = reopened(new File(root, "store"), limit = limited(2048))
     val transaction = begin(next)
     filled(transaction, "next")
     assert(transaction.spills > 0 && rows(transaction) == rowsOf("next"))

@@ -54,6 +54,21 @@ trait TestStores extends BeforeAndAfterEach { this: Suite =>
     store
   }
 
+  /** Opens again what lies in a directory, as a later process does. */
+  protected def reopened(
+      directory: File,
+      observer: CommitObserver = CommitObserver.none,
+      limit: Option[UncommittedLimit] = None
+  ): TransactionalStore = ReopenedStore.open(
+    directory,
+    options,
+    TestStores.identity,
+    usesFamilies = false,
+    countsRows = true,
+    observer,
+    limit = limit
+  ).store
+
   protected def begin(store: TransactionalStore): Transaction =
     store.newTransaction(() => ChangelogWriter.None)
 

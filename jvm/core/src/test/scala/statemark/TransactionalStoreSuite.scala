@@ -143,14 +143,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     assert(store.position(IsolationLevel.ReadUncommitted).contains(at(8)))
     store.flush()
     store.close()
-    val again = ReopenedStore.open(
-      new File(root, name),
-      options,
-      TestStores.identity,
-      usesFamilies = false,
-      countsRows = true,
-      CommitObserver.none
-    ).store
+    val again = reopened(new File(root, name))
     try assert(again.position(IsolationLevel.ReadCommitted).contains(at(8)))
     finally again.close()
   }
@@ -171,14 +164,7 @@ class TransactionalStoreSuite extends AnyFunSuite with TestStores {
     engine.flush()
     engine.close()
     assert(ReopenedStore.inspect(directory, options).format == FormatVersion.V4)
-    val again = ReopenedStore.open(
-      directory,
-      options,
-      TestStores.identity,
-      usesFamilies = false,
-      countsRows = true,
-      CommitObserver.none
-    ).store
+    val again = reopened(directory)
     try {
       assert(again.base.version == 1 && again.position(IsolationLevel.ReadCommitted).isEmpty)
       again.flush()

@@ -49,15 +49,7 @@ class VersionFilesSuite extends AnyFunSuite with TestStores {
     commit(store)(filled(_, "before")): Unit
     val view = store.readAt(VersionId(1, None)).get
     store.close()
-    val again = ReopenedStore.open(
-      directory,
-      options,
-      TestStores.identity,
-      usesFamilies = false,
-      countsRows = true,
-      CommitObserver.none,
-      limit = limited(4096)
-    ).store
+    val again = reopened(directory, limit = limited(4096))
     commit(again)(filled(_, "after")): Unit
     assert(again.prepared.get.file.isDefined)
     intercept[ViewClosedException](view.get(bytes("k000")))
