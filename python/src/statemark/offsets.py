@@ -51,8 +51,8 @@ def committed_offset(
     -------
     dict of str to str or None
         For the name of each source (as in `Position.sources`) the JSON of its end offset; None for
-        a source that has given nothing yet. An offset of which the store holds the
-        digest, as it is long, is the log's where that is the same, else ``{"sha256":"..."}``.
+        a source that has given nothing yet. An offset of which the store holds the digest,
+        as it is long, is the log's where that is the same, else ``{"sha256":"..."}``.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def committed_offset(
 
     Notes
     -----
-    ''Source:'' KIP-892, ``StateStore.committedOffset``: there of the changelog's partition.
+    Source: KIP-892, ``StateStore.committedOffset``; there of the changelog's partition.
 
     Examples
     --------

@@ -1,5 +1,6 @@
 package statemark.common
 
+import java.security.MessageDigest
 import java.util.Arrays
 
 /** Byte strings as RocksDB's bytewise comparator orders them: unsigned, shorter first when one is
@@ -27,6 +28,14 @@ object Bytes {
         end(i) = (end(i) + 1).toByte
         Some(end)
     }
+
+  private val DigestLength = 16
+
+  /** Returns the first 16 bytes of SHA-256, which formats have for what is too long or is nobody else's to read
+    * (FORMAT.md).
+    */
+  def digest(bytes: Array[Byte]): Array[Byte] =
+    Arrays.copyOf(MessageDigest.getInstance("SHA-256").digest(bytes), DigestLength)
 
   def concat(parts: Array[Byte]*): Array[Byte] = {
     val result = new Array[Byte](parts.map(_.length).sum)

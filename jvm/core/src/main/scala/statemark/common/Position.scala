@@ -1,7 +1,6 @@
 package statemark.common
 
 import java.nio.charset.StandardCharsets.UTF_8
-import java.security.MessageDigest
 
 /** Source offsets that rows of a store include.
   *
@@ -58,6 +57,10 @@ sealed trait SourceEnd {
 
   /** Returns JSON of the offset, or of its digest; None for a source that has given no data yet. */
   def text: Option[String]
+
+  /** Returns the same for a line of a message: offsets may be of thousands of partitions. */
+  def shown(maxChars: Int): String =
+    text.fold("none")(all => if (all.length > maxChars) all.take(maxChars) + "…" else all)
 }
 
 object SourceEnd {
@@ -70,12 +73,13 @@ object SourceEnd {
 
   /** @param json the offset as the offset log has it */
   final case class Offset(json: String) extends SourceEnd {
-    override lazy val digest: Option[String] = Some(OffsetDigest.of(json))
+    override lazy val digest: Option[String] =
+      Some(Bytes.digest(json.getBytes(UTF_8)).map(b => f"${b & 0xff}%02x").mkString)
     override def text: Option[String] = Some(json)
   }
 
   /** An offset that is too long for each store to hold: the offset log has it.
-    * @param hex as [[OffsetDigest.of]] returns it
+    * @param hex the digest of its JSON as the log has it, in hexadecimal digits
     */
   final case class Digest(hex: String) extends SourceEnd {
     override def digest: Option[String] = Some(hex)
@@ -83,16 +87,4 @@ object SourceEnd {
   }
 
   def of(json: Option[String]): SourceEnd = json.fold[SourceEnd](Nothing)(Offset(_))
-}
-
-/** The digest of a source's offset. */
-object OffsetDigest {
-  private val Bytes = 16
-
-  /** Returns the first 16 bytes of SHA-256 of an offset, in hexadecimal digits. The bytes are those of the JSON as the
-    * offset log has it: a source that has read no further has the same.
-    */
-  def of(json: String): String =
-    MessageDigest.getInstance("SHA-256").digest(json.getBytes(UTF_8)).take(Bytes)
-      .map(b => f"${b & 0xff}%02x").mkString
 }

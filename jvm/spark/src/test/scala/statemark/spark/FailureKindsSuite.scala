@@ -25,7 +25,7 @@ class FailureKindsSuite extends AnyFunSuite {
     new LookupTimeoutException(2, 1000),
     new VersionGoneException("store", 1, 2),
     new PositionBoundException("Query q", None, None, 0),
-    OffsetsDifferException.ofTask("store", 1, Nil),
+    new OffsetsDifferException("store", 1, Nil, OffsetsDifferException.OfTask),
     new StaleTaskException("store", 1, 2),
     new CheckpointDamagedException("p.", "r.", Some(cause))
   )

@@ -45,7 +45,7 @@ class StoreFailuresSuite extends AnyFunSuite with LocalStores {
       new LookupTimeoutException(2, 1000),
       new VersionGoneException("p", 1, 2),
       new PositionBoundException("Query q", None, None, 0),
-      OffsetsDifferException.ofTask("store", 1, Nil),
+      new OffsetsDifferException("store", 1, Nil, OffsetsDifferException.OfTask),
       new StaleTaskException("p", 1, 2),
       new CheckpointDamagedException("p.", "r.", Some(cause))
     )

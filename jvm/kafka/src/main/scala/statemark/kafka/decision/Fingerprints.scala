@@ -1,8 +1,8 @@
 package statemark.kafka.decision
 
 import java.nio.charset.StandardCharsets.UTF_8
-import java.security.MessageDigest
 import scala.collection.immutable.ArraySeq
+import statemark.common.Bytes
 
 /** Where one source of a query stands at the end of a batch.
   * @param source what errors call it, such as `KafkaV2[Subscribe[orders]]`
@@ -39,10 +39,8 @@ final case class BatchFingerprint(sources: Vector[SourceFingerprint]) {
 }
 
 private object Fingerprints {
-  val DigestBytes = 16
   val noSource: SourceFingerprint =
     SourceFingerprint("no source", ArraySeq.empty[Byte], namesContent = false)
 
-  def digest(bytes: Array[Byte]): ArraySeq[Byte] =
-    ArraySeq.unsafeWrapArray(MessageDigest.getInstance("SHA-256").digest(bytes).take(DigestBytes))
+  def digest(bytes: Array[Byte]): ArraySeq[Byte] = ArraySeq.unsafeWrapArray(Bytes.digest(bytes))
 }

@@ -6,6 +6,7 @@ import org.json4s.{DefaultFormats, Formats, JArray, JNull, JString, JValue}
 import org.json4s.jackson.JsonMethods.{compact, parse}
 import org.json4s.JsonDSL._
 import statemark.common.{Position, SourceEnd, SourceOffset}
+import statemark.spark.process.{JvmState, RecentlyUsed}
 
 /** The source offsets at which a batch begins and ends, as the driver hands them to the tasks of the batch: as a local
   * property, so that no task reads a file for them.
@@ -44,6 +45,9 @@ object BatchOffsets {
   /** The most of offsets that are compared only, and shown where they differ. */
   val MaxStartChars: Int = 1024
 
+  // All tasks of a batch are told the same, and each of their stores asks twice.
+  private val told = JvmState.value(new RecentlyUsed[String, BatchOffsets](16))
+
   private implicit val formats: Formats = DefaultFormats
 
   def decode(property: String): BatchOffsets = {
@@ -61,8 +65,13 @@ object BatchOffsets {
     * it runs later.
     */
   def ofTask(runId: UUID, batch: Long): Option[BatchOffsets] =
-    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map(decode)
-      .filter(told => told.runId == runId && told.batch == batch)
+    Option(TaskContext.get()).flatMap(t => Option(t.getLocalProperty(Property))).map { property =>
+      told().get(property).getOrElse {
+        val read = decode(property)
+        told().put(property, read)
+        read
+      }
+    }.filter(of => of.runId == runId && of.batch == batch)
 
   /** Returns a position as users write it: a JSON array with the end offset of each source, null for none. */
   def written(position: Position): String =

@@ -116,8 +116,9 @@ final class PositionBoundException(
   * history, and rows would be counted twice, or not at all.
   *
   * @param differences a source as the store has it, and as the log has it
+  * @param remedy one of the object's, for who is refused
   */
-final class OffsetsDifferException private (
+final class OffsetsDifferException(
     store: String,
     version: Long,
     differences: Seq[(SourceOffset, SourceOffset)],
@@ -132,42 +133,21 @@ final class OffsetsDifferException private (
     )
 
 object OffsetsDifferException {
-
-  /** Offsets of a source may be of thousands of partitions. */
   private val MaxChars = 200
 
-  /** Returns the refusal of a task that begins a batch. */
-  def ofTask(
-      store: String,
-      version: Long,
-      differences: Seq[(SourceOffset, SourceOffset)]
-  ): OffsetsDifferException = new OffsetsDifferException(
-    store,
-    version,
-    differences,
+  /** Tells what to do where a task is refused that begins a batch. */
+  val OfTask: String =
     "If the entry was changed, bring it back from a copy of the checkpoint. If the entry is right, stop the query and " +
       "delete its stores in the local directory (statemark local --prune --max-age 1s): they are loaded from the " +
       "checkpoint then. With checkOffsets=warn the query goes on as it is."
-  )
 
-  /** Returns the refusal of a live read. */
-  def ofRead(
-      store: String,
-      version: Long,
-      differences: Seq[(SourceOffset, SourceOffset)]
-  ): OffsetsDifferException = new OffsetsDifferException(
-    store,
-    version,
-    differences,
+  /** Tells what to do where a live read is refused. */
+  val OfRead: String =
     "Its rows are of another history than the query's offset log. Read again after the next batch, which the query " +
       "refuses unless checkOffsets is 'warn'; docs/restarts.md says what to do."
-  )
 
-  private def shown(sources: Seq[SourceOffset]): String = sources.map { of =>
-    val text = of.end.text.getOrElse("none")
-    val short = if (text.length > MaxChars) text.take(MaxChars) + "…" else text
-    s"$short of source ${of.source}"
-  }.mkString(", ")
+  private def shown(sources: Seq[SourceOffset]): String =
+    sources.map(of => s"${of.end.shown(MaxChars)} of source ${of.source}").mkString(", ")
 }
 
 /** A task builds on a version that its query has left behind: do nothing, another attempt has replaced the task. */

@@ -14,9 +14,8 @@ import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
-import scala.util.{Failure, Success, Try}
-import statemark.common.{Causes, Clock, ViewClosedException}
-import statemark.spark.errors.{LookupException, StoreMovedException, VersionGoneException}
+import statemark.common.Clock
+import statemark.spark.errors.LookupException
 import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.reads.{LiveRead, ReadRequest, RemoteRows}
 
@@ -29,7 +28,6 @@ import statemark.spark.reads.{LiveRead, ReadRequest, RemoteRows}
   */
 object LiveLookup {
   private val MaxPlans = 64
-  private val Tries = 5
 
   /** The key of a plan: all that it depends on. Options that change from request to request, such as the isolation
     * level, are no part of it.
@@ -90,21 +88,14 @@ object LiveLookup {
     val clock = Clock.system
     val deadline = clock.nanos() + TimeUnit.MILLISECONDS.toNanos(asked.timeoutMs)
     val tasks = new LookupTasks(SparkSession.active, clock, deadline, asked.timeoutMs)
-    @tailrec def attempt(left: Int): LookupPage = {
-      val (pin, plan) = planned(asked)
-      Try(plan.page(pin, asked, plan.keys(keys), tasks)) match {
-        case Success(page) =>
-          // The stores keep the batch for the pages that follow.
-          if (!page.isLast && asked.asOf.isEmpty) ReadRouter.tell(
-            ReadRequest.Pin(pin.query.runId, asked.operator, UUID.randomUUID(), pin.version)
-          )
-          page
-        // The next attempt reads the batch that is the newest now.
-        case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
-        case Failure(e) => throw e
-      }
+    LiveQueries.retried(planned(asked)) { case (pin, plan) =>
+      val page = plan.page(pin, asked, plan.keys(keys), tasks)
+      // The stores keep the batch for the pages that follow.
+      if (!page.isLast && asked.asOf.isEmpty) ReadRouter.tell(
+        ReadRequest.Pin(pin.query.runId, asked.operator, UUID.randomUUID(), pin.version)
+      )
+      page
     }
-    attempt(Tries)
   }
 
   /** Returns the columns of the rows of a lookup. */
@@ -121,13 +112,6 @@ object LiveLookup {
     }
     (pin, plan)
   }
-
-  /** Tells whether the store has left the version, its transaction or its executor since the read was planned. */
-  private def isOutlived(failure: Throwable): Boolean =
-    Causes.of(failure).exists {
-      case _: VersionGoneException | _: StoreMovedException | _: ViewClosedException => true
-      case _ => false
-    }
 
   private def pickled(page: LookupPage, spark: SparkSession): Array[Byte] = {
     val conf = StatemarkBridge.settings(spark)

@@ -8,10 +8,10 @@ import org.apache.spark.sql.SparkSession
 import org.json4s._
 import org.json4s.jackson.JsonMethods.parse
 import scala.annotation.tailrec
-import scala.util.Try
-import statemark.common.{Clock, InvalidInputException, Position}
+import scala.util.{Failure, Success, Try}
+import statemark.common.{Causes, Clock, InvalidInputException, Position, ViewClosedException}
 import statemark.spark.cluster.BatchOffsets
-import statemark.spark.errors.PositionBoundException
+import statemark.spark.errors.{PositionBoundException, StoreMovedException, VersionGoneException}
 import statemark.spark.process.{JvmState, RecentlyUsed}
 import statemark.spark.reads.ReadRequest
 import statemark.IsolationLevel
@@ -192,6 +192,29 @@ private[live] object LiveQueries {
     )
     PositionBound.includes(there, bound)
   }
+
+  /** Runs a read of what `plan` returns; anew, of the batch that is the newest then, where a store has left the version,
+    * its transaction or its executor since it was planned.
+    */
+  def retried[A, B](plan: => A)(read: A => B): B = {
+    @tailrec def attempt(left: Int): B = {
+      val planned = plan
+      Try(read(planned)) match {
+        case Success(found) => found
+        case Failure(e) if left > 1 && isOutlived(e) => attempt(left - 1)
+        case Failure(e) => throw e
+      }
+    }
+    attempt(Tries)
+  }
+
+  private val Tries = 5
+
+  private def isOutlived(failure: Throwable): Boolean =
+    Causes.of(failure).exists {
+      case _: VersionGoneException | _: StoreMovedException | _: ViewClosedException => true
+      case _ => false
+    }
 
   /** Returns the refusal of what a read asks for. */
   def wrong(problem: String, remedy: String): InvalidInputException =

@@ -7,11 +7,9 @@ import org.apache.spark.sql.connector.read.streaming.SparkDataStream
 import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.types.{BooleanType, IntegerType, LongType, StringType, StructType}
 import org.apache.spark.unsafe.types.UTF8String
-import scala.annotation.tailrec
 import statemark.common.{Position, SourceEnd, SourceOffset}
 import statemark.spark.checkpoint.StoreAddress
 import statemark.spark.cluster.SourceNames
-import statemark.spark.errors.VersionGoneException
 import statemark.spark.reads.{ReadReply, ReadRequest, StoreOffsets}
 
 /** The offset that each source has reached with the pinned batch, as the query's offset log has it; no job runs for it. */
@@ -50,17 +48,13 @@ private[live] final class CommittedOffsetScan(options: LiveOptions) extends Loca
   override def description(): String = s"statemark ${options.shown}"
 
   override def rows(): Array[InternalRow] = {
-    @tailrec def attempt(left: Int): Array[InternalRow] = {
-      val (pin, theirs) = options.pinned()
-      val partition = options.partition.getOrElse(0)
-      StateRead(options.schemaOf(pin, theirs), pin, theirs).requirePartition(partition)
-      held(pin, addressOf(pin, partition)) match {
-        case Right(held) => rowsOf(pin, held)
-        case Left(_) if left > 1 => attempt(left - 1)
-        case Left(gone) => throw gone
-      }
-    }
-    attempt(CommittedOffsetScan.Tries)
+    val partition = options.partition.getOrElse(0)
+    val (first, theirs) = options.pinned()
+    StateRead(options.schemaOf(first, theirs), first, theirs).requirePartition(partition)
+    val address = addressOf(first, partition)
+    LiveQueries.retried(options.pinned()._1)(pin =>
+      rowsOf(pin, held(pin, address.copy(runId = pin.query.runId)))
+    )
   }
 
   private def addressOf(pin: PinnedBatch, partition: Int): StoreAddress = {
@@ -75,17 +69,13 @@ private[live] final class CommittedOffsetScan(options: LiveOptions) extends Loca
   }
 
   /** Returns where a store stands; None where it is open nowhere. */
-  private def held(
-      pin: PinnedBatch,
-      address: StoreAddress
-  ): Either[VersionGoneException, Option[StoreOffsets]] = {
+  private def held(pin: PinnedBatch, address: StoreAddress): Option[StoreOffsets] = {
     val ids = pin.query.idsOf(pin.batch, address.operator).flatMap(_.lift(address.partition))
     val asked =
       ReadRequest.Offsets(address, pin.version, ids.toSet.flatten, options.level.name)
     ReadRouter.ask(asked) match {
-      case ReadReply.Offsets(found) => Right(Some(found))
-      case ReadReply.NotHere => Right(None)
-      case ReadReply.Failed(gone: VersionGoneException) => Left(gone)
+      case ReadReply.Offsets(found) => Some(found)
+      case ReadReply.NotHere => None
       case ReadReply.Failed(e) => throw e
       case other =>
         throw new IllegalStateException(s"$address answers ${other.getClass.getSimpleName}.")
@@ -118,8 +108,6 @@ private[live] final class CommittedOffsetScan(options: LiveOptions) extends Loca
 }
 
 private[live] object CommittedOffsetScan {
-  private val Tries = 5
-
   val schema: StructType = PositionScan.sourceColumns
     .add("batch_id", LongType, nullable = false)
     .add("and_more", BooleanType, nullable = false)

@@ -24,8 +24,12 @@ private[spark] final class StartOffsets(location: StoreLocation, refuses: Boolea
     case Some(held) =>
       val differences = held.differences(start)
       if (differences.nonEmpty) {
-        val found =
-          OffsetsDifferException.ofTask(location.toString, store.base.version, differences)
+        val found = new OffsetsDifferException(
+          location.toString,
+          store.base.version,
+          differences,
+          OffsetsDifferException.OfTask
+        )
         if (refuses) throw found
         StartOffsets.log.warn(s"${found.problem} The query goes on, as checkOffsets is 'warn'.")
       }

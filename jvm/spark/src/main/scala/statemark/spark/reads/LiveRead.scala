@@ -70,7 +70,12 @@ final case class LiveRead(
     if found.at == at
     differences = held.differences(logged)
     if differences.nonEmpty
-  } throw OffsetsDifferException.ofRead(address.toString, at.version, differences)
+  } throw new OffsetsDifferException(
+    address.toString,
+    at.version,
+    differences,
+    OffsetsDifferException.OfRead
+  )
 
   private def endOf(view: ReadView, address: StoreAddress): Unit = {
     view.close()

@@ -240,10 +240,7 @@ object LocalListing {
   def offsets(position: Position): JObject =
     JObject(position.sources.map(of => of.source -> (of.end.text: JValue)).toList)
 
-  /** Returns the same as a line shows them: those of Kafka may be thousands. */
+  /** Returns the same as a line shows them. */
   def shown(position: Position): String =
-    position.sources.map { of =>
-      val text = of.end.text.getOrElse("none")
-      s"${of.source}: ${if (text.length > MaxChars) text.take(MaxChars) + "…" else text}"
-    }.mkString(", ")
+    position.sources.map(of => s"${of.source}: ${of.end.shown(MaxChars)}").mkString(", ")
 }
